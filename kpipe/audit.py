@@ -1,0 +1,148 @@
+"""The proof of completeness: the ledger's own sums, and the table recounted against them (design.md, rule 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kpipe.batch import Counts, total
+from kpipe.ledger import READ, Ledger
+from kpipe.offsets import Overlap, Range, RangeSet
+from kpipe.source import PartitionId
+
+__all__ = ["Audit", "Entry", "Recount", "audit"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One committed range in the ledger's history.
+
+    Attributes:
+        batch: id of the batch.
+        source: the partition.
+        range: the offsets.
+        counts: what became of them.
+    """
+
+    batch: str
+    source: PartitionId
+    range: Range
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Recount:
+    """What the destination really holds, counted afresh.
+
+    Attributes:
+        rows: of the table, by partition number.
+        dead_letters: by partition number.
+        duplicates: rows that share topic, partition and offset with another, by partition number; always empty where
+            rows do not carry an offset.
+        entries: rows by (batch, partition, start) whose range does not hold as many as the ledger says: found, expected.
+        expected_rows: what the ledgers of all pipelines that write this table say together, by partition number.
+    """
+
+    rows: Mapping[int, int] = field(default_factory=dict)
+    dead_letters: Mapping[int, int] = field(default_factory=dict)
+    duplicates: Mapping[int, int] = field(default_factory=dict)
+    entries: Sequence[tuple[Entry, int]] = ()
+    expected_rows: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of a verification.
+
+    Attributes:
+        counts: sums over all committed ranges.
+        span: offsets in all committed ranges.
+        partitions: the same by partition number, with the number of ranges and the rows found.
+        problems: what does not add up, one sentence each; empty means proven.
+    """
+
+    span: int
+    counts: Counts
+    partitions: Mapping[str, Mapping[str, Any]]
+    problems: Sequence[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything adds up."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object that `kpipe verify --json` prints."""
+        names = ("rows", "dead_letters", "filtered", "gaps")
+        return {
+            "ok": self.ok,
+            "span": self.span,
+            **{name: getattr(self.counts, name) for name in names},
+            "partitions": dict(self.partitions),
+            "problems": list(self.problems),
+        }
+
+
+def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
+    """Ledger against itself, history against ledger, table against history.
+
+    Args:
+        ledger: lanes now.
+        history: every committed range.
+        found: the destination recounted.
+    """
+    problems: list[str] = []
+    by_source: dict[PartitionId, list[Entry]] = {source: [] for source in ledger.sources()}
+    for entry in history:
+        by_source.setdefault(entry.source, []).append(entry)
+    for source, entries in sorted(by_source.items()):
+        problems += _ranges(ledger, source, entries)
+    partitions: dict[str, dict[str, Any]] = {}
+    for number in sorted({source.partition for source in by_source} | set(found.rows)):
+        mine = [entry for source, entries in by_source.items() if source.partition == number for entry in entries]
+        counts = total(entry.counts for entry in mine)
+        rows, dead = found.rows.get(number, 0), found.dead_letters.get(number, 0)
+        expected = found.expected_rows.get(number, counts.rows)
+        if rows != expected:
+            problems.append(f"partition {number}: the table holds {rows} rows, the ledger says {expected}")
+        if dead != counts.dead_letters:
+            problems.append(f"partition {number}: {dead} dead letters are kept, the ledger says {counts.dead_letters}")
+        if found.duplicates.get(number):
+            problems.append(f"partition {number}: {found.duplicates[number]} rows repeat an offset")
+        partitions[str(number)] = {
+            "ranges": [[r.start, r.end] for source in by_source if source.partition == number for r in ledger.committed(source)],
+            "span": sum(len(entry.range) for entry in mine),
+            "rows": counts.rows,
+            "dead_letters": counts.dead_letters,
+            "filtered": counts.filtered,
+            "gaps": counts.gaps,
+            "rows_found": rows,
+        }
+    problems += [
+        f"{entry.source} {entry.range}: {count} rows found, {entry.counts.rows} committed by batch {entry.batch}"
+        for entry, count in found.entries
+    ]
+    return Audit(
+        span=sum(len(entry.range) for entry in history),
+        counts=total(entry.counts for entry in history),
+        partitions=partitions,
+        problems=problems,
+    )
+
+
+def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> list[str]:
+    problems = []
+    for entry in entries:
+        off = entry.counts.unaccounted(len(entry.range))
+        if off:
+            problems.append(f"{source} {entry.range}: {off} offsets of batch {entry.batch} are not accounted for")
+    try:
+        done = RangeSet.of(entry.range for entry in entries)
+    except Overlap as error:
+        return [*problems, f"{source}: committed twice: {error}"]
+    lanes = RangeSet.of(Range(x.start, x.next) for x in ledger.of(source) if x.kind == READ)
+    if done != lanes:
+        words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, done)]
+        problems.append(f"{source}: the ledger stands at {words[0]}, its history holds {words[1]}")
+    return problems

@@ -1,0 +1,192 @@
+"""Everything that kpipe raises on purpose.
+
+    KpipeError                      exit 1   something failed; running again may succeed
+    ├── InvalidPipeline             exit 2   what the user wrote is wrong: file, line and field are named
+    ├── NotAvailable                exit 2   valid, but this version or this machine cannot do it
+    ├── SourceError                          Kafka
+    │   ├── BrokerUnreachable                no broker answered before the deadline (retriable)
+    │   ├── TopicUnknown                     the cluster has no such topic
+    │   ├── CredentialsRefused               authentication, authorization or TLS
+    │   ├── ReadStalled                      a read made no progress before its deadline (retriable)
+    │   └── ReadFailed                       the broker or the client refused a read
+    ├── RecordRejected                       a record could not become a row and the policy says fail
+    ├── TransformFailed                      the user's program: status, signal, hang, protocol
+    ├── StagingFailed                        a task could not write, or a staged file is not what was reported
+    ├── DestinationError                     the table's side
+    │   ├── DestinationBusy                  another process holds it (retriable)
+    │   ├── SchemaConflict                   the table cannot take these columns
+    │   ├── Fenced                           the ledger moved since the plan; nothing was changed
+    │   └── OutcomeUnknown                   a commit was sent and could not be read back
+    ├── DeadLettersExceeded                  more dead letters than the pipeline allows
+    └── NeedsOperator               exit 3   sticky: stays until an operator decides
+        ├── SourceIdentityChanged            recreated topic, or another cluster behind the same address
+        ├── OffsetsLost                      the next offset lies below the log start
+        ├── OffsetsBeyondEnd                 the next offset lies beyond the end of the log
+        └── LedgerMismatch                   the ledger is missing, or older than what this home has seen
+
+Every message says what happened and where; `hint` says what to type or change next.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BrokerUnreachable",
+    "CredentialsRefused",
+    "DeadLettersExceeded",
+    "DestinationBusy",
+    "DestinationError",
+    "Fenced",
+    "InvalidPipeline",
+    "KpipeError",
+    "LedgerMismatch",
+    "NeedsOperator",
+    "NotAvailable",
+    "OffsetsBeyondEnd",
+    "OffsetsLost",
+    "OutcomeUnknown",
+    "ReadFailed",
+    "ReadStalled",
+    "RecordRejected",
+    "SchemaConflict",
+    "SourceError",
+    "SourceIdentityChanged",
+    "StagingFailed",
+    "TopicUnknown",
+    "TransformFailed",
+    "by_name",
+]
+
+
+class KpipeError(Exception):
+    """Base of all of them.
+
+    Args:
+        what: what happened and where (topic, partition, offsets), in one sentence.
+        hint: what to type or change next; empty when there is nothing to do but run again.
+
+    Attributes:
+        exit_status: exit status of the command line.
+        retriable: whether the same run may try again by itself, with back-off.
+    """
+
+    exit_status: int = 1
+    retriable: bool = False
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what, hint)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what} -> {self.hint}" if self.hint else self.what
+
+
+class InvalidPipeline(KpipeError):
+    """The definition is wrong; the message names file, line and field where they are known."""
+
+    exit_status = 2
+
+
+class NotAvailable(KpipeError):
+    """A valid request that this version, installation or machine cannot serve."""
+
+    exit_status = 2
+
+
+class SourceError(KpipeError):
+    """Reading from Kafka failed."""
+
+
+class BrokerUnreachable(SourceError):
+    """No broker answered before the deadline."""
+
+    retriable = True
+
+
+class TopicUnknown(SourceError):
+    """The cluster has no topic of that name."""
+
+
+class CredentialsRefused(SourceError):
+    """Authentication, authorization or TLS was refused."""
+
+
+class ReadStalled(SourceError):
+    """A bounded read made no progress before its deadline. Silence is never taken for the end of a range."""
+
+    retriable = True
+
+
+class ReadFailed(SourceError):
+    """The broker or the client refused a read (corrupt batch, record too large, offset out of range ...)."""
+
+
+class RecordRejected(KpipeError):
+    """A record could not become a row, and the pipeline's policy for that stage is `fail`."""
+
+
+class TransformFailed(KpipeError):
+    """The transform program broke its contract; its output was discarded."""
+
+
+class StagingFailed(KpipeError):
+    """A task could not write its file, or the driver found another file than the task reported."""
+
+
+class DestinationError(KpipeError):
+    """The destination refused or failed."""
+
+
+class DestinationBusy(DestinationError):
+    """Another process holds the destination; the message names it where the destination tells."""
+
+    retriable = True
+
+
+class SchemaConflict(DestinationError):
+    """The table cannot take the columns of this batch under the pipeline's schema policy."""
+
+
+class Fenced(DestinationError):
+    """The ledger moved since the plan was made. Nothing was changed by the loser."""
+
+
+class OutcomeUnknown(DestinationError):
+    """A commit was sent, and its batch id could not be read back. Nothing is deleted; the next run finds out."""
+
+
+class DeadLettersExceeded(KpipeError):
+    """The pipeline holds more dead letters than `errors.max_dead_letters`."""
+
+
+class NeedsOperator(KpipeError):
+    """Only a person can decide; restarting does not clear it."""
+
+    exit_status = 3
+
+
+class SourceIdentityChanged(NeedsOperator):
+    """The topic was recreated, or another cluster answers at the same address."""
+
+
+class OffsetsLost(NeedsOperator):
+    """Records between the ledger's next offset and the log start are gone."""
+
+
+class OffsetsBeyondEnd(NeedsOperator):
+    """The ledger's next offset lies beyond the end of the log: truncated, restored or rebuilt."""
+
+
+class LedgerMismatch(NeedsOperator):
+    """The ledger is missing or behind what this home has already seen committed."""
+
+
+def by_name(name: str) -> type[KpipeError]:
+    """Class of that name: how a failure inside a Spark task comes back to the driver as itself.
+
+    Unknown names give `KpipeError`.
+    """
+    found = globals().get(name)
+    if isinstance(found, type) and issubclass(found, KpipeError):
+        return found
+    return KpipeError

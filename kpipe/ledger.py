@@ -1,0 +1,192 @@
+"""The destination's record of what has been read: lanes, and changes to them by compare-and-swap.
+
+The offsets of a partition are divided into lanes, `[start, end)`, that never overlap. Exactly one may be open
+(`end` is None): the live one. A lane is read from its start to its end; `next` is the next offset to read, so
+`[start, next)` of a `read` lane has been read. Jumping ahead closes the live lane and leaves a `skipped` one behind
+that a backfill can turn into a `read` one later; a loss that an operator accepts becomes a `lost` lane. As lanes are
+disjoint, live ingest and any number of backfills commit at the same time, each with its own compare-and-swap, and
+no offset can be read twice or forgotten without a lane that says so.
+
+Every change, also the first one of a pipeline, is a `LaneChange`: what the lane must be now (None: must not exist)
+and what it becomes (None: it goes away, only ever inside a split). A destination makes all changes of a commit or
+none, and compares for equality (design.md, rules 2 and 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from kpipe.errors import Fenced
+from kpipe.offsets import Overlap, Range, RangeSet
+from kpipe.source import PartitionId
+
+__all__ = ["LOST", "READ", "SKIPPED", "Lane", "LaneChange", "Ledger", "check_disjoint"]
+
+READ = "read"
+SKIPPED = "skipped"
+LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A stretch of one partition's offsets, and how far it has been read.
+
+    Attributes:
+        source: the partition.
+        start: first offset of the lane.
+        next: next offset to read; `[start, next)` is done.
+        end: exclusive end; None while the lane is open (live).
+        kind: `read`, `skipped` (deliberately not read; a backfill may) or `lost` (gone from Kafka before it was read).
+    """
+
+    source: PartitionId
+    start: int
+    next: int
+    end: int | None = None
+    kind: str = READ
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start <= self.next and (self.end is None or self.next <= self.end)):
+            msg = f"not a lane: {self.source} start {self.start} next {self.next} end {self.end}"
+            raise ValueError(msg)
+        if self.kind != READ and self.end is None:
+            msg = f"a {self.kind} lane has an end: {self.source} from {self.start}"
+            raise ValueError(msg)
+
+    @property
+    def key(self) -> tuple[PartitionId, int]:
+        """What names the lane in the ledger: partition and first offset."""
+        return self.source, self.start
+
+    @property
+    def open(self) -> bool:
+        """Whether it is the live lane."""
+        return self.end is None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to read in it."""
+        return self.kind != READ or self.next == self.end
+
+    def advanced(self, to: int) -> Lane:
+        """The lane with everything before `to` read."""
+        return replace(self, next=to)
+
+
+@dataclass(frozen=True)
+class LaneChange:
+    """Compare-and-swap of one lane: what it must be now, what it becomes."""
+
+    expect: Lane | None
+    become: Lane | None
+
+    def __post_init__(self) -> None:
+        if self.expect is None and self.become is None:
+            msg = "a change expects or makes something"
+            raise ValueError(msg)
+        if self.expect and self.become and self.expect.key != self.become.key:
+            msg = f"a change stays in its lane: {self.expect.key} -> {self.become.key}"
+            raise ValueError(msg)
+
+    @property
+    def key(self) -> tuple[PartitionId, int]:
+        """Key of the lane that changes."""
+        lane = self.expect or self.become
+        assert lane is not None
+        return lane.key
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All lanes of one pipeline at one moment, as the destination holds them.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        seq: sequence number of the last commit; 0 before the first.
+        lanes: by key.
+        dead_letters: records set aside so far, for the pipeline's limit.
+    """
+
+    pipeline: str
+    seq: int = 0
+    lanes: Mapping[tuple[PartitionId, int], Lane] = field(default_factory=dict)
+    dead_letters: int = 0
+
+    def of(self, source: PartitionId) -> tuple[Lane, ...]:
+        """Lanes of one partition in ascending order."""
+        return tuple(sorted((lane for lane in self.lanes.values() if lane.source == source), key=lambda x: x.start))
+
+    def sources(self) -> tuple[PartitionId, ...]:
+        """Partitions that the ledger knows, sorted."""
+        return tuple(sorted({lane.source for lane in self.lanes.values()}))
+
+    def live(self, source: PartitionId) -> Lane | None:
+        """The lane that runs at the head of the partition: the open one, else the last one that is read."""
+        lanes = self.of(source)
+        read = [lane for lane in lanes if lane.kind == READ]
+        return next((lane for lane in lanes if lane.open), read[-1] if read else None)
+
+    def committed(self, source: PartitionId) -> RangeSet:
+        """Ranges of the partition that have been read."""
+        return RangeSet.of(Range(x.start, x.next) for x in self.of(source) if x.kind == READ)
+
+    def unread(self, source: PartitionId, kind: str) -> RangeSet:
+        """Ranges of the partition that are `skipped`, or `lost`."""
+        return RangeSet.of(Range(x.start, x.end) for x in self.of(source) if x.kind == kind and x.end is not None)
+
+    def positions(self) -> dict[PartitionId, int]:
+        """Next offset at the head of each partition."""
+        heads = ((source, self.live(source)) for source in self.sources())
+        return {source: lane.next for source, lane in heads if lane is not None}
+
+    def apply(self, changes: Iterable[LaneChange]) -> Ledger:
+        """The ledger after these changes: the reference for what every destination must do.
+
+        Raises:
+            Fenced: some lane is not what its change expects. All or nothing.
+            Overlap: the result would hold an offset twice.
+        """
+        lanes = dict(self.lanes)
+        touched: set[PartitionId] = set()
+        for change in changes:
+            found = lanes.get(change.key)
+            if found != change.expect:
+                raise fenced(self.pipeline, change, found)
+            if change.become is None:
+                del lanes[change.key]
+            else:
+                lanes[change.key] = change.become
+            touched.add(change.key[0])
+        after = replace(self, lanes=lanes, seq=self.seq + 1)
+        for source in touched:
+            check_disjoint(after.of(source))
+        return after
+
+
+def fenced(pipeline: str, change: LaneChange, found: Lane | None) -> Fenced:
+    """The error of a compare-and-swap that found something else: says what it expected and what it found."""
+    source, start = change.key
+
+    def words(lane: Lane | None) -> str:
+        return "no lane" if lane is None else f"next offset {lane.next}"
+
+    return Fenced(
+        f"pipeline {pipeline}: {source} (lane from {start}): expected {words(change.expect)}, found {words(found)};"
+        " another run committed first and nothing of this batch was written",
+        "run it again: it goes on from where the other run stopped",
+    )
+
+
+def check_disjoint(lanes: Iterable[Lane]) -> None:
+    """Proof that no two lanes of one partition share an offset, and at most one is open.
+
+    Raises:
+        Overlap: they do.
+    """
+    last: Lane | None = None
+    for lane in sorted(lanes, key=lambda x: (x.start, x.end is None)):
+        if last is not None and (last.end is None or last.end > lane.start):
+            msg = f"{lane.source}: lane from {lane.start} overlaps the lane from {last.start} to {last.end}"
+            raise Overlap(msg)
+        last = lane

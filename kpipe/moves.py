@@ -1,0 +1,95 @@
+"""Changes to the ledger that read nothing: to begin, to jump ahead, to accept a loss, to open a backfill.
+
+Each function gives the lane changes of one decision; committing them is a ledger-only commit, with the same
+compare-and-swap as a batch, so a decision is recorded or did not happen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kpipe.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger
+from kpipe.offsets import Range
+from kpipe.source import PartitionId
+
+__all__ = ["accept_loss", "backfill", "begin", "jump"]
+
+
+def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
+    """First lanes of a partition that is to be read from `at`.
+
+    Offsets from the log start up to `at` are kept as skipped, so that a backfill can fetch them later.
+
+    Args:
+        source: the partition.
+        at: first offset to read.
+        log_start: first offset that exists.
+        end: exclusive end of a bounded pipeline; None reads for ever.
+    """
+    lanes = [Lane(source, at, at, None if end is None else max(at, end))]
+    if log_start < at:
+        lanes.insert(0, Lane(source, log_start, log_start, at, SKIPPED))
+    return tuple(LaneChange(None, lane) for lane in lanes)
+
+
+def jump(ledger: Ledger, source: PartitionId, to: int) -> tuple[LaneChange, ...]:
+    """The live lane goes on at `to`; what lies between stays behind as skipped.
+
+    Raises:
+        ValueError: there is no live lane, or `to` lies before its next offset.
+    """
+    return _leave_behind(ledger, source, to, SKIPPED)
+
+
+def accept_loss(ledger: Ledger, source: PartitionId, log_start: int) -> tuple[LaneChange, ...]:
+    """Offsets of every unfinished lane below the log start are recorded as lost; reading goes on behind them."""
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        if lane.finished or lane.next >= log_start:
+            continue
+        if lane.open:
+            changes += _leave_behind(ledger, source, log_start, LOST)
+        else:
+            assert lane.end is not None
+            gone = min(lane.end, log_start)
+            changes += _split(lane, gone, LOST)
+            if gone < lane.end:
+                changes.append(LaneChange(None, Lane(source, gone, gone, lane.end)))
+    return tuple(changes)
+
+
+def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneChange, ...]:
+    """Skipped ranges inside `wanted` become lanes to read; what has been read or is being read is left alone."""
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        if lane.kind != SKIPPED or lane.end is None:
+            continue
+        start, end = max(lane.start, wanted.start), min(lane.end, wanted.end)
+        if start >= end:
+            continue
+        pieces = [Lane(source, start, start, end, READ)]
+        if lane.start < start:
+            pieces.insert(0, Lane(source, lane.start, lane.start, start, SKIPPED))
+        if end < lane.end:
+            pieces.append(Lane(source, end, end, lane.end, SKIPPED))
+        changes.append(LaneChange(lane, pieces[0]))
+        changes += [LaneChange(None, piece) for piece in pieces[1:]]
+    return tuple(changes)
+
+
+def _leave_behind(ledger: Ledger, source: PartitionId, to: int, kind: str) -> tuple[LaneChange, ...]:
+    lane = ledger.live(source)
+    if lane is None or not lane.open or to < lane.next:
+        msg = f"{source}: cannot go on at {to}: the live lane is {lane}"
+        raise ValueError(msg)
+    if to == lane.next:
+        return ()
+    return (*_split(lane, to, kind), LaneChange(None, Lane(source, to, to)))
+
+
+def _split(lane: Lane, to: int, kind: str) -> tuple[LaneChange, ...]:
+    """The lane ends where it stands; `[next, to)` becomes a lane of that kind."""
+    behind = Lane(lane.source, lane.next, lane.next, to, kind)
+    if lane.start == lane.next:
+        return (LaneChange(lane, behind),)
+    return (LaneChange(lane, replace(lane, end=lane.next)), LaneChange(None, behind))

@@ -1,0 +1,239 @@
+"""The definition of a pipeline: every field of design.md 4.2, with its default and its limits.
+
+One model behind all notations (YAML, Python, SQL). It holds what the user wrote and no secret: credentials stay
+templates such as `{{ env('KAFKA_PASSWORD') }}` until a client is made (resources/).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import Columns
+
+__all__ = [
+    "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Pipeline", "Policy", "Source", "Timestamp", "Transform",
+]  # fmt: skip
+
+Policy = Literal["fail", "dead_letter", "skip"]
+CoordinateName = Literal["partition", "offset", "timestamp", "topic", "key", "headers"]
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+# Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic): 1 to 249 of these, not "." or "..".
+_TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Timestamp(_Model):
+    """A moment in the topic: the first offset whose record is not older.
+
+    Attributes:
+        timestamp: ISO 8601; without a zone it is UTC.
+    """
+
+    timestamp: datetime
+
+    @property
+    def ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC, Kafka's unit."""
+        moment = self.timestamp if self.timestamp.tzinfo else self.timestamp.replace(tzinfo=timezone.utc)
+        return int(moment.timestamp() * 1000)
+
+
+Offsets = dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+
+
+class Source(_Model):
+    """What to read. Exactly one of `topic`, `topics`, `topic_pattern`.
+
+    Attributes:
+        brokers: `host:port`, comma-separated or a list.
+        start: where partitions begin at the pipeline's first run: `earliest`, `latest`, a timestamp, or offsets by
+            partition (others begin at earliest). Partitions that appear later always begin at earliest.
+        end: exclusive end of a bounded pipeline, fixed at the first plan; None reads for ever.
+        config: librdkafka settings, allow-listed, no secrets.
+        credentials: librdkafka settings that are secrets; templates, masked wherever they are shown.
+        on_data_loss: `fail` needs an operator when offsets vanished from Kafka; `record` notes them as lost and goes on.
+    """
+
+    brokers: str | list[str]
+    topic: str | None = None
+    topics: list[str] | None = None
+    topic_pattern: str | None = None
+    start: Literal["earliest", "latest"] | Timestamp | Offsets = "earliest"
+    end: Literal["latest"] | Timestamp | Offsets | None = None
+    config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    credentials: dict[str, str] = Field(default_factory=dict)
+    on_data_loss: Literal["fail", "record"] = "fail"
+
+    @property
+    def bootstrap(self) -> str:
+        """Brokers as Kafka's clients take them; a missing port is 9092."""
+        parts = self.brokers.split(",") if isinstance(self.brokers, str) else self.brokers
+        hosts = [part.strip() for part in parts if part.strip()]
+        return ",".join(host if re.search(r":\d+$", host) else f"{host}:9092" for host in hosts)
+
+    @field_validator("brokers")
+    @classmethod
+    def _brokers(cls, value: str | list[str]) -> str | list[str]:
+        text = value if isinstance(value, str) else ",".join(value)
+        if not text.strip(" ,"):
+            msg = "names no broker; write host:port"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("topic", "topics")
+    @classmethod
+    def _topics(cls, value: str | list[str] | None) -> str | list[str] | None:
+        for name in [value] if isinstance(value, str) else value or []:
+            if not _TOPIC.fullmatch(name):
+                msg = f"{name!r} is not a topic's name (1 to 249 of letters, digits, '.', '_', '-')"
+                raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _one(self) -> Source:
+        given = [name for name in ("topic", "topics", "topic_pattern") if getattr(self, name) is not None]
+        if len(given) != 1:
+            msg = f"needs exactly one of topic, topics, topic_pattern; {' and '.join(given) or 'none'} given"
+            raise ValueError(msg)
+        return self
+
+
+class BatchLimits(_Model):
+    """Bounds of one batch, and what happens when it fails.
+
+    Attributes:
+        interval_ms: wait before looking again, only when caught up.
+        max_offsets_per_partition: offsets (not records) of one partition in a batch.
+        max_bytes_per_partition: bytes of one partition in a batch, by the mean size seen so far; None: no bound.
+        max_partitions: partitions in a batch; None: all.
+        max_retries: tries after the first, with exponential back-off from `interval_ms` up to ten times it.
+    """
+
+    interval_ms: int = Field(default=2500, ge=0)
+    max_offsets_per_partition: int = Field(default=1_000_000, ge=1)
+    max_bytes_per_partition: int | None = Field(default=None, ge=1)
+    max_partitions: int | None = Field(default=None, ge=1)
+    max_retries: int = Field(default=4, ge=0)
+
+
+class Transform(_Model):
+    """A program that reads records on stdin and writes rows on stdout.
+
+    Attributes:
+        program: path; relative to the current folder, or inside the archive.
+        archive: .tar.gz, .tgz or .zip that holds it.
+        stdin: framing of records.
+        mode: `map` one row for each record, `filter` at most one, `flatmap` any number.
+        idle_timeout_s: longest time without progress while there is something to do.
+        env: names of variables that the program may see.
+    """
+
+    program: str
+    archive: str | None = None
+    args: list[str] = Field(default_factory=list)
+    stdin: Literal["lines", "length-prefixed", "json"] = "lines"
+    mode: Literal["map", "filter", "flatmap"] = "map"
+    idle_timeout_s: float = Field(default=60, gt=0)
+    env: list[str] = Field(default_factory=list)
+
+
+class Format(_Model):
+    """How bytes become columns. `raw` keeps key and value as bytes (ELT)."""
+
+    type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
+
+
+class Errors(_Model):
+    """What happens to a record that fails a stage.
+
+    Attributes:
+        max_dead_letters: the pipeline stops before it holds more than these; None: no limit.
+    """
+
+    parse: Policy = "dead_letter"
+    transform: Policy = "fail"
+    constraint: Policy = "fail"
+    max_dead_letters: int | None = Field(default=None, ge=0)
+
+
+class Into(_Model):
+    """Where rows go.
+
+    Attributes:
+        type: kind of destination.
+        database: file or connection; None: the home's own DuckDB file.
+        table: name of the table, a plain identifier.
+        key: columns of the key, for on_conflict.
+    """
+
+    type: str = "duckdb"
+    database: str | None = None
+    table: str
+    key: list[str] | None = None
+    on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
+
+    @field_validator("table")
+    @classmethod
+    def _table(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            msg = f"{value!r} is not a table's name (a letter or _, then letters, digits, _; 63 at most)"
+            raise ValueError(msg)
+        if value.lower().startswith("kpipe_"):
+            msg = f"{value!r}: names that begin with kpipe_ are the ledger's own"
+            raise ValueError(msg)
+        return value
+
+
+class Pipeline(_Model):
+    """A pipeline: a source, what happens on the way, and a table. Only name, source and into have no default."""
+
+    name: str
+    source: Source
+    batch: BatchLimits = BatchLimits()
+    transform: Transform | None = None
+    format: Format = Format()
+    columns: dict[str, str] = Field(default_factory=dict)
+    select: str | None = None
+    where: str | None = None
+    set: dict[str, str] = Field(default_factory=dict)
+    metadata: list[CoordinateName] = Field(default_factory=lambda: ["partition", "offset", "timestamp"])
+    evolution: Literal["evolve", "ignore", "fail"] = Field(default="evolve", alias="schema")
+    errors: Errors = Errors()
+    delivery: Literal["exactly_once", "at_least_once", "at_most_once"] = "exactly_once"
+    into: Into
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            msg = f"{value!r} is not a pipeline's name (a letter or _, then letters, digits, _; 63 at most)"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: dict[str, str]) -> dict[str, str]:
+        try:
+            Columns.of(value)
+        except InvalidPipeline as error:
+            raise ValueError(str(error)) from error
+        taken = sorted(name for name in value if name.lower().startswith("_kafka_"))
+        if taken:
+            msg = f"{', '.join(taken)}: names that begin with _kafka_ hold Kafka's own coordinates"
+            raise ValueError(msg)
+        if len({name.lower() for name in value}) < len(value):
+            msg = "two columns differ only by upper and lower case"
+            raise ValueError(msg)
+        return value
+
+    def to_dict(self) -> dict[str, Any]:
+        """What differs from the defaults, in the order of the model: the shortest definition that means the same."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

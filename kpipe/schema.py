@@ -1,0 +1,307 @@
+"""Columns and their types, written as DuckDB writes them, independent of any engine.
+
+A type is a scalar (`BIGINT`, `DECIMAL(18,3)`), a `STRUCT(name TYPE, ...)` or a list (`TYPE[]`). Types are inferred
+from JSON values only as far as no value can lose anything: integers are BIGINT, numbers with a fraction or beyond 64
+bits DOUBLE, text stays VARCHAR (a date is declared, not guessed), values of several kinds are JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kpipe.errors import InvalidPipeline
+
+__all__ = ["JSON", "Columns", "ListOf", "Scalar", "Struct", "Type", "infer", "merge", "parse_type"]
+
+_ALIASES = {
+    "BOOL": "BOOLEAN", "LOGICAL": "BOOLEAN",
+    "INT8": "BIGINT", "LONG": "BIGINT", "INT": "INTEGER", "INT4": "INTEGER", "SIGNED": "INTEGER",
+    "INT2": "SMALLINT", "SHORT": "SMALLINT", "INT1": "TINYINT",
+    "FLOAT8": "DOUBLE", "FLOAT4": "FLOAT", "REAL": "FLOAT",
+    "TEXT": "VARCHAR", "STRING": "VARCHAR", "CHAR": "VARCHAR", "BPCHAR": "VARCHAR",
+    "BYTEA": "BLOB", "BINARY": "BLOB", "VARBINARY": "BLOB", "BYTES": "BLOB",
+    "DATETIME": "TIMESTAMP", "TIMESTAMPTZ": "TIMESTAMP WITH TIME ZONE", "NUMERIC": "DECIMAL",
+}  # fmt: skip
+_SCALARS = {
+    "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+    "FLOAT", "DOUBLE", "VARCHAR", "BLOB", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID", "JSON",
+}  # fmt: skip
+# A JSON object with more keys than this is a map in disguise (ids as keys): as a STRUCT each new key would be a change
+# of the schema. 200 is the number from which DuckDB's own JSON reader (2.0) infers a MAP.
+_WIDEST_STRUCT = 200
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A type without parts."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list; every item has the same type."""
+
+    item: Type
+
+    def __str__(self) -> str:
+        return f"{self.item}[]"
+
+
+@dataclass(frozen=True)
+class Struct:
+    """Named fields in order."""
+
+    fields: tuple[tuple[str, Type], ...]
+
+    def __str__(self) -> str:
+        return "STRUCT(" + ", ".join(f"{quote(name)} {kind}" for name, kind in self.fields) + ")"
+
+
+Type = Scalar | ListOf | Struct
+
+BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
+VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
+INSTANT = Scalar("TIMESTAMP WITH TIME ZONE")
+_NOTHING = Scalar('"NULL"')  # what a null or an empty list tells: not a column's type, only a stage of inference
+
+
+def quote(name: str) -> str:
+    """A name as an SQL identifier, quoted unless it is plain. Quotes inside are doubled."""
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in {"list", "struct", "null"}:
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table in order: name to type. Names are compared without regard to case, as SQL does."""
+
+    items: tuple[tuple[str, Type], ...] = ()
+
+    def __iter__(self) -> Iterator[tuple[str, Type]]:
+        return iter(self.items)
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def get(self, name: str) -> Type | None:
+        """Type of the column, None if there is none of that name."""
+        return next((kind for known, kind in self.items if known.lower() == name.lower()), None)
+
+    def names(self) -> tuple[str, ...]:
+        """Names in order."""
+        return tuple(name for name, _ in self.items)
+
+    def merged(self, other: Columns) -> Columns:
+        """These columns, widened by what the other ones add: new columns behind, new fields inside structs.
+
+        Raises:
+            ValueError: a column has types in the two that cannot be one; the message names it.
+        """
+        result = {name.lower(): (name, kind) for name, kind in self.items}
+        for name, kind in other.items:
+            if name.lower() not in result:
+                result[name.lower()] = (name, kind)
+                continue
+            known, old = result[name.lower()]
+            result[name.lower()] = (known, _widen(old, kind, known))
+        return Columns(tuple(result.values()))
+
+    def without(self, names: Iterable[str]) -> Columns:
+        """These columns less some."""
+        drop = {name.lower() for name in names}
+        return Columns(tuple((name, kind) for name, kind in self.items if name.lower() not in drop))
+
+    def to_dict(self) -> dict[str, str]:
+        """Name to type text."""
+        return {name: str(kind) for name, kind in self.items}
+
+    @classmethod
+    def of(cls, types: Mapping[str, str]) -> Columns:
+        """Columns from name to type text.
+
+        Raises:
+            InvalidPipeline: a type is not known.
+        """
+        return cls(tuple((name, parse_type(text)) for name, text in types.items()))
+
+
+def _widen(old: Type, new: Type, where: str) -> Type:
+    if old == new or old == JSON:
+        return old
+    if isinstance(old, Struct) and isinstance(new, Struct):
+        inner = Columns(old.fields).merged(Columns(new.fields))
+        return Struct(inner.items)
+    if isinstance(old, ListOf) and isinstance(new, ListOf):
+        return ListOf(_widen(old.item, new.item, where))
+    msg = f"column {where} is {old}, the records hold {new}"
+    raise ValueError(msg)
+
+
+def infer(values: Iterable[Mapping[str, object]]) -> Columns:
+    """Columns for JSON objects, in order of first appearance. Fields that are only ever null are left out."""
+    seen: dict[str, Type] = {}
+    for value in values:
+        for name, item in value.items():
+            kind = _kind(item)
+            seen[name] = merge(seen[name], kind) if name in seen else kind
+    return Columns(tuple((name, _settle(kind)) for name, kind in seen.items() if kind != _NOTHING))
+
+
+def _kind(value: object) -> Type:
+    if value is None:
+        return _NOTHING
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int):
+        return BIGINT if -(2**63) <= value < 2**63 else DOUBLE
+    if isinstance(value, float):
+        return DOUBLE
+    if isinstance(value, str):
+        return VARCHAR
+    if isinstance(value, Mapping):
+        if not value or len(value) > _WIDEST_STRUCT:
+            return JSON
+        return Struct(tuple((str(name), _kind(item)) for name, item in value.items()))
+    if isinstance(value, Iterable):
+        kind: Type = _NOTHING
+        for item in value:
+            kind = merge(kind, _kind(item))
+        return ListOf(kind)
+    return JSON
+
+
+def merge(a: Type, b: Type) -> Type:
+    """The narrowest type that holds values of both without losing anything; JSON when there is no other."""
+    if a == b or b == _NOTHING:
+        return a
+    if a == _NOTHING:
+        return b
+    if {a, b} == {BIGINT, DOUBLE}:
+        return DOUBLE
+    if isinstance(a, ListOf) and isinstance(b, ListOf):
+        return ListOf(merge(a.item, b.item))
+    if isinstance(a, Struct) and isinstance(b, Struct):
+        fields = dict(a.fields)
+        for name, kind in b.fields:
+            fields[name] = merge(fields[name], kind) if name in fields else kind
+        return Struct(tuple(fields.items())) if len(fields) <= _WIDEST_STRUCT else JSON
+    return JSON
+
+
+def _settle(kind: Type) -> Type:
+    """An inferred type as a column can have it: what is still unknown inside becomes JSON."""
+    if kind == _NOTHING:
+        return JSON
+    if isinstance(kind, ListOf):
+        return ListOf(_settle(kind.item))
+    if isinstance(kind, Struct):
+        known = tuple((name, _settle(item)) for name, item in kind.fields if item != _NOTHING)
+        folded = {name.lower() for name, _ in known}
+        return Struct(known) if known and len(folded) == len(known) else JSON
+    return kind
+
+
+def parse_type(text: str) -> Type:
+    """The type that a text such as `BIGINT`, `varchar[]` or `STRUCT(a INTEGER, "b c" DATE)[]` names.
+
+    Raises:
+        InvalidPipeline: not a type that kpipe knows.
+    """
+    parser = _Parser(text)
+    kind = parser.type()
+    parser.end()
+    return kind
+
+
+@dataclass
+class _Parser:
+    text: str
+    tokens: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = re.findall(r'"(?:[^"]|"")*"|[A-Za-z_][A-Za-z0-9_]*|\d+|\S', self.text)
+
+    def fail(self) -> InvalidPipeline:
+        return InvalidPipeline(
+            f"not a column type: {self.text!r}",
+            "use BIGINT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE, DECIMAL(p,s), JSON, BLOB ..., TYPE[] or STRUCT(name TYPE, ...)",
+        )
+
+    def take(self, *wanted: str) -> str:
+        if not self.tokens or (wanted and self.tokens[0].upper() not in wanted):
+            raise self.fail()
+        return self.tokens.pop(0)
+
+    def peek(self, *wanted: str) -> bool:
+        return bool(self.tokens) and self.tokens[0].upper() in wanted
+
+    def end(self) -> None:
+        if self.tokens:
+            raise self.fail()
+
+    def type(self) -> Type:
+        kind = self.struct() if self.peek("STRUCT") else self.scalar()
+        while self.peek("["):
+            self.take("[")
+            self.take("]")
+            kind = ListOf(kind)
+        return kind
+
+    def struct(self) -> Type:
+        self.take("STRUCT")
+        self.take("(")
+        fields: list[tuple[str, Type]] = []
+        while True:
+            name = self.take()
+            if name.startswith('"'):
+                name = name[1:-1].replace('""', '"')
+            elif not re.fullmatch(r"[A-Za-z_]\w*", name):
+                raise self.fail()
+            fields.append((name, self.type()))
+            if self.take(",", ")") == ")":
+                return Struct(tuple(fields))
+
+    def scalar(self) -> Type:
+        name = self.take().upper()
+        name = _ALIASES.get(name, name)
+        if name == "TIMESTAMP" and self.peek("WITH"):
+            for word in ("WITH", "TIME", "ZONE"):
+                self.take(word)
+            name = "TIMESTAMP WITH TIME ZONE"
+        if name == "DECIMAL":
+            return self.decimal()
+        if name == "VARCHAR" and self.peek("("):
+            self.take("(")
+            self.take()
+            self.take(")")
+        if name not in _SCALARS:
+            raise self.fail()
+        return Scalar(name)
+
+    def decimal(self) -> Type:
+        precision, scale = 18, 3
+        if self.peek("("):
+            self.take("(")
+            digits = self.take()
+            rest = self.take() if self.take(",", ")") == "," else None
+            if rest is not None:
+                self.take(")")
+            if not digits.isdigit() or (rest is not None and not rest.isdigit()):
+                raise self.fail()
+            precision, scale = int(digits), int(rest or 0)
+        if not 0 < precision <= 38 or scale > precision:
+            raise self.fail()
+        return Scalar(f"DECIMAL({precision},{scale})")
