@@ -24,7 +24,7 @@ _TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s
 
 
 _MOMENTS = '{timestamp: "2026-11-20T00:00:00Z"} or offsets by partition such as {"0": 120, "3": 7}'
-_CHOICES = {
+_CHOICES: dict[tuple[str, ...], str] = {
     ("source", "start"): f"write earliest, latest, {_MOMENTS}",
     ("source", "end"): f"write latest, {_MOMENTS}",
 }
@@ -60,7 +60,7 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.load(text, Loader=_NoDuplicates)  # noqa: S506 - a SafeLoader
+        data = yaml.load(text, Loader=_NoDuplicates)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file

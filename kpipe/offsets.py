@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 __all__ = ["Overlap", "Range", "RangeSet"]
 
@@ -53,7 +54,7 @@ class Range:
         """
         count = max(1, min(pieces, len(self) // max(1, smallest)))
         cuts = [self.start + len(self) * i // count for i in range(count + 1)]
-        return tuple(Range(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+        return tuple(Range(a, b) for a, b in pairwise(cuts))
 
 
 @dataclass(frozen=True)

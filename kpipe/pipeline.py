@@ -16,7 +16,8 @@ from kpipe.errors import InvalidPipeline
 from kpipe.schema import Columns
 
 __all__ = [
-    "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Pipeline", "Policy", "Source", "Timestamp", "Transform",
+    "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Source",
+    "Timestamp", "Transform",
 ]  # fmt: skip
 
 Policy = Literal["fail", "dead_letter", "skip"]
@@ -46,6 +47,7 @@ class Timestamp(_Model):
         return int(moment.timestamp() * 1000)
 
 
+#: Offsets by partition number.
 Offsets = dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
 
@@ -192,6 +194,10 @@ class Into(_Model):
         return value
 
 
+def _coordinates() -> list[CoordinateName]:
+    return ["partition", "offset", "timestamp"]
+
+
 class Pipeline(_Model):
     """A pipeline: a source, what happens on the way, and a table. Only name, source and into have no default."""
 
@@ -204,7 +210,7 @@ class Pipeline(_Model):
     select: str | None = None
     where: str | None = None
     set: dict[str, str] = Field(default_factory=dict)
-    metadata: list[CoordinateName] = Field(default_factory=lambda: ["partition", "offset", "timestamp"])
+    metadata: list[CoordinateName] = Field(default_factory=_coordinates)
     evolution: Literal["evolve", "ignore", "fail"] = Field(default="evolve", alias="schema")
     errors: Errors = Errors()
     delivery: Literal["exactly_once", "at_least_once", "at_most_once"] = "exactly_once"

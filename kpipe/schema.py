@@ -139,7 +139,7 @@ class Columns:
 
 
 def _widen(old: Type, new: Type, where: str) -> Type:
-    if old == new or old == JSON:
+    if old in (new, JSON):
         return old
     if isinstance(old, Struct) and isinstance(new, Struct):
         inner = Columns(old.fields).merged(Columns(new.fields))
@@ -237,7 +237,8 @@ class _Parser:
     def fail(self) -> InvalidPipeline:
         return InvalidPipeline(
             f"not a column type: {self.text!r}",
-            "use BIGINT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE, DECIMAL(p,s), JSON, BLOB ..., TYPE[] or STRUCT(name TYPE, ...)",
+            "use BIGINT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE, DECIMAL(p,s), JSON, BLOB ..., TYPE[]"
+            " or STRUCT(name TYPE, ...)",
         )
 
     def take(self, *wanted: str) -> str:

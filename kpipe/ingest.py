@@ -1,0 +1,422 @@
+"""The loop: plan, stage, commit, again. Every effect is injected; nothing here knows Kafka, Spark or a database.
+
+One pass of the loop is one attempt at one batch:
+
+    1. ask the brokers              5. stage rows and dead letters (again, if new columns were found)
+    2. read the ledger              6. commit everything at once
+    3. prove they fit together      7. look at the result that was read back
+    4. plan, fixed from then on
+
+A failure before 6 leaves nothing but files that no one refers to. A failure in 6 has been resolved by the destination
+(landed, not landed) or ends the run (unknown). The next pass always begins from the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kpipe import mirror, moves
+from kpipe.batch import Batch, Commit, Committed, Counts, RangeReport
+from kpipe.errors import (
+    DeadLettersExceeded,
+    InvalidPipeline,
+    KpipeError,
+    LedgerMismatch,
+    SchemaConflict,
+    StagingFailed,
+)
+from kpipe.ledger import LOST, READ, LaneChange, Ledger
+from kpipe.offsets import Overlap, RangeSet
+from kpipe.pipeline import Pipeline, Timestamp
+from kpipe.plan import Idle, Limits, arrivals, check_source, losses, plan
+from kpipe.ports import Destination, Stager, Topics
+from kpipe.schema import Columns
+from kpipe.source import PartitionId, TopicSnapshot
+
+__all__ = ["Decisions", "Event", "Ingest", "Seen"]
+
+# A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
+# new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
+_MOST_STAGINGS = 3
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What an operator decided for this run; each is recorded in the ledger when it is applied.
+
+    Attributes:
+        on_data_loss: `fail`, or `record` offsets that are gone as lost and go on; None: as the pipeline says.
+        on_new_topic: `fail`, or `begin` to read a recreated topic (or another cluster's) from its start.
+        on_older_ledger: `fail`, or `accept` the ledger as it is found.
+        who: who decided, for the note in the ledger.
+    """
+
+    on_data_loss: str | None = None
+    on_new_topic: str = "fail"
+    on_older_ledger: str = "fail"
+    who: str = ""
+
+
+@dataclass
+class Seen:
+    """What this home has already seen committed: a memory outside the destination, only to notice that it went back.
+
+    Attributes:
+        uid: id of the pipeline's registration; "" before the first commit.
+        seq: highest sequence number seen.
+        save: called after every change.
+    """
+
+    uid: str = ""
+    seq: int = 0
+    save: Callable[[Seen], None] = lambda _: None
+
+    def note(self, uid: str, seq: int) -> None:
+        """Remember what was just read back."""
+        if (uid, seq) != (self.uid, self.seq):
+            self.uid, self.seq = uid, seq
+            self.save(self)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something worth telling while the loop runs.
+
+    Attributes:
+        kind: `planned`, `staged`, `committed`, `restaged`, `retry`, `idle`, `decided`.
+        batch: the batch, where there is one.
+        committed: what was committed.
+        text: one sentence.
+        snapshot: what the brokers held.
+        ledger: what was committed before.
+    """
+
+    kind: str
+    batch: Batch | None = None
+    committed: Committed | None = None
+    text: str = ""
+    snapshot: TopicSnapshot | None = None
+    ledger: Ledger | None = None
+
+
+@dataclass
+class Ingest:
+    """One run of one pipeline.
+
+    Attributes:
+        pipeline: the definition.
+        topics, stager, destination: the edges (kpipe/ports.py).
+        only: partition numbers; None: all.
+        decisions: what an operator decided.
+        seen: memory of earlier commits.
+        run_id: who runs it.
+        version: of pipeline and program, kept with every commit.
+        tell: called with every event.
+        wait: sleeps that many seconds, or less when something woke it.
+        stopped: whether to end after the batch at hand.
+    """
+
+    pipeline: Pipeline
+    topics: Topics
+    stager: Stager
+    destination: Destination
+    only: Collection[int] | None = None
+    decisions: Decisions = field(default_factory=Decisions)
+    seen: Seen = field(default_factory=Seen)
+    run_id: str = ""
+    version: str = ""
+    tell: Callable[[Event], None] = lambda _: None
+    wait: Callable[[float], None] = time.sleep
+    stopped: Callable[[], bool] = lambda: False
+    _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
+
+    def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
+        """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
+
+        Retriable errors are retried `max_retries` times with back-off; a batch that commits resets the count.
+
+        Raises:
+            KpipeError: what could not be retried, or not any more.
+        """
+        done = failures = 0
+        while not self.stopped() and (max_batches is None or done < max_batches):
+            try:
+                result = self.step()
+            except KpipeError as error:
+                failures += 1
+                if not error.retriable or failures > self.pipeline.batch.max_retries:
+                    raise
+                seconds = self.backoff(failures)
+                self.tell(Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})"))
+                self.wait(seconds)
+                continue
+            failures = 0
+            if isinstance(result, Committed):
+                done += 1
+                yield result
+            elif not follow or result.reason == "finished":
+                return
+            else:
+                self.wait(self.pipeline.batch.interval_ms / 1000)
+
+    def backoff(self, failures: int) -> float:
+        """Seconds before the next try: the interval (at least 0.1 s), doubled each time, ten times it at most."""
+        first = max(0.1, self.pipeline.batch.interval_ms / 1000)
+        return float(min(first * 2 ** (failures - 1), 10 * first))
+
+    def step(self) -> Committed | Idle:
+        """One pass: at most one batch.
+
+        Raises:
+            KpipeError: the pass failed; nothing of its batch is visible.
+        """
+        began, started_ms = time.monotonic(), int(time.time() * 1000)
+        snapshot = self.topics.snapshot()  # 1
+        ledger = self.read_ledger()  # 2
+        ledger = self.settle(ledger, snapshot)  # 3
+        limits = self.pipeline.batch
+        bounds = Limits(
+            limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
+        )
+        batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex, self.only)  # 4
+        if isinstance(batch, Idle):
+            self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
+            return batch
+        self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+        columns, reports = self.stage(batch)  # 5
+        counts = collect(batch, reports)
+        self.check_dead_letters(ledger, counts, reports)
+        self.tell(Event("staged", batch))
+        seconds = time.monotonic() - began
+        committed = self.destination.commit(  # 6
+            Commit(
+                id=batch.id,
+                pipeline=batch.pipeline,
+                changes=tuple(step.change for step in batch.steps),
+                steps=batch.steps,
+                columns=columns,
+                files=tuple(r.rows for r in reports if r.rows is not None),
+                dead_letters=tuple(r.dead_letters for r in reports if r.dead_letters is not None),
+                counts=counts,
+                ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
+                metadata=mirror.metadata(batch, counts, snapshot, seconds),
+                run_id=self.run_id,
+                version=self.version,
+                started_ms=started_ms,
+                seconds=seconds,
+            )
+        )
+        result = replace(committed, batch=batch)  # 7
+        self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
+        for step in batch.steps:
+            if len(step.range):
+                self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
+        self.tell(Event("committed", batch, result, snapshot=snapshot, ledger=ledger))
+        return result
+
+    def read_ledger(self) -> Ledger:
+        """The ledger, proven to be the one that this home has seen before, or a later state of it.
+
+        Raises:
+            LedgerMismatch: it is missing, another one, or an older state.
+        """
+        uid, ledger = self.destination.ledger()
+        if not self.seen.uid or (uid == self.seen.uid and ledger.seq >= self.seen.seq):
+            self.seen.note(uid, ledger.seq)
+            return ledger
+        name = self.pipeline.name
+        if self.decisions.on_older_ledger == "accept":
+            if uid:
+                note = f"accepted at {ledger.seq}, {self.seen.seq} had been seen; {self.decisions.who}"
+                ledger = self.decide("accept_ledger", (), note)
+                uid = self.seen.uid = self.destination.ledger()[0]
+            self.seen.note(uid, ledger.seq)
+            return ledger
+        where = self.destination.describe()
+        if not uid:
+            what = f"pipeline {name}: the ledger in {where} is gone; this home has seen {self.seen.seq} commits there"
+        elif uid != self.seen.uid:
+            what = f"pipeline {name}: the ledger in {where} is not the one that this home has seen"
+        else:
+            what = f"pipeline {name}: the ledger in {where} stands at commit {ledger.seq}, this home has seen {self.seen.seq}"
+        raise LedgerMismatch(
+            f"{what}; the destination was replaced or restored",
+            f"restore it, or go on from what it holds: kpipe run {name} --on-older-ledger accept",
+        )
+
+    def settle(self, ledger: Ledger, snapshot: TopicSnapshot) -> Ledger:
+        """The ledger with every present partition in it, after decisions that are allowed were recorded.
+
+        Raises:
+            NeedsOperator: something does not fit and nobody decided.
+            InvalidPipeline: `start` or `end` name offsets or partitions that do not exist.
+        """
+        new_topic = self.decisions.on_new_topic == "begin"
+        loss = self.decisions.on_data_loss or self.pipeline.source.on_data_loss
+        if loss == "record":
+            gone = losses(ledger, snapshot)
+            changes = [c for s in gone for c in moves.accept_loss(ledger, s, snapshot.partitions[s].log_start)]
+            if changes:
+                lanes = [c.become for c in changes if c.become is not None and c.become.kind == LOST]
+                lost = ", ".join(f"{lane.source} [{lane.start}, {lane.end})" for lane in lanes)
+                ledger = self.decide("loss", changes, f"lost: {lost}; {self.decisions.who or 'on_data_loss: record'}")
+        if not new_topic:
+            check_source(ledger, snapshot)
+        fresh = arrivals(ledger, snapshot)
+        if fresh:
+            changes = self.beginnings(ledger, snapshot, fresh)
+            words = ", ".join(f"{c.become.source} at {c.become.next}" for c in changes if c.become and c.become.kind == READ)
+            ledger = self.decide("begin", changes, f"begin: {words}" + (f"; {self.decisions.who}" if new_topic else ""))
+        check_source(ledger, snapshot)
+        return ledger
+
+    def beginnings(self, ledger: Ledger, snapshot: TopicSnapshot, fresh: Sequence[PartitionId]) -> list[LaneChange]:
+        """First lanes of partitions that the ledger does not know.
+
+        `start` and `end` count at a topic's first sight only; partitions that appear later begin at their log start.
+        """
+        source = self.pipeline.source
+        known = {s.topic.name for s in ledger.sources()}
+        first = [s for s in fresh if s.topic.name not in known]
+        starts = self._moments(source.start, snapshot, first, "start")
+        ends = self._moments(source.end, snapshot, first, "end")
+        changes: list[LaneChange] = []
+        for item in fresh:
+            state = snapshot.partitions[item]
+            changes += moves.begin(item, starts.get(item, state.log_start), state.log_start, ends.get(item))
+        return changes
+
+    def _moments(
+        self, wanted: object, snapshot: TopicSnapshot, sources: Sequence[PartitionId], name: str
+    ) -> Mapping[PartitionId, int]:
+        states = snapshot.partitions
+        if not sources or wanted is None or wanted == "earliest":
+            return {}
+        if wanted == "latest":
+            return {s: states[s].end for s in sources}
+        if isinstance(wanted, Timestamp):
+            found = self.topics.offsets_at(wanted, snapshot)
+            return {s: max(found[s], states[s].log_start) for s in sources}
+        assert isinstance(wanted, dict)
+        numbers = {s.partition: s for s in sources}
+        for number, offset in wanted.items():
+            if number not in numbers:
+                raise InvalidPipeline(
+                    f"source.{name} names partition {number}, which {sources[0].topic} does not have",
+                    f"its partitions are 0 to {max(numbers)}",
+                )
+            state = states[numbers[number]]
+            if not state.log_start <= offset <= state.high:
+                raise InvalidPipeline(
+                    f"source.{name}: {numbers[number]} has no offset {offset}",
+                    f"it holds [{state.log_start}, {state.high}); write a number from {state.log_start} to {state.high}",
+                )
+        return {numbers[number]: offset for number, offset in wanted.items()}
+
+    def decide(self, kind: str, changes: Sequence[LaneChange], note: str) -> Ledger:
+        """Commit a decision that reads nothing, and read the ledger again."""
+        commit = Commit(
+            id=uuid.uuid4().hex,
+            pipeline=self.pipeline.name,
+            changes=tuple(changes),
+            kind=kind,
+            run_id=self.run_id,
+            version=self.version,
+            started_ms=int(time.time() * 1000),
+            note=note.rstrip("; "),
+        )
+        self.destination.commit(commit)
+        uid, ledger = self.destination.ledger()
+        self.seen.note(uid, max(ledger.seq, self.seen.seq) if kind != "accept_ledger" else ledger.seq)
+        self.tell(Event("decided", text=commit.note, ledger=ledger))
+        return ledger
+
+    def stage(self, batch: Batch) -> tuple[Columns, Sequence[RangeReport]]:
+        """Rows staged with the columns that the table has or will have.
+
+        New columns that the records hold are handled by the pipeline's schema policy: `evolve` widens and stages once
+        more, `ignore` leaves them out, `fail` raises.
+
+        Raises:
+            SchemaConflict: the policy is `fail`, or the types cannot be one.
+        """
+        columns = self.wanted_columns(batch)
+        for attempt in range(1, _MOST_STAGINGS + 1):
+            reports = self.stager.stage(batch, columns)
+            new = Columns()
+            for report in reports:
+                new = _merged(new, report.new_columns)
+            if not new or self.pipeline.evolution == "ignore":
+                return columns, reports
+            names = ", ".join(f"{name} {kind}" for name, kind in new)
+            if self.pipeline.evolution == "fail":
+                raise SchemaConflict(
+                    f"batch {batch.id}: records hold columns that the table lacks: {names}",
+                    "add them to the table or to `columns`, or set schema: evolve or ignore",
+                )
+            columns = _merged(columns, new)
+            if attempt < _MOST_STAGINGS:
+                self.tell(Event("restaged", batch, text=f"new columns: {names}"))
+        raise SchemaConflict(f"batch {batch.id}: new columns turn up each time it is read: {names}")
+
+    def wanted_columns(self, batch: Batch) -> Columns:
+        """Columns of the table if it exists, else the declared ones before those of a sample (design.md 4.6)."""
+        declared = Columns.of(self.pipeline.columns)
+        table = self.destination.columns()
+        if table is not None:
+            missing = declared.without(table.names())
+            return _merged(table, missing) if self.pipeline.evolution == "evolve" else table
+        if self.pipeline.format.type == "raw":
+            return Columns.of({"key": "BLOB", "value": "BLOB"})
+        sample = self.stager.columns(batch)
+        return Columns((*declared.items, *sample.without(declared.names()).items))
+
+    def check_dead_letters(
+        self, ledger: Ledger, counts: Mapping[tuple[PartitionId, int], Counts], reports: Sequence[RangeReport]
+    ) -> None:
+        """The pipeline's limit on dead letters, before the commit that would pass it."""
+        limit = self.pipeline.errors.max_dead_letters
+        new = sum(count.dead_letters for count in counts.values())
+        if limit is None or not new or ledger.dead_letters + new <= limit:
+            return
+        reason = next((r.sample_dead_letter for r in reports if r.sample_dead_letter), "")
+        raise DeadLettersExceeded(
+            f"pipeline {self.pipeline.name}: {ledger.dead_letters} dead letters are kept, this batch adds {new},"
+            f" errors.max_dead_letters is {limit}; the first: {reason}",
+            "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
+        )
+
+
+def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[tuple[PartitionId, int], Counts]:
+    """Counts by lane, proven: each range is covered once, and everything in it is accounted for.
+
+    Raises:
+        StagingFailed: pieces are missing, overlap, or do not add up.
+    """
+    result: dict[tuple[PartitionId, int], Counts] = {}
+    for step in batch.steps:
+        mine = [r for r in reports if r.source == step.source and r.range.start >= step.range.start and r.range.end <= step.end]
+        try:
+            covered = RangeSet.of(report.range for report in mine)
+        except Overlap as error:
+            raise StagingFailed(f"batch {batch.id}: {step.source}: a range was staged twice: {error}") from error
+        if covered.missing(step.range):
+            raise StagingFailed(f"batch {batch.id}: {step.source}: not staged: {covered.missing(step.range)[0]}")
+        counts = sum((report.counts for report in mine), Counts())
+        off = counts.unaccounted(len(step.range))
+        if off:
+            raise StagingFailed(f"batch {batch.id}: {step.source} {step.range}: {off} offsets are not accounted for: {counts}")
+        result[step.lane.key] = counts
+    if sum(len(report.range) for report in reports) != batch.span:
+        raise StagingFailed(f"batch {batch.id}: reports cover other offsets than the plan")
+    return result
+
+
+def _merged(columns: Columns, new: Columns) -> Columns:
+    try:
+        return columns.merged(new)
+    except ValueError as error:
+        raise SchemaConflict(str(error), "declare its type under `columns`, or change the table") from error

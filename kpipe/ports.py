@@ -1,0 +1,152 @@
+"""The three edges of the core: the topics, the tasks, the table. Each is small, and its contract stands here.
+
+Real ones live in resources/; public fakes in kpipe/testing.py. What every destination must hold is also written as a
+suite (tests/resources/destinations/conformance.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kpipe.audit import Entry, Recount
+from kpipe.batch import Batch, Commit, Committed, RangeReport
+from kpipe.ledger import Ledger
+from kpipe.pipeline import Timestamp
+from kpipe.schema import Columns
+from kpipe.source import PartitionId, TopicSnapshot
+
+__all__ = ["Destination", "Publication", "Stager", "Topics"]
+
+
+class Topics(Protocol):
+    """What the brokers know of a pipeline's topics. Reads no record."""
+
+    def snapshot(self) -> TopicSnapshot:
+        """Identity and offsets of all partitions, as of now; never from a cache, every call with a deadline.
+
+        Raises:
+            BrokerUnreachable, TopicUnknown, CredentialsRefused.
+        """
+        ...
+
+    def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
+        """First offset of each partition whose record is not older; the last stable offset where there is none.
+
+        Raises:
+            BrokerUnreachable, CredentialsRefused.
+        """
+        ...
+
+
+class Stager(Protocol):
+    """Reads the ranges of a batch, runs the program, decodes, and leaves finished files. Changes nothing visible."""
+
+    def columns(self, batch: Batch) -> Columns:
+        """Payload columns inferred from the first records of the batch; empty when none can be decoded.
+
+        Raises:
+            SourceError, TransformFailed.
+        """
+        ...
+
+    def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
+        """Read every range of the batch to its proven end and stage rows and dead letters.
+
+        Before: nothing. After: exactly one report for every piece of every range; pieces of a range are disjoint and
+        cover it; every file named in a report is complete, durable (fsynced) and will not change. On failure: files may
+        lie about, none is referred to; calling it again is safe and makes other files.
+
+        Args:
+            batch: what to read.
+            columns: the payload columns that rows are decoded to. Columns that the records hold beyond them are
+                reported in `new_columns`, and are not in the files.
+
+        Raises:
+            SourceError, TransformFailed, RecordRejected, StagingFailed.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Metadata of one batch that waits to be mirrored.
+
+    Attributes:
+        batch: id of the batch.
+        seq: its sequence number.
+        metadata: by partition number, as stored with the commit.
+    """
+
+    batch: str
+    seq: int
+    metadata: Mapping[str, Mapping[str, Any]]
+
+
+class Destination(Protocol):
+    """A table, its dead letters and its ledger, in one place that can change all three at once.
+
+    One object serves one pipeline. It may be used from one thread at a time; any number of objects, in any number of
+    processes, may point at the same place.
+    """
+
+    def describe(self) -> str:
+        """Where rows go, for people: kind, place and table; holds no secret."""
+        ...
+
+    def columns(self) -> Columns | None:
+        """Payload columns of the table as it is now (Kafka's own coordinates left out); None if there is no table."""
+        ...
+
+    def ledger(self) -> tuple[str, Ledger]:
+        """The ledger as it is now, through a fresh connection, and the id under which the pipeline was registered.
+
+        The id is made at the first commit and never changes; "" before that. A ledger that comes back with another id,
+        or with a lower `seq`, is not the one that was there before.
+        """
+        ...
+
+    def commit(self, commit: Commit) -> Committed:
+        """Make everything in the commit visible at once, or nothing.
+
+        Before: the files are verified (they exist, with the reported size, rows and columns). Inside one transaction:
+        (1) every lane change is a compare-and-swap on equality, all must hold; (2) rows, dead letters, history and
+        metadata are written and counted; (3) the table is created or widened to `columns` when it must be.
+        After any answer, error or not, the batch id is looked up through a fresh connection, and only that decides:
+        found means landed; not found and lanes as expected means not landed; else Fenced.
+
+        Committing a commit that has landed before returns the same result and changes nothing.
+
+        Raises:
+            Fenced: some lane is not what the commit expects. Nothing was changed.
+            DestinationBusy: it could not be had in time. Nothing was changed.
+            StagingFailed: a file is not what was reported. Nothing was changed.
+            SchemaConflict: the table cannot take the columns. Nothing was changed.
+            OutcomeUnknown: the answer was lost and the destination cannot be read. Nothing is deleted.
+            DestinationError: it failed; nothing was changed.
+        """
+        ...
+
+    def history(self) -> Sequence[Entry]:
+        """Every committed range of the pipeline, in order of commit."""
+        ...
+
+    def recount(self) -> Recount:
+        """The table and the dead letters counted afresh, one consistent view."""
+        ...
+
+    def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
+        """Note the pipeline's state (`running`, `stopped`, `error`, `needs_operator`) and, when given, an error event.
+
+        Only for people: nothing reads it back to decide. Does nothing when the pipeline has never committed.
+        """
+        ...
+
+    def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
+        """Metadata of commits that have not been mirrored, oldest first."""
+        ...
+
+    def published(self, batches: Sequence[str]) -> Sequence[str]:
+        """Mark them as mirrored; gives those that this very call marked (each batch is given to one caller only)."""
+        ...
