@@ -1,0 +1,43 @@
+"""Any program that reads stdin and writes stdout, run over records: framing, running, checking.
+
+    framing       records as bytes for stdin                     lines, length_prefixed, json_envelopes
+    program       what to run, and its limits                    Program, Limits
+    environment   what it finds in its environment               environment
+    runner        one run: bytes in, bytes out                   TransformRun, Report, run
+    blocks        its output, cut at lines                       line_blocks
+    counts        records in against records out                 check_counts
+    preflight     is that file a program? asked on the driver    resolve, Resolved, check_unchanged
+    archive       programs that come as an archive               unpack
+
+Imported inside Spark's Python workers: the standard library and `kpipe` only, and nothing at import that takes time.
+"""
+
+from transforms.archive import unpack
+from transforms.blocks import line_blocks
+from transforms.counts import MODES, check_counts
+from transforms.environment import environment
+from transforms.framing import FRAMINGS, NewlineInValue, json_envelopes, length_prefixed, lines
+from transforms.preflight import Resolved, check_unchanged, resolve
+from transforms.program import Limits, Program
+from transforms.runner import Report, TransformRun, run
+
+__all__ = [
+    "FRAMINGS",
+    "MODES",
+    "Limits",
+    "NewlineInValue",
+    "Program",
+    "Report",
+    "Resolved",
+    "TransformRun",
+    "check_counts",
+    "check_unchanged",
+    "environment",
+    "json_envelopes",
+    "length_prefixed",
+    "line_blocks",
+    "lines",
+    "resolve",
+    "run",
+    "unpack",
+]

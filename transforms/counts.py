@@ -1,0 +1,38 @@
+"""How many records may come out of a program, for how many went in."""
+
+from __future__ import annotations
+
+from kpipe.errors import TransformFailed
+
+MODES = ("map", "filter", "flatmap")
+
+
+def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") -> None:
+    """Holds a program to its mode: `map` gives one for each, `filter` at most as many, `flatmap` any number.
+
+    Only `map` proves that a program has looked at every record: one that reads its input into a buffer and ignores it
+    looks, from outside, like one that filters.
+
+    Args:
+        mode: one of MODES.
+        records_in: records that were given to the program.
+        lines_out: records that it wrote.
+        where: coordinates for the message, such as `tweets/3 [120,240)`.
+
+    Raises:
+        TransformFailed: the counts do not fit the mode.
+        ValueError: no such mode.
+    """
+    if mode not in MODES:
+        raise ValueError(f"no such mode: {mode!r}; there are {', '.join(MODES)}")
+    at = f" ({where})" if where else ""
+    if mode == "map" and lines_out != records_in:
+        raise TransformFailed(
+            f"transform in mode map{at}: {records_in:,} records in, {lines_out:,} out",
+            "write exactly one line for each record, or declare mode: filter or mode: flatmap",
+        )
+    if mode == "filter" and lines_out > records_in:
+        raise TransformFailed(
+            f"transform in mode filter{at}: {records_in:,} records in, {lines_out:,} out",
+            "write at most one line for each record, or declare mode: flatmap",
+        )

@@ -1,0 +1,163 @@
+"""Between the worker and the user's program: starts it, owns everything that descends from it, reports its end.
+
+Run as `python -I -S launch.py OPTIONS PROGRAM [ARG ...]`; imported by nobody. It stands in a process of its own because
+
+- it is a subreaper (prctl 36), so whatever the program leaves behind, `setsid` or not, becomes a child of this process
+  and of no other. Ancestry kept by the kernel says what belongs to the run; the worker's other children are never
+  looked at.
+- it hears about the worker's death (PR_SET_PDEATHSIG) and then kills all of them, where a bare program would live on.
+- a preexec_fn would run Python in a forked copy of a worker that is full of librdkafka's threads.
+
+It keeps its imports few, since it starts once per range: about 8 ms.
+
+Protocol, one line each on the status pipe: `exec ERRNO` (the program could not be started), `limit NAME ERRNO`, `exit
+WAITSTATUS` (the program's own end); end-of-file once no descendant is left. Orders from the worker come as signals:
+SIGTERM asks every descendant to end, SIGUSR1 kills them, SIGUSR2 is the kernel's news that a thread of the worker, or
+the worker itself, died.
+"""
+
+# ruff: noqa: D103, PERF203, PTH123, SIM105 (contextlib and pathlib would double the time that this takes to start)
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # `signal` itself imports enum, which costs 3 ms
+import ctypes
+import os
+import sys
+
+# prctl(2); the numbers are kernel ABI.
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+ORDERS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGKILL = 9
+EXEC_FAILED = 127
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux only; elsewhere the kill path reaches the process group alone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def say(status: int, line: str) -> None:
+    try:
+        os.write(status, line.encode() + b"\n")
+    except OSError:  # the worker is gone
+        pass
+
+
+def become(argv: list[str], status: int, options: dict[str, str]) -> None:
+    """In the forked child: harden, then exec. Does not return."""
+    supervisor = os.getppid()
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != supervisor:  # it died before the line above took effect
+        os._exit(EXEC_FAILED)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    for name, value in options.items():
+        if name.startswith("rlimit_"):
+            import resource
+
+            which = getattr(resource, name.upper())
+            hard = resource.getrlimit(which)[1]
+            limit = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
+            try:
+                resource.setrlimit(which, (limit, limit))
+            except (OSError, ValueError) as error:
+                say(status, f"limit {name} {getattr(error, 'errno', 0) or 0}")
+                os._exit(EXEC_FAILED)
+    for number in range(1, signal.NSIG):  # ignored signals outlive exec; Python ignores SIGPIPE and SIGXFSZ
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    environment = dict(os.environ)
+    if "drop" in options:  # Python adds LC_CTYPE to its own environment under LANG=C (PEP 538)
+        environment.pop(options["drop"], None)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        say(status, f"exec {error.errno}")
+    os._exit(EXEC_FAILED)
+
+
+def descendants() -> list[int] | None:
+    """Every process below this one, from one pass over /proc; None where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    try:
+        entries = os.listdir("/proc")
+    except OSError:
+        return None
+    for entry in entries:
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError, ValueError):  # it ended meanwhile
+                continue
+            children.setdefault(parent, []).append(int(entry))
+    found: list[int] = []
+    ahead = [os.getpid()]
+    while ahead:
+        below = children.get(ahead.pop(), [])
+        found += below
+        ahead += below
+    return found
+
+
+def send(leader: int, number: int) -> None:
+    """To all descendants. Without /proc at least to the program's own group."""
+    below = descendants()
+    for pid in [-leader] if below is None else below:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass
+
+
+def supervise(leader: int, worker: int, status: int) -> None:
+    """Waits until no descendant is left. Each SIGCHLD during a kill scans again, for what was forked in between."""
+    killing = False
+    while True:
+        order = signal.sigwait(ORDERS)
+        if order == signal.SIGTERM:
+            send(leader, signal.SIGTERM)
+        elif order == signal.SIGUSR1 or (order == signal.SIGUSR2 and os.getppid() != worker):
+            killing = True
+        if killing:
+            send(leader, SIGKILL)
+        while True:
+            try:
+                pid, how = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            if pid == leader:
+                say(status, f"exit {how}")
+
+
+def main() -> None:
+    options = dict(option.split("=", 1) for option in sys.argv[1].split(","))
+    status, worker = int(options["status"]), int(options["worker"])
+    os.set_inheritable(status, False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ORDERS)  # orders are waited for, never handled: no lost wake-up
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would reap by itself and lose the status
+    prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)
+    if os.getppid() != worker:
+        os._exit(0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    leader = os.fork()
+    if leader == 0:
+        become(sys.argv[2:], status, options)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # only the program may hold the pipes, or nobody would ever see their end
+        os.dup2(nowhere, descriptor)
+    supervise(leader, worker, status)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

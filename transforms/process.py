@@ -1,0 +1,218 @@
+"""A started program: its pipes, its end, and the way to kill all of it.
+
+The worker's child is `launch.py`, whose child is the program. Descendants are owned by ancestry: launch.py is their
+subreaper and ends only when none is left, so the worker itself needs to be no subreaper, and no other child of the
+worker is ever touched.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kpipe.errors import TransformFailed
+from transforms.program import Program
+from transforms.stderr import escape
+
+LAUNCH = str(Path(__file__).with_name("launch.py"))
+PIPE_BYTES = 1 << 20  # /proc/sys/fs/pipe-max-size as Linux ships it; 64 KiB pipes cost sixteen times the wake-ups
+READ_BYTES = PIPE_BYTES
+KILL_WAIT_S = 5.0  # a killed process is gone in milliseconds, unless the kernel itself is stuck in its I/O
+SETTLE_S = 0.05  # launch.py needs about 1 ms to notice that nobody is left
+
+
+class Child:
+    """Pipes of one run. All descriptors are the worker's ends; `stdout` and `stderr` are None once closed.
+
+    Attributes:
+        exit_status: None while the program runs; then its status, negative for a signal's number.
+        start_error: reason why it could not be started, in words; None when it was.
+        gone: no descendant is left.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.exit_status: int | None = None
+        self.start_error: str | None = None
+        self.gone = False
+        self._scratch = tempfile.mkdtemp(prefix="kpipe-transform-") if program.cwd is None else None
+        self.home = self._scratch or str(program.cwd)
+        self._report = b""
+        # The read end of stdin is kept: FIONREAD on it tells what was never read. It also suppresses EPIPE, so that the
+        # program's end is learnt from the status pipe alone.
+        self._unread, self.stdin = _pipe(large=True)
+        out, out_write = _pipe(large=True)
+        err, err_write = _pipe()
+        self.status, status_write = _pipe()
+        self.stdout: int | None = out
+        self.stderr: int | None = err
+        for descriptor in (self.stdin, out, err, self.status):
+            os.set_blocking(descriptor, False)
+        env = program.environment(self.home)
+        options: dict[str, object] = {"status": status_write, "worker": os.getpid(), **program.limits.options()}
+        if "LC_CTYPE" not in env:
+            options["drop"] = "LC_CTYPE"
+        try:
+            self._launch = subprocess.Popen(  # vfork and exec: nothing of Python runs in the copy
+                [sys.executable, "-I", "-S", LAUNCH, ",".join(f"{k}={v}" for k, v in options.items()), *program.argv],
+                stdin=self._unread,
+                stdout=out_write,
+                stderr=err_write,
+                pass_fds=(status_write,),
+                env=env,
+                cwd=self.home,
+                close_fds=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._close()
+            what = f"transform {escape(program.name)} could not be started: {error.strerror}"
+            raise TransformFailed(what, "check the working directory, and the machine's limits on processes") from error
+        finally:
+            for descriptor in (out_write, err_write, status_write):
+                os.close(descriptor)
+
+    @property
+    def running(self) -> bool:
+        """The program has not exited, or its stdout has not ended."""
+        return self.stdout is not None or self.exit_status is None
+
+    def unread(self) -> int:
+        """Bytes that were sent to stdin and that nobody has read."""
+        if self._unread < 0:
+            return 0
+        waiting = array.array("i", [0])
+        fcntl.ioctl(self._unread, termios.FIONREAD, waiting)
+        return waiting[0]
+
+    def close_stdin(self) -> None:
+        """End of input, for the program."""
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+    def close_stdout(self) -> None:
+        """The program gets SIGPIPE when it writes on."""
+        if self.stdout is not None:
+            os.close(self.stdout)
+            self.stdout = None
+
+    def close_stderr(self) -> None:
+        """Same for stderr."""
+        if self.stderr is not None:
+            os.close(self.stderr)
+            self.stderr = None
+
+    def read_status(self) -> None:
+        """Takes in what launch.py has reported; sets `exit_status`, `start_error` and `gone`."""
+        while not self.gone:
+            try:
+                chunk = os.read(self.status, 4096)
+            except BlockingIOError:
+                break
+            self.gone = not chunk
+            self._report += chunk
+        *lines, self._report = self._report.split(b"\n")
+        for line in lines:
+            kind, *values = line.decode().split()
+            if kind == "exit":
+                self.exit_status = os.waitstatus_to_exitcode(int(values[0]))
+            elif kind == "exec":
+                self.start_error = _why_not(self.program, int(values[0]))
+            elif kind == "limit":
+                self.start_error = f"{values[0].upper()} could not be set: {os.strerror(int(values[1]))}"
+
+    def finish(self, heard: Callable[[bytes], None]) -> bool:
+        """After the program's own end: kills what it left behind, frees everything. True if something was left."""
+        self._await_end(SETTLE_S, heard)
+        left = not self.gone
+        self.stop(heard)
+        return left
+
+    def stop(self, heard: Callable[[bytes], None]) -> None:
+        """TERM to all descendants, a grace period, KILL; reaps, and frees everything. May be called again.
+
+        Args:
+            heard: is given what still comes through stderr.
+        """
+        if self._unread < 0:
+            return
+        self.close_stdin()
+        self.close_stdout()  # one that flushes on TERM must not block on a pipe that nobody reads
+        steps = ((signal.SIGTERM, self.program.grace_s), (signal.SIGUSR1, KILL_WAIT_S), (signal.SIGKILL, KILL_WAIT_S))
+        self.read_status()
+        for order, patience in steps:
+            if self.gone:
+                break
+            self._launch.send_signal(order)
+            self._await_end(patience, heard)
+        self._hear(heard)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._launch.wait(KILL_WAIT_S)
+        self._close()
+
+    def _await_end(self, patience: float, heard: Callable[[bytes], None]) -> None:
+        until = time.monotonic() + patience
+        while not self.gone and (left := until - time.monotonic()) > 0:
+            watched = [self.status] if self.stderr is None else [self.status, self.stderr]
+            poll = select.poll()
+            for descriptor in watched:
+                poll.register(descriptor, select.POLLIN)
+            poll.poll(left * 1000)
+            self._hear(heard)
+            self.read_status()
+
+    def _hear(self, heard: Callable[[bytes], None]) -> None:
+        """What waits in the pipe now, and no more: a flood must not keep us."""
+        if self.stderr is not None:
+            with contextlib.suppress(BlockingIOError):
+                if chunk := os.read(self.stderr, READ_BYTES):
+                    heard(chunk)
+                else:
+                    self.close_stderr()
+
+    def _close(self) -> None:
+        self.close_stdin()
+        self.close_stdout()
+        self.close_stderr()
+        os.close(self._unread)
+        os.close(self.status)
+        self._unread = -1
+        self.gone = True
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _pipe(large: bool = False) -> tuple[int, int]:
+    read, write = os.pipe()
+    if large and hasattr(fcntl, "F_SETPIPE_SZ"):
+        with contextlib.suppress(OSError):  # above the user's share of pipe memory: it works at 64 KiB, slower
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return read, write
+
+
+def _why_not(program: Program, number: int) -> str:
+    """What an errno of exec means for somebody who wrote a script."""
+    path = Path(program.argv[0])
+    if number == errno.ENOENT and path.is_absolute() and path.exists():
+        return "the interpreter that its first line names does not exist on this machine"
+    if number == errno.ENOENT:
+        return "no such program" if path.is_absolute() else "no such program in PATH"
+    if number == errno.EACCES:
+        return f"permission denied; is it executable (chmod +x {path.name}), on a file system mounted without noexec?"
+    if number == errno.ENOEXEC:
+        return "neither a binary for this machine nor a script whose first line names its interpreter (#!...)"
+    return os.strerror(number)

@@ -1,0 +1,99 @@
+"""What to run: the program as the workers see it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def search_path() -> str:
+    """PATH of programs: the folder of the Python that runs kpipe, so that `#!/usr/bin/env python3` always finds one."""
+    return os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of the program and its descendants; None leaves the worker's own. A core file is never written.
+
+    Attributes:
+        address_space_bytes: RLIMIT_AS, per process.
+        cpu_s: RLIMIT_CPU, per process; seconds of processor time.
+        open_files: RLIMIT_NOFILE, per process.
+        processes: RLIMIT_NPROC, counted by the kernel per user, over all of the user's processes. Not applied to root.
+        file_bytes: RLIMIT_FSIZE, largest file that it may write. Pipes are not files.
+    """
+
+    address_space_bytes: int | None = None
+    cpu_s: int | None = None
+    open_files: int | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+
+    def options(self) -> dict[str, int]:
+        """Limits that are set, by the names of the `resource` module in lower case."""
+        wanted = {
+            "rlimit_core": 0,
+            "rlimit_as": self.address_space_bytes,
+            "rlimit_cpu": self.cpu_s,
+            "rlimit_nofile": self.open_files,
+            "rlimit_nproc": self.processes,
+            "rlimit_fsize": self.file_bytes,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Program:
+    """An executable with everything that its runs share. Can be pickled, so that the driver may build it.
+
+    Attributes:
+        argv: the executable (an absolute path, or a bare name that is looked up in PATH) and its arguments. Arguments
+            are visible to every user of the machine: no secrets.
+        env: its whole environment, but for PATH, HOME, LANG and TMPDIR, which are added where missing. Not shown by
+        repr.
+        idle_timeout_s: it is killed when no byte has moved through stdin or stdout for so long. The caller's own time
+            (waiting for records, handling output) does not count.
+        total_timeout_s: it is killed when it has run for so long, without the caller's own time.
+        max_output_bytes: it is killed when it has written more to stdout.
+        stderr_tail_bytes: how much of the end of stderr is kept.
+        cwd: private working directory, which must exist; None makes an empty one for each run and removes it
+        afterwards.
+        limits: resource limits.
+        line_output: whether stdout is made of lines, of which the last must be complete, and which are counted.
+        grace_s: time between TERM and KILL, and how long a descendant may hold stdout open after the program's own
+        exit.
+        secrets: values that are replaced by *** in everything that is kept of stderr. Not shown by repr.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    idle_timeout_s: float = 60
+    total_timeout_s: float | None = None
+    max_output_bytes: int | None = None
+    stderr_tail_bytes: int = 65536
+    cwd: Path | None = None
+    limits: Limits = Limits()
+    line_output: bool = True
+    grace_s: float = 2.0
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise ValueError("a program needs a name")
+        if os.sep in self.argv[0] and not os.path.isabs(self.argv[0]):
+            raise ValueError(f"{self.argv[0]!r} is relative, and would be looked for in the run's own directory")
+        if any("\0" in text for text in (*self.argv, *self.env, *self.env.values())):
+            raise ValueError("arguments and environment cannot hold NUL bytes")
+
+    @property
+    def name(self) -> str:
+        """Last part of the path: what messages call it."""
+        return os.path.basename(self.argv[0])
+
+    def environment(self, home: str) -> dict[str, str]:
+        """Complete environment of a run whose private directory is `home`."""
+        minimal = {"PATH": search_path(), "HOME": home, "LANG": "C.UTF-8", "TMPDIR": home}
+        return {**minimal, **self.env}
