@@ -1,0 +1,149 @@
+"""A stager without Spark: reads fake topics, writes JSON lines, and lies or fails when a script says so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kpipe.batch import Batch, Counts, RangeReport, StagedFile
+from kpipe.offsets import Range
+from kpipe.schema import Columns, infer
+from kpipe.source import PartitionId
+from kpipe.testing.topics import FakeTopics
+
+__all__ = ["FakeStager", "Lie", "extra_column", "miscount", "overlapping_piece", "wrong_piece", "without_piece"]
+
+#: Changes the reports of one call before the driver sees them.
+Lie = Callable[[Sequence[RangeReport]], Sequence[RangeReport]]
+
+
+class FakeStager:
+    """The `Stager` protocol over `FakeTopics`.
+
+    A record becomes a row of the given columns, a bad one a dead letter, a tombstone is filtered, and an offset without
+    a record is a gap. Files are JSON lines: rows hold `_kafka_partition`, `_kafka_offset` and the payload, dead letters
+    `_kafka_partition`, `_kafka_offset`, `reason` and `value`.
+
+    Args:
+        topics: what is read.
+        folder: where files go; every call makes new ones, none is ever removed.
+        pieces: how many pieces a range is split into, when it has as many offsets.
+    """
+
+    def __init__(self, topics: FakeTopics, folder: Path, pieces: int = 1) -> None:
+        self.topics = topics
+        self.folder = folder
+        self.pieces = pieces
+        #: Calls of `stage` so far, the failed ones too.
+        self.calls = 0
+        #: What each call was given.
+        self.given: list[tuple[Batch, Columns]] = []
+        #: Runs before each read; a test lets the world change here.
+        self.before: Callable[[Batch], None] = lambda _: None
+        self._errors: dict[int, BaseException] = {}
+        self._lies: dict[int, Lie] = {}
+
+    def fail(self, error: BaseException, call: int | None = None) -> None:
+        """The n-th call of `stage` (from 1; None: the next one) raises that, after its files were written."""
+        self._errors[call or self.calls + 1] = error
+
+    def lie(self, lie: Lie, call: int | None = None) -> None:
+        """The reports of the n-th call of `stage` (from 1; None: the next one) are changed by that function."""
+        self._lies[call or self.calls + 1] = lie
+
+    def columns(self, batch: Batch) -> Columns:
+        """Columns inferred from the records of the batch."""
+        return infer(value for step in batch.steps for value in self._values(step.source, step.range))
+
+    def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
+        """Stage every range, in as many pieces as asked for."""
+        self.calls += 1
+        self.given.append((batch, columns))
+        self.before(batch)
+        reports: Sequence[RangeReport] = [
+            self._piece(step.source, piece, columns) for step in batch.steps for piece in step.range.split(self.pieces)
+        ]
+        if self.calls in self._errors:
+            raise self._errors[self.calls]
+        return self._lies.get(self.calls, lambda honest: honest)(reports)
+
+    def _values(self, source: PartitionId, within: Range) -> list[Mapping[str, Any]]:
+        return [slot.value for _, slot in self.topics.read(source, within) if slot.value is not None and not slot.bad]
+
+    def _piece(self, source: PartitionId, within: Range, columns: Columns) -> RangeReport:
+        rows: list[dict[str, Any]] = []
+        dead: list[dict[str, Any]] = []
+        size = 0
+        records = self.topics.read(source, within)
+        for offset, slot in records:
+            where = {"_kafka_partition": source.partition, "_kafka_offset": offset}
+            size += len(json.dumps(slot.value)) if slot.value is not None else 0
+            if slot.bad:
+                dead.append({**where, "reason": "not JSON", "value": slot.value})
+            elif slot.value is not None:
+                rows.append({**where, **{name: value for name, value in slot.value.items() if name in columns}})
+        return RangeReport(
+            source=source,
+            range=within,
+            counts=Counts(
+                messages=len(records),
+                rows=len(rows),
+                dead_letters=len(dead),
+                filtered=len(records) - len(rows) - len(dead),
+                gaps=len(within) - len(records),
+                bytes=size,
+            ),
+            rows=self._file(rows),
+            dead_letters=self._file(dead),
+            new_columns=infer(self._values(source, within)).without(columns.names()),
+            sample_dead_letter="not JSON" if dead else "",
+        )
+
+    def _file(self, lines: Sequence[Mapping[str, Any]]) -> StagedFile | None:
+        if not lines:
+            return None
+        data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        path = self.folder / f"{uuid.uuid4().hex}.jsonl"
+        path.write_bytes(data)
+        return StagedFile(str(path), len(data), len(lines), hashlib.sha256(data).hexdigest())
+
+
+def without_piece(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+    """The last piece was never reported."""
+    return reports[:-1]
+
+
+def overlapping_piece(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+    """The last piece was reported twice, as when two attempts of one task both succeed."""
+    return [*reports, reports[-1]]
+
+
+def wrong_piece(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+    """A piece that nobody asked for was read as well: the one behind the last."""
+    last = reports[-1]
+    beyond = Range(last.range.end, last.range.end + len(last.range))
+    return [*reports, replace(last, range=beyond)]
+
+
+def miscount(**more: int) -> Lie:
+    """The counts of the last piece are off by these numbers."""
+
+    def lie(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+        last = reports[-1]
+        return [*reports[:-1], replace(last, counts=last.counts + Counts(**more))]
+
+    return lie
+
+
+def extra_column(columns: Columns) -> Lie:
+    """The last piece reports these new columns, whatever it was given."""
+
+    def lie(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
+        return [*reports[:-1], replace(reports[-1], new_columns=columns)]
+
+    return lie
