@@ -348,7 +348,7 @@ class Ingest:
             reports = self.stager.stage(batch, columns)
             new = Columns()
             for report in reports:
-                new = _merged(new, report.new_columns)
+                new = new.joined(report.new_columns)
             if not new or self.pipeline.evolution == "ignore":
                 return columns, reports
             names = ", ".join(f"{name} {kind}" for name, kind in new)

@@ -119,6 +119,14 @@ class Columns:
             result[name.lower()] = (known, _widen(old, kind, known))
         return Columns(tuple(result.values()))
 
+    def joined(self, other: Columns) -> Columns:
+        """What records seen in two places have in common: as `infer` would have found from all of them together."""
+        result = {name.lower(): (name, kind) for name, kind in self.items}
+        for name, kind in other.items:
+            known, old = result.get(name.lower(), (name, kind))
+            result[name.lower()] = (known, merge(old, kind))
+        return Columns(tuple(result.values()))
+
     def without(self, names: Iterable[str]) -> Columns:
         """These columns less some."""
         drop = {name.lower() for name in names}
@@ -157,7 +165,8 @@ def infer(values: Iterable[Mapping[str, object]]) -> Columns:
         for name, item in value.items():
             kind = _kind(item)
             seen[name] = merge(seen[name], kind) if name in seen else kind
-    return Columns(tuple((name, _settle(kind)) for name, kind in seen.items() if kind != _NOTHING))
+    settled = [(name, _settle(kind)) for name, kind in seen.items()]
+    return Columns(tuple((name, kind) for name, kind in settled if kind is not None))
 
 
 def _kind(value: object) -> Type:
@@ -172,7 +181,7 @@ def _kind(value: object) -> Type:
     if isinstance(value, str):
         return VARCHAR
     if isinstance(value, Mapping):
-        if not value or len(value) > _WIDEST_STRUCT:
+        if len(value) > _WIDEST_STRUCT:
             return JSON
         return Struct(tuple((str(name), _kind(item)) for name, item in value.items()))
     if isinstance(value, Iterable):
@@ -201,16 +210,22 @@ def merge(a: Type, b: Type) -> Type:
     return JSON
 
 
-def _settle(kind: Type) -> Type:
-    """An inferred type as a column can have it: what is still unknown inside becomes JSON."""
+def _settle(kind: Type) -> Type | None:
+    """An inferred type as a column can have it, without what is still unknown; None when nothing of it is known.
+
+    A list that was always empty, or an object without members, tells no type: its column appears with the first value.
+    """
     if kind == _NOTHING:
-        return JSON
+        return None
     if isinstance(kind, ListOf):
-        return ListOf(_settle(kind.item))
+        item = _settle(kind.item)
+        return None if item is None else ListOf(item)
     if isinstance(kind, Struct):
-        known = tuple((name, _settle(item)) for name, item in kind.fields if item != _NOTHING)
-        folded = {name.lower() for name, _ in known}
-        return Struct(known) if known and len(folded) == len(known) else JSON
+        settled = [(name, _settle(item)) for name, item in kind.fields]
+        known = tuple((name, item) for name, item in settled if item is not None)
+        if len({name.lower() for name, _ in known}) < len(known):
+            return JSON  # names that differ by case only cannot be fields of one STRUCT
+        return Struct(known) if known else None
     return kind
 
 

@@ -1,0 +1,99 @@
+"""DuckDB as the worker's vector engine: one connection in memory, closed to everything outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import duckdb
+import pyarrow as pa
+
+from kpipe.schema import Columns, Type
+from resources.decode.types import cast_type, needs_cast, staged_type
+
+__all__ = ["cast", "castable", "extract", "json_valid"]
+
+
+@lru_cache(maxsize=1)
+def _connection() -> duckdb.DuckDBPyConnection:
+    # One thread: Spark runs a task per core. Settings: reliability rules on replacement scans and extensions.
+    settings = {
+        "threads": "1",
+        "TimeZone": "UTC",
+        "python_enable_replacements": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "enable_external_access": "false",
+    }
+    connection = duckdb.connect(":memory:")
+    for name, value in settings.items():
+        connection.execute(f"SET {name} = '{value}'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _query(sql: str, table: pa.Table) -> pa.Table:
+    connection = _connection()
+    connection.register("block", table)
+    try:
+        return connection.sql(sql).to_arrow_table()
+    finally:
+        connection.unregister("block")
+
+
+def json_valid(values: pa.Array) -> pa.Array:
+    """For each text whether it is one whole JSON document."""
+    table = pa.table({"v": values})
+    return _query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
+
+
+def extract(values: pa.Array, names: Sequence[str], as_json: Sequence[bool]) -> list[pa.ChunkedArray]:
+    """Top-level members as text, by name: JSON text where asked, else the plain value; null where null or absent."""
+    columns = []
+    for name, keep in zip(names, as_json, strict=True):
+        path = "'$.\"" + name.replace("\\", "\\\\").replace('"', '\\"').replace("'", "''") + "\"'"
+        if keep:
+            columns.append(f"nullif(CAST(json_extract(v, {path}) AS VARCHAR), 'null')")
+        else:
+            columns.append(f"json_extract_string(v, {path})")
+    select = ", ".join(f"{column} AS c{at}" for at, column in enumerate(columns))
+    found = _query(f"SELECT {select} FROM block", pa.table({"v": values}))  # noqa: S608 - names are quoted above
+    return [found.column(at) for at in range(len(columns))]
+
+
+def cast(table: pa.Table, columns: Columns) -> pa.Table:
+    """The table with every column in its staged type.
+
+    Raises:
+        duckdb.Error: some value cannot be cast.
+    """
+    if not any(needs_cast(kind) for _, kind in columns):
+        return table
+    renamed = table.rename_columns([f"c{at}" for at in range(table.num_columns)])
+    parts = [_cast(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
+    result = _query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
+    arrays = [
+        result.column(at).cast(staged_type(kind)) if result.column(at).type != staged_type(kind) else result.column(at)
+        for at, (_, kind) in enumerate(columns)
+    ]
+    return pa.table(arrays, names=list(columns.names()))
+
+
+def _cast(column: str, kind: Type) -> str:
+    if not needs_cast(kind):
+        return column
+    if str(kind) == "BLOB":
+        return f"encode({column}) AS {column}"
+    if staged_type(kind) == pa.string():  # UUID, HUGEINT: checked, kept as text
+        return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
+    return f"CAST({column} AS {cast_type(kind)}) AS {column}"
+
+
+@lru_cache(maxsize=4096)
+def castable(text: str, kind: str) -> bool:
+    """Whether DuckDB can read that text as that type."""
+    found = _connection().execute(f"SELECT TRY_CAST($1 AS {kind}) IS NOT NULL", [text]).fetchone()  # noqa: S608
+    return bool(found and found[0])
+
+

@@ -1,0 +1,184 @@
+"""JSON objects to rows one by one, with the reason where one cannot be: slow, exact, and only for blocks that need it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kpipe.schema import JSON, Columns, ListOf, Scalar, Struct, Type
+from resources.decode.engine import castable
+
+__all__ = ["Reject", "load", "row"]
+
+_INTEGERS = {
+    "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
+    "UTINYINT": (0, 2**8), "USMALLINT": (0, 2**16), "UINTEGER": (0, 2**32), "UBIGINT": (0, 2**64),
+}  # fmt: skip
+# Nesting beyond this is refused before Python's own recursion limit (1000) is met; RapidJSON and yyjson go deeper.
+_DEEPEST = 200
+
+
+class Reject(Exception):
+    """Why a payload cannot become a row. The text quotes at most a few characters of it."""
+
+
+class _Number(float):
+    """A number with a fraction or exponent that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Number:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Reject(f"member {_short(twice)} is given twice")
+    return members
+
+
+def load(payload: bytes) -> dict[str, Any]:
+    """The object that a payload holds.
+
+    Raises:
+        Reject: not UTF-8, not JSON, not an object, or a member is given twice.
+    """
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Reject(f"not UTF-8 at byte {error.start}") from error
+    try:
+        value = json.loads(text, parse_float=_Number, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise Reject(f"not JSON: {error.msg} at character {error.pos}") from error
+    except RecursionError as error:
+        raise Reject("not JSON: nested too deeply") from error
+    if not isinstance(value, dict):
+        raise Reject(f"not a JSON object but {_name(value)}")
+    try:
+        text.encode("utf-8")
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Reject("not JSON: half of a surrogate pair") from error
+    return value
+
+
+def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row of wire values, and what the object holds beyond the columns (a tree with the same shape).
+
+    Raises:
+        Reject: some member has no value of its column's type; names the member.
+    """
+    converted, extra = _members(value, columns.items, "", 0)
+    return converted, {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
+
+
+def _members(
+    value: Mapping[str, Any], fields: tuple[tuple[str, Type], ...], path: str, depth: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = {name for name, _ in fields}
+    folded = {name.lower() for name, _ in fields}
+    converted: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for name, kind in fields:
+        converted[name], more = _value(value.get(name), kind, path + name, depth + 1)
+        if more is not None:
+            extra[name] = more
+    for name, item in value.items():
+        if name in known:
+            continue
+        if name.lower() in folded:
+            raise Reject(f"member {_short(path + name)} differs from a column by upper and lower case only")
+        extra[name] = item
+    return converted, extra
+
+
+def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
+    if value is None:
+        return None, None
+    if depth > _DEEPEST:
+        raise Reject(f"{_short(path)}: nested too deeply")
+    if isinstance(kind, Struct):
+        if not isinstance(value, dict):
+            raise _wrong(value, kind, path)
+        converted, extra = _members(value, kind.fields, path + ".", depth)
+        return converted, extra or None
+    if isinstance(kind, ListOf):
+        if not isinstance(value, list):
+            raise _wrong(value, kind, path)
+        pairs = [_value(item, kind.item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
+        more = [item for _, item in pairs if item is not None]
+        return [item for item, _ in pairs], more or None
+    return _scalar(value, kind, path), None
+
+
+def _scalar(value: Any, kind: Scalar, path: str) -> Any:
+    if kind == JSON:
+        return _text(value)
+    name = kind.name
+    if name == "VARCHAR":
+        return value if isinstance(value, str) else _text(value)
+    if name == "BOOLEAN":
+        if isinstance(value, bool):
+            return value
+    elif name in _INTEGERS:
+        return _integer(value, kind, path)
+    elif name in ("DOUBLE", "FLOAT"):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, str) and castable(value, name):
+            return float(value)
+    elif name == "BLOB":
+        if isinstance(value, str):
+            return value
+    else:
+        text = value if isinstance(value, str) else _text(value)
+        numeric = name.startswith("DECIMAL") or name == "HUGEINT"
+        plain = isinstance(value, str) or (numeric and isinstance(value, (int, float)) and not isinstance(value, bool))
+        if plain and castable(text, name):
+            return text
+    raise _wrong(value, kind, path)
+
+
+def _integer(value: Any, kind: Scalar, path: str) -> int:
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        number = int(value)
+    elif isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,25}", value):
+        number = int(value)
+    low, high = _INTEGERS[kind.name]
+    if number is None or not low <= number < high:
+        raise _wrong(value, kind, path)
+    return number
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, _Number):
+        return value.text
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _wrong(value: Any, kind: Type, path: str) -> Reject:
+    return Reject(f"{_short(path)}: {_name(value)} is not {'an' if str(kind)[0] in 'AEIOU' else 'a'} {_short(str(kind), 60)}")
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return _short(_text(value))
+
+
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[:most] + "..."

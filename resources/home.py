@@ -1,0 +1,142 @@
+"""KPIPE_HOME: the one folder that holds everything kpipe writes. Removing it removes every trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kpipe.errors import InvalidPipeline, KpipeError
+from kpipe.ingest import Seen
+from kpipe.notation import from_yaml, to_yaml
+from kpipe.pipeline import Pipeline
+
+__all__ = ["Home"]
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder and what lies in it (design.md 4.1).
+
+    Attributes:
+        path: the folder, absolute.
+    """
+
+    path: Path
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Home:
+        """The folder that KPIPE_HOME names, else `.kpipe/` under the current one."""
+        values = os.environ if environ is None else environ
+        return cls(Path(values.get("KPIPE_HOME") or ".kpipe").expanduser().absolute())
+
+    @property
+    def pipelines(self) -> Path:
+        """Definitions, NAME.yaml."""
+        return self.path / "pipelines"
+
+    @property
+    def data(self) -> Path:
+        """The default destination."""
+        return self.path / "data"
+
+    @property
+    def staging(self) -> Path:
+        """Finished files that no table refers to yet."""
+        return self.path / "staging"
+
+    @property
+    def state(self) -> Path:
+        """What this home has seen committed, by pipeline."""
+        return self.path / "state"
+
+    @property
+    def broker(self) -> Path:
+        """The local Kafka."""
+        return self.path / "broker"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of Spark."""
+        return self.path / "logs"
+
+    def make(self) -> Home:
+        """The folder with its parts, made when missing, for its owner only.
+
+        Raises:
+            KpipeError: it cannot be written.
+        """
+        try:
+            for folder in (self.path, self.pipelines, self.data, self.staging, self.state, self.logs):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise KpipeError(
+                f"cannot write to {self.path}: {error.strerror}", "set KPIPE_HOME to a folder that you may write to"
+            ) from error
+        return self
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the pipelines that are defined here, sorted."""
+        return tuple(sorted(file.stem for file in self.pipelines.glob("*.yaml")))
+
+    def pipeline(self, name: str) -> Pipeline:
+        """The definition of that name.
+
+        Raises:
+            InvalidPipeline: there is none, it cannot be read, or it is wrong; with file, line and field.
+        """
+        file = self.pipelines / f"{name}.yaml"
+        if not file.is_file() or file.stem != name:
+            known = ", ".join(self.names()) or "none yet"
+            raise InvalidPipeline(f"no pipeline {name!r} in {self.pipelines} (there are: {known})", f"write {file}")
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidPipeline(f"{file}: cannot be read: {error}") from error
+        pipeline = from_yaml(text, str(file))
+        if pipeline.name != name:
+            raise InvalidPipeline(
+                f"{file}: name is {pipeline.name!r}", f"call the file {pipeline.name}.yaml, or the pipeline {name}"
+            )
+        return pipeline
+
+    def save(self, pipeline: Pipeline) -> Path:
+        """Write the definition, replacing one of the same name in one step."""
+        file = self.make().pipelines / f"{pipeline.name}.yaml"
+        _replace(file, to_yaml(pipeline))
+        return file
+
+    def seen(self, name: str) -> Seen:
+        """What this home has seen committed by that pipeline; saves itself.
+
+        Raises:
+            KpipeError: the file is damaged.
+        """
+        file = self.state / f"{name}.json"
+
+        def save(seen: Seen) -> None:
+            _replace(file, json.dumps({"uid": seen.uid, "seq": seen.seq}))
+
+        if not file.exists():
+            return Seen(save=save)
+        try:
+            known = json.loads(file.read_text())
+            return Seen(str(known["uid"]), int(known["seq"]), save)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise KpipeError(
+                f"{file} is damaged: {error}", f"remove it if the destination of {name} is known to be right"
+            ) from error
+
+
+def _replace(file: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+    with os.fdopen(handle, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    Path(temporary).replace(file)
