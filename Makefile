@@ -26,7 +26,7 @@ help: ## print this list
 install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if there is none, the local Kafka's jars
 
 # Every package is checked against its hash before any of its code runs; only the first two lines use pip,
-# because uv (locked as well) installs the rest in a tenth of the time. Where uv cannot reach a package index
+# because uv (locked as well) installs the rest in parallel. Where uv cannot reach a package index
 # that pip is configured for, pip does it all.
 .venv/.installed: pyproject.toml $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
@@ -38,7 +38,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	$(UV) pip install --python $(PY) --quiet --require-hashes --no-build-isolation -r requirements.lock \
 	  || $(PY) -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
 	$(PY) -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
-	@$(PY) -m resources.java || { \
+	@$(PY) -m resources.java 2>/dev/null || { \
 	  echo "No Java 17 or newer found: installing one into .venv"; \
 	  { $(UV) pip install --python $(PY) --quiet --require-hashes -r requirements-java.lock \
 	    || $(PY) -m pip install --quiet --require-hashes -r requirements-java.lock; } \

@@ -16,7 +16,6 @@ import shutil
 import ssl
 import sys
 import tempfile
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,10 @@ __all__ = ["VERSION", "install", "jars_folder"]
 VERSION = "4.3.1"
 """Kafka release; `make lock` resolves this one. (4.4.0 names a jar, kafka-tools-api, that was never published.)"""
 
-ROOTS = (
-    f"org.apache.kafka:kafka_2.13:{VERSION}",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",  # Kafka logs through slf4j 1.7; its POM leaves the binding out
-)
+KAFKA = ("org.apache.kafka", "kafka_2.13")
+
+LOG_BINDING = ("org.apache.logging.log4j", "log4j-slf4j-impl")
+"""Kafka logs through slf4j 1.7, and its POM leaves the binding out. Taken in the version of Kafka's own log4j-core."""
 
 DOWNLOADS = 8
 """Jars fetched at once: 44 small files, so latency counts, not bandwidth."""
@@ -70,9 +69,9 @@ def install(lock: Path, folder: Path | None = None) -> Path:
         context = _context(Path(scratch) / "repository")
         # The first alone: without a network it fails once, after one time-out, and not forty times.
         first, *rest = _read(lock)
-        _fetch(context, *first, staged)
+        _fetch(context, first, staged)
         with ThreadPoolExecutor(DOWNLOADS) as pool:
-            list(pool.map(lambda line: _fetch(context, *line, staged), rest))
+            list(pool.map(lambda jar: _fetch(context, jar, staged), rest))
         try:
             staged.rename(folder)
         except OSError:
@@ -82,22 +81,20 @@ def install(lock: Path, folder: Path | None = None) -> Path:
 
 
 def lock(path: Path) -> None:
-    """Resolve the roots with jgo and write the list, ordered by coordinate."""
-    with tempfile.TemporaryDirectory() as scratch:
-        context = _context(Path(scratch))
-        artifacts = [
-            (f"{a.groupId}:{a.artifactId}:{a.version}", _sha256(a.resolve())) for a in _resolve(context, ROOTS)
-        ]
-    head = "# Written by `make lock`: the jars of the local Kafka.\n"
-    path.write_text(head + "".join(f"{c} sha256:{h}\n" for c, h in sorted(set(artifacts))), encoding="utf-8")
-
-
-def _resolve(context: Any, roots: Iterable[str]) -> list[Any]:
+    """Resolve Kafka with jgo and write the list, ordered by coordinate."""
     from jgo.parse import Coordinate
 
-    wanted = [context.create_dependency(Coordinate(*root.split(":"), scope="compile")) for root in roots]
-    direct, transitive = context.resolver.resolve(wanted)
-    return [d.artifact for d in (*direct, *(d for d in transitive if d.scope in ("compile", "runtime")))]
+    with tempfile.TemporaryDirectory() as scratch:
+        context = _context(Path(scratch))
+        root = context.create_dependency(Coordinate(*KAFKA, VERSION, scope="compile"))
+        direct, transitive = context.resolver.resolve([root])
+        artifacts = [d.artifact for d in (*direct, *transitive) if d.scope in ("compile", "runtime")]
+        # Not resolved together with Kafka: the versions that log4j's POM manages would then apply to Kafka's jars.
+        log_version = next(a.version for a in artifacts if a.artifactId == "log4j-core")
+        artifacts.append(context.project(*LOG_BINDING).at_version(log_version).artifact())
+        lines = {f"{a.groupId}:{a.artifactId}:{a.version} sha256:{_sha256(a.resolve())}\n" for a in artifacts}
+    head = "# Written by `make lock`: the jars of the local Kafka.\n"
+    path.write_text(head + "".join(sorted(lines)), encoding="utf-8")
 
 
 def _context(repository: Path) -> Any:
@@ -115,9 +112,10 @@ def _read(lock: Path) -> list[tuple[str, str]]:
     return [(coordinate, digest.removeprefix("sha256:")) for coordinate, digest in lines]
 
 
-def _fetch(context: Any, coordinate: str, sha256: str, into: Path) -> None:
+def _fetch(context: Any, wanted: tuple[str, str], into: Path) -> None:
     from jgo.constants import default_maven_repo
 
+    coordinate, sha256 = wanted
     group, artifact, version = coordinate.split(":")
     jar = context.project(group, artifact).at_version(version).artifact()
     cached = default_maven_repo() / jar.component.path_prefix / jar.filename
@@ -127,9 +125,7 @@ def _fetch(context: Any, coordinate: str, sha256: str, into: Path) -> None:
         raise NotAvailable(f"cannot fetch {coordinate}: {why}", "check the network, then `make install`") from why
     found = _sha256(source)
     if found != sha256:
-        raise NotAvailable(
-            f"{jar.filename} has sha256 {found}, locked is {sha256}", "do not use it; find out what answered"
-        )
+        raise NotAvailable(f"{jar.filename} has sha256 {found}, locked is {sha256}", "do not use it; find out what answered")
     shutil.copyfile(source, into / jar.filename)
 
 
@@ -139,12 +135,12 @@ def _sha256(path: Path) -> str:
 
 def main(arguments: list[str]) -> int:
     """`install LOCK` or `lock LOCK`; one line on stderr on failure."""
+    command, path = arguments
     try:
-        command, path = arguments
-        {"install": install, "lock": lock}[command](Path(path))
-    except (ValueError, KeyError):
-        sys.stderr.write("usage: python -m resources.kafka_jars install|lock FILE\n")
-        return 2
+        if command == "lock":
+            lock(Path(path))
+        else:
+            install(Path(path))
     except (NotAvailable, OSError, RuntimeError) as why:
         sys.stderr.write(f"{why}\n")
         return 1
