@@ -26,13 +26,13 @@ from kpipe.errors import (
     KpipeError,
     LedgerMismatch,
     SchemaConflict,
-    StagingFailed,
 )
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
-from kpipe.offsets import Overlap, RangeSet
+from kpipe.oversight import Decisions, Event, Seen
 from kpipe.pipeline import Pipeline, Timestamp
 from kpipe.plan import Idle, Limits, arrivals, check_source, losses, plan
 from kpipe.ports import Destination, Stager, Topics
+from kpipe.reports import collect
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
 
@@ -41,65 +41,6 @@ __all__ = ["Decisions", "Event", "Ingest", "Seen"]
 # A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
 # new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
 _MOST_STAGINGS = 3
-
-
-@dataclass(frozen=True)
-class Decisions:
-    """What an operator decided for this run; each is recorded in the ledger when it is applied.
-
-    Attributes:
-        on_data_loss: `fail`, or `record` offsets that are gone as lost and go on; None: as the pipeline says.
-        on_new_topic: `fail`, or `begin` to read a recreated topic (or another cluster's) from its start.
-        on_older_ledger: `fail`, or `accept` the ledger as it is found.
-        who: who decided, for the note in the ledger.
-    """
-
-    on_data_loss: str | None = None
-    on_new_topic: str = "fail"
-    on_older_ledger: str = "fail"
-    who: str = ""
-
-
-@dataclass
-class Seen:
-    """What this home has already seen committed: a memory outside the destination, only to notice that it went back.
-
-    Attributes:
-        uid: id of the pipeline's registration; "" before the first commit.
-        seq: highest sequence number seen.
-        save: called after every change.
-    """
-
-    uid: str = ""
-    seq: int = 0
-    save: Callable[[Seen], None] = lambda _: None
-
-    def note(self, uid: str, seq: int) -> None:
-        """Remember what was just read back."""
-        if (uid, seq) != (self.uid, self.seq):
-            self.uid, self.seq = uid, seq
-            self.save(self)
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something worth telling while the loop runs.
-
-    Attributes:
-        kind: `planned`, `staged`, `committed`, `restaged`, `retry`, `idle`, `decided`.
-        batch: the batch, where there is one.
-        committed: what was committed.
-        text: one sentence.
-        snapshot: what the brokers held.
-        ledger: what was committed before.
-    """
-
-    kind: str
-    batch: Batch | None = None
-    committed: Committed | None = None
-    text: str = ""
-    snapshot: TopicSnapshot | None = None
-    ledger: Ledger | None = None
 
 
 @dataclass
@@ -388,31 +329,6 @@ class Ingest:
             f" errors.max_dead_letters is {limit}; the first: {reason}",
             "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
         )
-
-
-def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[tuple[PartitionId, int], Counts]:
-    """Counts by lane, proven: each range is covered once, and everything in it is accounted for.
-
-    Raises:
-        StagingFailed: pieces are missing, overlap, or do not add up.
-    """
-    result: dict[tuple[PartitionId, int], Counts] = {}
-    for step in batch.steps:
-        mine = [r for r in reports if r.source == step.source and r.range.start >= step.range.start and r.range.end <= step.end]
-        try:
-            covered = RangeSet.of(report.range for report in mine)
-        except Overlap as error:
-            raise StagingFailed(f"batch {batch.id}: {step.source}: a range was staged twice: {error}") from error
-        if covered.missing(step.range):
-            raise StagingFailed(f"batch {batch.id}: {step.source}: not staged: {covered.missing(step.range)[0]}")
-        counts = sum((report.counts for report in mine), Counts())
-        off = counts.unaccounted(len(step.range))
-        if off:
-            raise StagingFailed(f"batch {batch.id}: {step.source} {step.range}: {off} offsets are not accounted for: {counts}")
-        result[step.lane.key] = counts
-    if sum(len(report.range) for report in reports) != batch.span:
-        raise StagingFailed(f"batch {batch.id}: reports cover other offsets than the plan")
-    return result
 
 
 def _merged(columns: Columns, new: Columns) -> Columns:

@@ -16,7 +16,7 @@ from kpipe.schema import Columns, infer
 from kpipe.source import PartitionId
 from kpipe.testing.topics import FakeTopics
 
-__all__ = ["FakeStager", "Lie", "extra_column", "miscount", "overlapping_piece", "wrong_piece", "without_piece"]
+__all__ = ["FakeStager", "Lie", "extra_column", "miscount", "overlapping_piece", "without_piece", "wrong_piece"]
 
 #: Changes the reports of one call before the driver sees them.
 Lie = Callable[[Sequence[RangeReport]], Sequence[RangeReport]]
@@ -70,7 +70,8 @@ class FakeStager:
         ]
         if self.calls in self._errors:
             raise self._errors[self.calls]
-        return self._lies.get(self.calls, lambda honest: honest)(reports)
+        lie = self._lies.get(self.calls)
+        return reports if lie is None else lie(reports)
 
     def _values(self, source: PartitionId, within: Range) -> list[Mapping[str, Any]]:
         return [slot.value for _, slot in self.topics.read(source, within) if slot.value is not None and not slot.bad]
