@@ -1,0 +1,131 @@
+"""Which of librdkafka's settings a pipeline may give, which it may not, and why.
+
+A pipeline's definition is less trusted than the machine that runs it (reliability.md D7), so the list names what is
+let through: a setting that librdkafka gains later is refused until somebody looks at it. Names and meanings:
+librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ALLOWED", "CONSUMER_ONLY", "CREDENTIALS", "DEFAULTS", "FIXED", "OPT_IN", "READER", "SECRETS", "why_refused"]
+
+OPT_IN: Final = "allow.plaintext.credentials"
+"""kpipe's own key in `source.config`: SASL without TLS, for a network that is trusted."""
+
+SECRETS: Final = frozenset(
+    {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"}
+)  # fmt: skip
+"""Only under `source.credentials`."""
+
+CREDENTIALS: Final = SECRETS | {"sasl.username"}
+"""All that `source.credentials` may hold."""
+
+READER: Final = frozenset(
+    {
+        "fetch.error.backoff.ms", "fetch.max.bytes", "fetch.message.max.bytes", "fetch.min.bytes",
+        "fetch.queue.backoff.ms", "fetch.wait.max.ms", "max.partition.fetch.bytes", "queued.max.messages.kbytes",
+        "queued.min.messages",
+    }
+)  # fmt: skip
+"""Tuning of reads; a client that reads no record does not know them."""
+
+ALLOWED: Final = READER | frozenset(
+    {
+        "api.version.request.timeout.ms", "broker.address.family", "broker.address.ttl", "client.dns.lookup", "client.id",
+        "client.rack", "connections.max.idle.ms", "max.in.flight", "max.in.flight.requests.per.connection",
+        "message.max.bytes", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy", "receive.message.max.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms",
+        "retry.backoff.max.ms", "retry.backoff.ms", "sasl.kerberos.keytab", "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal", "sasl.kerberos.service.name", "sasl.mechanism", "sasl.mechanisms", "sasl.username",
+        "security.protocol", "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "socket.max.fails",
+        "socket.nagle.disable", "socket.receive.buffer.bytes", "socket.send.buffer.bytes", "socket.timeout.ms",
+        "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.cipher.suites",
+        "ssl.crl.location", "ssl.curves.list", "ssl.key.location", "ssl.keystore.location", "ssl.sigalgs.list",
+        "topic.metadata.refresh.fast.interval.ms", "topic.metadata.refresh.interval.ms",
+    }
+)  # fmt: skip
+"""All that `source.config` may hold."""
+
+DEFAULTS: Final[dict[str, str | int]] = {
+    "client.id": "kpipe",
+    # What a range holds is there already, so nothing is gained by waiting for more; only the end-of-partition event,
+    # which librdkafka sends after one empty fetch, would wait (500 ms by librdkafka's default).
+    "fetch.wait.max.ms": 10,
+    # Bounded memory: librdkafka holds 16 MB of records ahead of us, not 64. Measured as fast (bench/reader.py) once
+    # it looks every 2 ms, not every 1000, whether the queue has room again.
+    "queued.max.messages.kbytes": 16384,
+    "fetch.queue.backoff.ms": 2,
+    # By default a refused connection is tried again every 50 ms.
+    "reconnect.backoff.ms": 200,
+    "socket.connection.setup.timeout.ms": 10_000,
+}
+"""Ours, where the pipeline says nothing."""
+
+FIXED: Final[dict[str, str | int | bool]] = {
+    # librdkafka wants a group to make a consumer; with `assign` and no commit nothing is ever stored in it.
+    "group.id": "kpipe-stores-nothing",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "check.crcs": True,
+    "allow.auto.create.topics": False,
+    # A batch may be decoded for longer than librdkafka's five minutes between two reads.
+    "max.poll.interval.ms": 86_400_000,
+    # An unknown topic is told after this, instead of 30 s of silence.
+    "topic.metadata.propagation.max.ms": 5000,
+}
+"""Ours, always: the guarantee rests on them."""
+
+CONSUMER_ONLY: Final = (READER | FIXED.keys()) - {"allow.auto.create.topics", "topic.metadata.propagation.max.ms"}
+"""What an admin client would warn about."""
+
+_LEDGER = "the ledger in the destination is the only record of progress"
+_CODE = "it would load or run code that the pipeline's definition chooses"
+_TLS = "kpipe verifies the brokers' certificate and host name; name your authority in ssl.ca.location"
+_REASONS: Final = {
+    "bootstrap.servers": "write it as source.brokers",
+    "metadata.broker.list": "write it as source.brokers",
+    "group.id": _LEDGER,
+    "enable.auto.commit": _LEDGER,
+    "auto.commit.enable": _LEDGER,
+    "auto.commit.interval.ms": _LEDGER,
+    "enable.auto.offset.store": _LEDGER,
+    "offset.store.method": _LEDGER,
+    "isolation.level": "kpipe reads committed records only; its ends are last stable offsets",
+    "auto.offset.reset": "an offset that does not exist is an error to kpipe; where to begin is source.start",
+    "enable.partition.eof": "kpipe proves the end of a range by it",
+    "check.crcs": "kpipe always checks them",
+    "allow.auto.create.topics": "kpipe never creates a topic by reading",
+    "max.poll.interval.ms": "kpipe is in no consumer group",
+    "plugin.library.paths": _CODE,
+    "ssl.engine.location": _CODE,
+    "ssl.engine.id": _CODE,
+    "ssl.providers": _CODE,
+    "sasl.kerberos.kinit.cmd": _CODE,
+    "debug": "its lines can hold what the brokers and the client say in confidence",
+    "log_level": "kpipe hands the client's lines to Python's logging, logger kpipe.kafka",
+    "enable.ssl.certificate.verification": _TLS,
+    "ssl.endpoint.identification.algorithm": _TLS,
+    "builtin.features": "it is not a setting",
+    "sasl.oauthbearer.config": "OAUTHBEARER is not supported yet",
+    "test.mock.num.brokers": "it would read from a mock inside the client",
+}
+_PREFIXES: Final = {
+    "sasl.oauthbearer.": "the definition could send credentials to an address of its choice",
+    "enable.sasl.oauthbearer.": "it accepts tokens that nobody signed",
+    "group.": "kpipe is in no consumer group",
+    "test.": "it is for librdkafka's own tests",
+}
+
+
+def why_refused(key: str) -> str:
+    """Reason why a setting is not taken; empty for one that is merely unknown."""
+    if key in _REASONS:
+        return _REASONS[key]
+    if key.endswith("_cb"):
+        return _CODE
+    return next((reason for prefix, reason in _PREFIXES.items() if key.startswith(prefix)), "")
