@@ -161,8 +161,7 @@ class LocalBroker:
             kafka_node.format_storage(self.folder)
             command, output = kafka_node.command(self.folder), self.folder / "logs" / "stdout.log"
             record = Record(None, None, kind, _version(kind), port, kafka_node.cluster_id(self.folder))
-        # Nothing of the caller's environment: it may hold secrets that are none of the broker's business.
-        pid, identity = spawn(command, self.folder, output, {"PATH": os.defpath})
+        pid, identity = spawn(command, self.folder, output, kafka_node.ENVIRONMENT)
         record = replace(record, pid=pid, identity=identity)
         record.write(self._record_file)
         return record
@@ -219,13 +218,17 @@ class LocalBroker:
         return self.folder / "mock"
 
     def _last_lines(self) -> str:
-        """The end of what the process wrote, on one line: errors of Kafka's log first, else its stdout."""
+        """The end of what this start wrote, on one line: the errors of Kafka's log with their causes, if there are any."""
         for name in ("logs/kafka.log", "logs/stdout.log", "mock.log"):
             with suppress(OSError):
                 lines = (self.folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
-                worth = [line for line in lines if " ERROR " in line or " FATAL " in line] or lines
-                if worth:
-                    return " | ".join(line.strip()[:300] for line in worth[-3:])
+                errors = [
+                    f"{line} {cause if cause[:1] != '[' else ''}"
+                    for line, cause in zip(lines, [*lines[1:], ""], strict=True)
+                    if " ERROR " in line or " FATAL " in line
+                ]
+                if lines:
+                    return " | ".join(line.strip()[:400] for line in (errors or lines)[-3:])
         return "it wrote nothing"
 
     @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
 import subprocess
 import uuid
 from pathlib import Path
@@ -11,9 +13,13 @@ from kpipe.errors import KpipeError
 from resources.java import find_java
 from resources.kafka_jars import VERSION, jars_folder
 
-__all__ = ["VERSION", "cluster_id", "command", "format_storage", "write_configuration"]
+__all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", "write_configuration"]
 
 FORMAT_SECONDS = 60.0
+
+# Nothing of the caller's: it may hold secrets that are none of the broker's business. Without a UTF-8 locale, Java
+# cannot open paths outside of ASCII.
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
 JVM = (
     "-Xms64m", "-Xmx512m",
@@ -23,7 +29,8 @@ JVM = (
     "-Djava.awt.headless=true",
 )  # fmt: skip
 
-# A development node: small, local, and it never invents a topic. Key by key only where Kafka's default would not do.
+# A development node: small, local, and it never invents a topic. Only what Kafka's defaults would not do.
+# broker.session.timeout.ms: after a kill, a node is let in again only when the session of its former self is over.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -35,6 +42,8 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
 auto.create.topics.enable=false
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 num.network.threads=2
 num.io.threads=4
 background.threads=2
@@ -59,6 +68,7 @@ appender.file.filePattern = {logs}/kafka.log.%i
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = [%d] %p %m (%c)%n
 appender.file.policies.type = Policies
+appender.file.policies.startup.type = OnStartupTriggeringPolicy
 appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 5MB
 appender.file.strategy.type = DefaultRolloverStrategy
@@ -68,16 +78,14 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
-def cluster_id(folder: Path) -> str:
-    """The home's cluster id, made at the first call: 16 random bytes in Kafka's base64."""
-    kept = folder / "cluster_id"
-    if not kept.is_file():
-        new = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
-        # Kafka refuses ids that its tools would read as an option.
-        scratch = kept.with_suffix(".new")
-        scratch.write_text(f"k{new[1:]}\n", encoding="ascii")
-        scratch.replace(kept)
-    return kept.read_text(encoding="ascii").strip()
+def cluster_id(folder: Path) -> str | None:
+    """What the data folder was formatted with; None before the first start."""
+    try:
+        properties = (folder / "data" / "meta.properties").read_text(encoding="latin-1")
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^cluster\.id=(\S+)", properties, re.MULTILINE)
+    return found[1] if found else None
 
 
 def write_configuration(folder: Path, port: int, controller_port: int) -> None:
@@ -89,18 +97,20 @@ def write_configuration(folder: Path, port: int, controller_port: int) -> None:
 
 
 def format_storage(folder: Path) -> None:
-    """Write the cluster id into an empty data folder; does nothing if that was done.
+    """Write a new cluster id into an empty data folder; does nothing if that was done.
 
     Raises:
         KpipeError: the tool refused; its last lines are in the message.
     """
-    if (folder / "data" / "meta.properties").is_file():
+    if cluster_id(folder) is not None:
         return
-    arguments = ["format", "--cluster-id", cluster_id(folder), "--config", str(folder / "server.properties")]
+    # 16 random bytes in Kafka's base64; a first "-" would be read as an option.
+    new = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")[1:]
+    arguments = ["format", "--cluster-id", new, "--config", str(folder / "server.properties")]
     done = subprocess.run(
         [*_java(folder), "kafka.tools.StorageTool", *arguments, "--ignore-formatted"],
         cwd=folder,
-        env={},
+        env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

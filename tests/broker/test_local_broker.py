@@ -1,0 +1,312 @@
+"""The local broker's life: start, stop, restart, two at once, stale records, the mock, the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kpipe.errors import BrokerUnreachable, InvalidPipeline, KpipeError
+from kpipe_assets.commands.broker import broker as command
+from resources.broker import LocalBroker
+from resources.broker_process import Record
+
+Start = Callable[..., LocalBroker]
+
+
+@pytest.fixture(scope="module")
+def own(running_broker: Start, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> LocalBroker:
+    """A broker that the tests of this module stop and start; its folder has a blank and an accent in the name."""
+    return running_broker(tmp_path_factory.mktemp("own") / "a folder é" / "broker", free_port())
+
+
+def produce(brokers: str | None, topic: str, count: int, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": brokers})
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=partition)
+    assert producer.flush(20) == 0
+
+
+def consume(brokers: str | None, topic: str, count: int, partition: int = 0) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    try:
+        return [message.value() for message in consumer.consume(count, timeout=20)]
+    finally:
+        consumer.close()
+
+
+def record_of(broker: LocalBroker) -> Record:
+    record = Record.read(broker.folder / "broker.json")
+    assert record is not None
+    return record
+
+
+def processes_below(folder: Path) -> list[int]:
+    """Pids of everything that was started with this folder on its command line."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline", "status"])
+        if process.info["status"] != psutil.STATUS_ZOMBIE
+        and any(f"{folder}/" in part or part == str(folder / "mock") for part in process.info["cmdline"] or ())
+    ]
+
+
+def test_a_topic_has_the_partitions_and_settings_asked_for(topic: Callable[..., str], brokers: str) -> None:
+    name = topic(partitions=3, **{"cleanup.policy": "compact"})
+    admin = AdminClient({"bootstrap.servers": brokers})
+    assert len(admin.list_topics(name, timeout=10).topics[name].partitions) == 3
+
+
+def test_transactions_work_on_one_node(topic: Callable[..., str], brokers: str) -> None:
+    name = topic()
+    producer = Producer({"bootstrap.servers": brokers, "transactional.id": name})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(name, b"x")
+    producer.commit_transaction(20)
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "unused"})
+    deadline = time.monotonic() + 10
+    while consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=10) != (0, 2):  # the record and its marker
+        assert time.monotonic() < deadline
+    consumer.close()
+
+
+def test_topics_are_never_invented(brokers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    assert admin.list_topics("nobody-made-this", timeout=10).topics["nobody-made-this"].error is not None
+    assert "nobody-made-this" not in admin.list_topics(timeout=10).topics
+
+
+def test_a_refused_topic_is_one_clear_error(topic: Callable[..., str], kafka_broker: LocalBroker) -> None:
+    with pytest.raises(KpipeError, match="already exists"):
+        kafka_broker.create_topic(topic())
+
+
+def test_restart_keeps_port_data_and_cluster(own: LocalBroker) -> None:
+    before = own.start()
+    cluster = AdminClient({"bootstrap.servers": before.brokers}).list_topics(timeout=10).cluster_id
+    own.create_topic("kept", 2)
+    produce(before.brokers, "kept", 50, partition=1)
+    stopped = own.stop()
+    assert (stopped.running, stopped.pid, stopped.brokers) == (False, None, before.brokers)
+    assert processes_below(own.folder) == []
+    after = own.start()
+    assert after.brokers == before.brokers
+    assert AdminClient({"bootstrap.servers": after.brokers}).list_topics(timeout=10).cluster_id == cluster
+    assert consume(after.brokers, "kept", 50, partition=1) == [str(n).encode() for n in range(50)]
+
+
+def test_killed_broker_starts_again_with_its_data(own: LocalBroker) -> None:
+    status = own.start()
+    own.create_topic("survivor")
+    produce(status.brokers, "survivor", 5)
+    assert status.pid is not None
+    os.kill(status.pid, signal.SIGKILL)
+    psutil.Process(status.pid).wait(10)
+    assert not own.status().running
+    assert consume(own.start().brokers, "survivor", 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_only_this_machine_can_connect(own: LocalBroker) -> None:
+    pid = own.start().pid
+    listening = [c.laddr.ip for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    assert len(listening) == 2
+    assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+
+def test_the_process_is_nobodys_child_and_holds_nothing_of_the_caller(own: LocalBroker) -> None:
+    pid = own.start().pid
+    assert pid is not None
+    assert os.getsid(pid) == pid
+    assert "KPIPE_HOME" not in psutil.Process(pid).environ()
+    if Path("/proc").is_dir():
+        assert str(Path(f"/proc/{pid}/fd/0").readlink()) == "/dev/null"
+        assert {str(Path(f"/proc/{pid}/fd/{n}").readlink()) for n in (1, 2)} == {str(own.folder / "logs/stdout.log")}
+
+
+def test_the_caller_of_a_start_is_not_held_up_by_its_pipe(own: LocalBroker) -> None:
+    """`kpipe broker start | cat` must end although the broker lives on."""
+    own.stop()
+    code = "import sys; from pathlib import Path; from resources.broker import LocalBroker as L; L(Path(sys.argv[1])).start()"
+    done = subprocess.run([sys.executable, "-c", code, str(own.folder)], capture_output=True, timeout=60, check=True)
+    assert done.stdout == b""
+    assert own.status().running
+
+
+def test_concurrent_starts_end_with_one_broker(own: LocalBroker) -> None:
+    own.stop()
+    code = (
+        "import sys; from pathlib import Path; from resources.broker import LocalBroker as L\n"
+        "print(L(Path(sys.argv[1])).start().pid)"
+    )
+    starts = [
+        subprocess.Popen([sys.executable, "-c", code, str(own.folder)], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    pids = {start.communicate(timeout=90)[0].strip() for start in starts}
+    assert pids == {str(own.status().pid)}
+    assert processes_below(own.folder) == [own.status().pid]
+
+
+def test_a_pid_that_was_given_to_another_process_is_left_alone(own: LocalBroker) -> None:
+    own.stop()
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        stale = record_of(own)
+        Record(bystander.pid, "another boot/1", "kafka", stale.version, stale.port, stale.cluster_id).write(
+            own.folder / "broker.json"
+        )
+        assert not own.status().running
+        own.stop()
+        assert bystander.poll() is None
+        assert own.start().pid != bystander.pid
+        bystander.kill()
+
+
+def test_a_record_cut_short_by_a_crash_does_not_stand_in_the_way(own: LocalBroker) -> None:
+    own.stop()
+    (own.folder / "broker.json").write_text('{"pid": 12')
+    assert own.status().brokers is None
+    assert own.start().running
+
+
+def test_a_taken_port_is_one_clear_error_and_starts_nothing(tmp_path: Path) -> None:
+    broker = LocalBroker(tmp_path / "broker")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(KpipeError, match=f"port {port} is taken"):
+            broker.start(port)
+    assert not broker.status().running
+
+
+def test_a_kept_port_that_was_taken_meanwhile_is_replaced(own: LocalBroker) -> None:
+    own.stop()
+    port = record_of(own).port
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        status = own.start()
+    assert status.running
+    assert status.brokers != f"127.0.0.1:{port}"
+
+
+def test_another_port_than_the_running_one_is_refused(own: LocalBroker, free_port: Callable[[], int]) -> None:
+    running = own.start()
+    with pytest.raises(KpipeError, match="runs on port"):
+        own.start(free_port())
+    assert own.status() == running
+
+
+def test_a_failed_start_shows_the_last_lines_and_leaves_no_process(own: LocalBroker) -> None:
+    own.stop()
+    properties = own.folder / "data" / "meta.properties"
+    good = properties.read_text()
+    properties.write_text(good.replace("node.id=1", "node.id=2"))
+    try:
+        with pytest.raises(KpipeError, match=r"ended while starting: .*node id"):
+            own.start()
+        assert processes_below(own.folder) == []
+    finally:
+        properties.write_text(good)
+
+
+def test_an_unwritable_home_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KpipeError, match="cannot write") as refused:
+        LocalBroker(tmp_path / "file" / "broker").start()
+    assert "KPIPE_HOME" in refused.value.hint
+
+
+def test_nothing_runs_where_nothing_was_started(tmp_path: Path) -> None:
+    broker = LocalBroker(tmp_path / "broker")
+    assert broker.stop() == broker.status()
+    assert not broker.folder.exists()
+    with pytest.raises(BrokerUnreachable):
+        broker.create_topic("x")
+
+
+def test_mock(running_broker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KPIPE_BROKER_KIND", "mock")
+    broker = running_broker(tmp_path / "broker")
+    status = broker.status()
+    assert (status.running, status.kind) == (True, "mock")
+    assert status.notice is not None
+    broker.create_topic("three", 3)
+    with pytest.raises(KpipeError, match="already exists"):
+        broker.create_topic("three", 3)
+    admin = AdminClient({"bootstrap.servers": status.brokers})
+    assert len(admin.list_topics("three", timeout=10).topics["three"].partitions) == 3
+    described = admin.describe_topics(TopicCollection(["three"]), request_timeout=10)["three"].result(15)
+    assert str(described.topic_id)
+    assert admin.describe_cluster(request_timeout=10).result(15).cluster_id
+    produce(status.brokers, "three", 4, partition=2)
+    assert consume(status.brokers, "three", 4, partition=2) == [b"0", b"1", b"2", b"3"]
+    broker.delete_topic("three")
+    assert "three" not in admin.list_topics(timeout=10).topics
+    broker.stop()
+    assert processes_below(broker.folder) == []
+    assert broker.start().running  # empty again, elsewhere
+
+
+def test_mock_ends_when_its_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KPIPE_BROKER_KIND", "mock")
+    broker = LocalBroker(tmp_path / "broker")
+    broker.start()
+    (broker.folder / "mock").rename(tmp_path / "gone")
+    deadline = time.monotonic() + 10
+    while broker.status().running and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not broker.status().running
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KPIPE_BROKER_KIND", "redpanda")
+    with pytest.raises(InvalidPipeline, match="redpanda"):
+        LocalBroker(tmp_path / "broker").start()
+
+
+def test_without_java_the_mock_stands_in_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resources.java.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    status = LocalBroker(tmp_path / "broker").status()
+    assert status.kind == "mock"
+    assert "no Java 17" in str(status.notice)
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KPIPE_HOME", str(tmp_path))
+    monkeypatch.setenv("KPIPE_BROKER_KIND", "mock")
+    runner = CliRunner()
+    try:
+        assert json.loads(runner.invoke(command, ["status", "--json"]).stdout) == {
+            "running": False,
+            "brokers": None,
+            "kind": "mock",
+            "version": LocalBroker(tmp_path).status().version,
+        }
+        started = runner.invoke(command, ["start"])
+        assert started.exit_code == 0
+        assert started.stdout.startswith("mock ")
+        assert started.stderr.startswith("notice: ")
+        status = json.loads(runner.invoke(command, ["status", "--json"]).stdout)
+        assert list(status) == ["running", "brokers", "kind", "version"]
+        assert status["running"] is True
+        assert status["brokers"] == LocalBroker(tmp_path / "broker").status().brokers
+    finally:
+        stopped = runner.invoke(command, ["stop", "--json"])
+    assert json.loads(stopped.stdout)["running"] is False

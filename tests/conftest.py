@@ -1,0 +1,119 @@
+"""Fixtures for every test: a home of their own, Java, one real Kafka per session, topics."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kpipe.errors import KpipeError, NotAvailable
+from resources.broker import LocalBroker
+from resources.java import JavaHome, find_java
+
+# Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
+WATCHDOG = """
+import sys
+from pathlib import Path
+from resources.broker import LocalBroker
+sys.stdin.read()
+folder = Path(sys.argv[1])
+if folder.is_dir():
+    LocalBroker(folder).stop()
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes what the person at the keyboard has set up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KPIPE_HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("DAGSTER_HOME", "KPIPE_BROKER_KIND"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def java() -> JavaHome:
+    """The Java of this machine or of `make install`."""
+    try:
+        return find_java()
+    except NotAvailable as none:
+        pytest.skip(str(none))
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """A port that nobody listens on now; never 9092, which is left to the person at the keyboard."""
+
+    def free() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    return free
+
+
+@pytest.fixture(scope="session")
+def running_broker() -> Iterator[Callable[..., LocalBroker]]:
+    """Start the broker of a folder (`start`'s arguments after it); all are stopped at the end, even if pytest is killed."""
+    watched: list[tuple[LocalBroker, subprocess.Popen[bytes]]] = []
+
+    def start(folder: Path, port: int | None = None) -> LocalBroker:
+        broker = LocalBroker(folder)
+        guard = [sys.executable, "-c", WATCHDOG, str(folder)]
+        watched.append((broker, subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)))
+        broker.start(port)
+        return broker
+
+    yield start
+    for broker, watchdog in watched:
+        with suppress(KpipeError):
+            broker.stop()
+        watchdog.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(
+    java: JavaHome,
+    running_broker: Callable[..., LocalBroker],
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> LocalBroker:
+    """One real Kafka for the whole session; tests that stop or break it take `running_broker` and a folder of their own."""
+    broker = running_broker(tmp_path_factory.mktemp("kafka") / "broker", free_port())
+    assert broker.status().kind == "kafka", broker.status().notice
+    return broker
+
+
+@pytest.fixture(scope="session")
+def brokers(kafka_broker: LocalBroker) -> str:
+    """`host:port` of `kafka_broker`, for `bootstrap.servers`."""
+    address = kafka_broker.status().brokers
+    assert address is not None
+    return address
+
+
+@pytest.fixture
+def topic(kafka_broker: LocalBroker) -> Iterator[Callable[..., str]]:
+    """`topic(partitions=3, **{"cleanup.policy": "compact"})` makes a topic of a name never used before and returns it.
+
+    All of them are deleted after the test.
+    """
+    made: list[str] = []
+
+    def make(partitions: int = 1, **config: str) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        kafka_broker.create_topic(name, partitions, config)
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        with suppress(KpipeError):  # the test may have deleted it
+            kafka_broker.delete_topic(name)
