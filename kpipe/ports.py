@@ -136,6 +136,18 @@ class Destination(Protocol):
         """The table and the dead letters counted afresh, one consistent view."""
         ...
 
+    def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """Rows of the view `kpipe_<name>` (design.md 4.5) that belong to this pipeline, newest first.
+
+        Args:
+            name: `pipelines`, `batches`, `batches_summary`, `errors` or `cursors`.
+            limit: most rows; None: all.
+
+        Returns:
+            Rows by column name; none when the pipeline has never committed.
+        """
+        ...
+
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
         """Note the pipeline's state (`running`, `stopped`, `error`, `needs_operator`) and, when given, an error event.
 
