@@ -2,7 +2,7 @@
 
 `requirements-kafka.lock` lists one jar per line, `group:artifact:version sha256:...`. Installing downloads exactly
 those through jgo (or takes them from the user's Maven cache), checks every hash, and only then moves the folder into
-place: the folder exists complete or not at all, and running a broker needs no network.
+place: it exists complete or not at all, and running a broker needs no network.
 
     python -m resources.kafka_jars install requirements-kafka.lock
     python -m resources.kafka_jars lock requirements-kafka.lock      # resolves again (`make lock`)
@@ -54,13 +54,14 @@ def jars_folder() -> Path:
 
 
 def install(lock: Path, folder: Path | None = None) -> Path:
-    """Put the jars that the lock lists into `folder`, all of them verified; nothing to do if it exists.
+    """Make `folder` hold exactly the jars that the lock lists, all of them verified; nothing to do if it does.
 
     Raises:
         NotAvailable: a jar could not be fetched, or is not the one that was locked.
     """
     folder = folder or default_folder()
-    if folder.is_dir():
+    wanted = _read(lock)
+    if _holds(folder, wanted):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".kafka-", dir=folder.parent) as scratch:
@@ -68,16 +69,19 @@ def install(lock: Path, folder: Path | None = None) -> Path:
         staged.mkdir()
         context = _context(Path(scratch) / "repository")
         # The first alone: without a network it fails once, after one time-out, and not forty times.
-        first, *rest = _read(lock)
+        first, *rest = wanted
         _fetch(context, first, staged)
         with ThreadPoolExecutor(DOWNLOADS) as pool:
             list(pool.map(lambda jar: _fetch(context, jar, staged), rest))
-        try:
-            staged.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another install was first, with the same verified content
-                raise
+        if folder.is_dir():  # of another lock; a broker that runs from it keeps its files open
+            folder.rename(Path(scratch) / "before")
+        staged.rename(folder)
     return folder
+
+
+def _holds(folder: Path, wanted: list[tuple[str, str]]) -> bool:
+    names = {"-".join(coordinate.split(":")[1:]) + ".jar": sha256 for coordinate, sha256 in wanted}
+    return folder.is_dir() and names == {jar.name: _sha256(jar) for jar in folder.iterdir()}
 
 
 def lock(path: Path) -> None:

@@ -119,7 +119,8 @@ def format_storage(folder: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        last = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        told = (done.stdout + done.stderr).splitlines()
+        last = " | ".join([line for line in told if line and not line[0].isspace()][-3:])
         raise KpipeError(f"Kafka cannot prepare {folder / 'data'}: {last}", "`kpipe broker start` on an empty folder")
 
 
