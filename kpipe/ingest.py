@@ -2,8 +2,8 @@
 
 One pass of the loop is one attempt at one batch:
 
-    1. ask the brokers              5. stage rows and dead letters (again, if new columns were found)
-    2. read the ledger              6. commit everything at once
+    1. read the ledger              5. stage rows and dead letters (again, if new columns were found)
+    2. ask the brokers              6. commit everything at once
     3. prove they fit together      7. look at the result that was read back
     4. plan, fixed from then on
 
@@ -20,16 +20,18 @@ from dataclasses import dataclass, field, replace
 
 from kpipe import mirror, moves
 from kpipe.batch import Batch, Commit, Committed, Counts, RangeReport
+from kpipe.beginnings import beginnings
 from kpipe.errors import (
     DeadLettersExceeded,
-    InvalidPipeline,
     KpipeError,
     LedgerMismatch,
+    OffsetsBeyondEnd,
+    OffsetsLost,
     SchemaConflict,
 )
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
 from kpipe.oversight import Decisions, Event, Seen
-from kpipe.pipeline import Pipeline, Timestamp
+from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle, Limits, arrivals, check_source, losses, plan
 from kpipe.ports import Destination, Stager, Topics
 from kpipe.reports import collect
@@ -73,6 +75,7 @@ class Ingest:
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
+    _turn: int | None = None
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
@@ -115,14 +118,13 @@ class Ingest:
             KpipeError: the pass failed; nothing of its batch is visible.
         """
         began, started_ms = time.monotonic(), int(time.time() * 1000)
-        snapshot = self.topics.snapshot()  # 1
-        ledger = self.read_ledger()  # 2
-        ledger = self.settle(ledger, snapshot)  # 3
+        snapshot, ledger = self.look()  # 1, 2, 3
         limits = self.pipeline.batch
         bounds = Limits(
             limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
         )
-        batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex, self.only)  # 4
+        turn = ledger.seq if self._turn is None else self._turn
+        batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex, self.only, turn)  # 4
         if isinstance(batch, Idle):
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
             return batch
@@ -150,6 +152,7 @@ class Ingest:
                 seconds=seconds,
             )
         )
+        self._turn = turn + 1
         result = replace(committed, batch=batch)  # 7
         self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
         for step in batch.steps:
@@ -157,6 +160,22 @@ class Ingest:
                 self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         self.tell(Event("committed", batch, result, snapshot=snapshot, ledger=ledger))
         return result
+
+    def look(self) -> tuple[TopicSnapshot, Ledger]:
+        """What the brokers hold and what is committed, proven to fit together.
+
+        The two are read one after the other, and another run may commit, or retention delete, between them. The ledger
+        comes first, so that its offsets are not beyond the end of the log only because the brokers were asked too
+        early; an offset that seems to be outside of the log is looked at twice before an operator is called.
+        """
+        try:
+            ledger = self.read_ledger()
+            snapshot = self.topics.snapshot()
+            return snapshot, self.settle(ledger, snapshot)
+        except (OffsetsLost, OffsetsBeyondEnd):
+            ledger = self.read_ledger()
+            snapshot = self.topics.snapshot()
+            return snapshot, self.settle(ledger, snapshot)
 
     def read_ledger(self) -> Ledger:
         """The ledger, proven to be the one that this home has seen before, or a later state of it.
@@ -208,54 +227,11 @@ class Ingest:
             check_source(ledger, snapshot)
         fresh = arrivals(ledger, snapshot)
         if fresh:
-            changes = self.beginnings(ledger, snapshot, fresh)
+            changes = beginnings(self.pipeline.source, self.topics, ledger, snapshot, fresh)
             words = ", ".join(f"{c.become.source} at {c.become.next}" for c in changes if c.become and c.become.kind == READ)
             ledger = self.decide("begin", changes, f"begin: {words}" + (f"; {self.decisions.who}" if new_topic else ""))
         check_source(ledger, snapshot)
         return ledger
-
-    def beginnings(self, ledger: Ledger, snapshot: TopicSnapshot, fresh: Sequence[PartitionId]) -> list[LaneChange]:
-        """First lanes of partitions that the ledger does not know.
-
-        `start` and `end` count at a topic's first sight only; partitions that appear later begin at their log start.
-        """
-        source = self.pipeline.source
-        known = {s.topic.name for s in ledger.sources()}
-        first = [s for s in fresh if s.topic.name not in known]
-        starts = self._moments(source.start, snapshot, first, "start")
-        ends = self._moments(source.end, snapshot, first, "end")
-        changes: list[LaneChange] = []
-        for item in fresh:
-            state = snapshot.partitions[item]
-            changes += moves.begin(item, starts.get(item, state.log_start), state.log_start, ends.get(item))
-        return changes
-
-    def _moments(
-        self, wanted: object, snapshot: TopicSnapshot, sources: Sequence[PartitionId], name: str
-    ) -> Mapping[PartitionId, int]:
-        states = snapshot.partitions
-        if not sources or wanted is None or wanted == "earliest":
-            return {}
-        if wanted == "latest":
-            return {s: states[s].end for s in sources}
-        if isinstance(wanted, Timestamp):
-            found = self.topics.offsets_at(wanted, snapshot)
-            return {s: max(found[s], states[s].log_start) for s in sources}
-        assert isinstance(wanted, dict)
-        numbers = {s.partition: s for s in sources}
-        for number, offset in wanted.items():
-            if number not in numbers:
-                raise InvalidPipeline(
-                    f"source.{name} names partition {number}, which {sources[0].topic} does not have",
-                    f"its partitions are 0 to {max(numbers)}",
-                )
-            state = states[numbers[number]]
-            if not state.log_start <= offset <= state.high:
-                raise InvalidPipeline(
-                    f"source.{name}: {numbers[number]} has no offset {offset}",
-                    f"it holds [{state.log_start}, {state.high}); write a number from {state.log_start} to {state.high}",
-                )
-        return {numbers[number]: offset for number, offset in wanted.items()}
 
     def decide(self, kind: str, changes: Sequence[LaneChange], note: str) -> Ledger:
         """Commit a decision that reads nothing, and read the ledger again."""

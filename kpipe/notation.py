@@ -61,11 +61,13 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.load(text, Loader=_NoDuplicates)
+        lines = _lines(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
         raise InvalidPipeline(f"{where}: not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
-    lines = _lines(node)
+    except (ValueError, RecursionError) as error:  # 2026-13-45 is a date to YAML; an alias may hold itself
+        raise InvalidPipeline(f"{file}: not YAML that can be read: {error}", "put dates and times in quotes") from error
     if not isinstance(data, dict):
         raise InvalidPipeline(f"{file}:1: not a pipeline", f"begin with `type: {COMPONENT}`, then `attributes:`")
     for key in data:
@@ -94,6 +96,8 @@ class _NoDuplicates(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[str, int] = {}
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a field's name is not a plain text", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"field {key.value} is given twice", problem_mark=key.start_mark)
             seen[key.value] = key.start_mark.line
@@ -154,7 +158,9 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
     if first["type"] == "missing":
         return f"{where}: {'.'.join(path)} is missing", ""
     text = first["msg"].removeprefix("Value error, ")
-    shown = "" if "credentials" in path or isinstance(first["input"], dict) else f" (found {first['input']!r})"
+    # Only plain values are shown, and none of those that might be a secret in the wrong place.
+    hidden = path[:2] in (("source", "credentials"), ("source", "config")) or not isinstance(first["input"], str | int | float)
+    shown = "" if hidden else f" (found {first['input']!r})"
     return f"{where}: {field}: {text[:1].lower() + text[1:]}{shown}", ""
 
 

@@ -106,7 +106,7 @@ def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState 
                 f" (log start {state.log_start})",
                 f"to note them as lost and go on: kpipe run {ledger.pipeline} --on-data-loss record",
             )
-        if lane.open and lane.next > state.high:
+        if lane.next > state.high:
             raise OffsetsBeyondEnd(
                 f"{source}: the ledger's next offset is {lane.next}, the log ends at {state.high}: it was truncated or rebuilt",
                 "check the brokers; to read what is written from now on, make a pipeline of another name into the same table"
@@ -147,6 +147,7 @@ def plan(
     limits: Limits,
     batch_id: str,
     only: Collection[int] | None = None,
+    turn: int | None = None,
 ) -> Batch | Idle:
     """The next batch: at most one range for each chosen partition, each ending at or below the last stable offset.
 
@@ -156,7 +157,9 @@ def plan(
         limits: bounds.
         batch_id: id for the batch, unique.
         only: partition numbers to choose from; None: all.
+        turn: counts up from batch to batch, and says whose turn it is; None: the ledger's sequence number.
     """
+    turn = ledger.seq if turn is None else turn
     steps: list[Step] = []
     lanes = 0
     waiting = 0
@@ -165,18 +168,16 @@ def plan(
             continue
         unfinished = [lane for lane in ledger.of(source) if not lane.finished]
         lanes += len(unfinished)
-        # The live lane first: a backfill must not hold up what is new.
-        for lane in sorted(unfinished, key=lambda x: not x.open):
-            step = _step(lane, state, limits)
-            if step is not None:
-                steps.append(step)
-                break
-            if lane.open:
-                waiting += state.high - max(lane.next, state.end)
+        ready = [step for step in (_step(lane, state, limits) for lane in unfinished) if step is not None]
+        if ready:
+            steps.append(_first(ready, turn))
+        for lane in unfinished:
+            end = state.high if lane.end is None else min(lane.end, state.high)
+            waiting += max(0, end - max(lane.next, state.end))
     if steps:
-        return Batch(batch_id, ledger.pipeline, _fair(steps, limits.partitions, ledger.seq))
+        return Batch(batch_id, ledger.pipeline, _fair(steps, limits.partitions, turn))
     if not lanes:
-        known = any(only is None or source.partition in only for source in ledger.sources())
+        known = any(only is None or source.partition in only for source in ledger.sources() if source in snapshot.partitions)
         return Idle("finished" if known else "no_partitions")
     return Idle("open_transaction" if waiting else "caught_up", waiting)
 
@@ -189,6 +190,19 @@ def _step(lane: Lane, state: PartitionState, limits: Limits) -> Step | None:
     if end - lane.next > most:
         return Step(lane, lane.next + most, reason)
     return Step(lane, end)
+
+
+def _first(ready: list[Step], turn: int) -> Step:
+    """The one lane of a partition that is read now.
+
+    The live lane as long as it is behind: a backfill must not hold up what is new. Once it keeps up, the two take turns:
+    where records arrive all the time, the live lane always has something, and a backfill would wait for ever.
+    """
+    live = next((step for step in ready if step.lane.open), None)
+    others = [step for step in ready if not step.lane.open]
+    if live is None or (others and live.closed_by == "caught_up" and turn % 2):
+        return others[0]
+    return live
 
 
 def _fair(steps: list[Step], most: int | None, turn: int) -> tuple[Step, ...]:

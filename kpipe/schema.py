@@ -71,9 +71,20 @@ INSTANT = Scalar("TIMESTAMP WITH TIME ZONE")
 _NOTHING = Scalar('"NULL"')  # what a null or an empty list tells: not a column's type, only a stage of inference
 
 
+# Words that SQL keeps for itself: DuckDB 1.5's reserved keywords (duckdb_keywords()), and names of nested types.
+_KEYWORDS = (
+    "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create default"
+    " deferrable desc describe distinct do else end except false fetch for foreign from group having in initially"
+    " intersect into lambda lateral leading limit list map not null offset on only or order pivot pivot_longer"
+    " pivot_wider placing primary qualify references returning select show some struct summarize symmetric table then to"
+    " trailing true union unique unpivot using variadic when where window with"
+)
+_RESERVED = frozenset(_KEYWORDS.split())
+
+
 def quote(name: str) -> str:
     """A name as an SQL identifier, quoted unless it is plain. Quotes inside are doubled."""
-    if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in {"list", "struct", "null"}:
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
@@ -159,13 +170,20 @@ def _widen(old: Type, new: Type, where: str) -> Type:
 
 
 def infer(values: Iterable[Mapping[str, object]]) -> Columns:
-    """Columns for JSON objects, in order of first appearance. Fields that are only ever null are left out."""
-    seen: dict[str, Type] = {}
+    """Columns for JSON objects, in order of first appearance.
+
+    Fields that are only ever null are left out, and so are names that begin with `_kafka_`: they hold Kafka's own
+    coordinates. Names that differ by case only are one column, as in SQL.
+    """
+    seen: dict[str, tuple[str, Type]] = {}
     for value in values:
         for name, item in value.items():
-            kind = _kind(item)
-            seen[name] = merge(seen[name], kind) if name in seen else kind
-    settled = [(name, _settle(kind)) for name, kind in seen.items()]
+            folded = name.lower()
+            if folded.startswith("_kafka_"):
+                continue
+            known, kind = seen.get(folded, (name, _NOTHING))
+            seen[folded] = (known, merge(kind, _kind(item)))
+    settled = [(name, _settle(kind)) for name, kind in seen.values()]
     return Columns(tuple((name, kind) for name, kind in settled if kind is not None))
 
 
@@ -315,7 +333,7 @@ class _Parser:
             rest = self.take() if self.take(",", ")") == "," else None
             if rest is not None:
                 self.take(")")
-            if not digits.isdigit() or (rest is not None and not rest.isdigit()):
+            if not digits.isdecimal() or (rest is not None and not rest.isdecimal()):
                 raise self.fail()
             precision, scale = int(digits), int(rest or 0)
         if not 0 < precision <= 38 or scale > precision:
