@@ -1,0 +1,166 @@
+"""Puts a pipeline's parts together: real brokers, real Spark, a real destination, this home."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kpipe.batch import Committed
+from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
+from kpipe.ingest import Decisions, Event, Ingest
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Destination
+from resources.destinations import open_destination
+from resources.home import Home
+from resources.staging import collect_garbage, discard
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["Run", "check_available", "ingest", "is_running"]
+
+
+def check_available(pipeline: Pipeline) -> None:
+    """Refuse what the model knows and this version cannot do yet.
+
+    Raises:
+        NotAvailable: names the field.
+    """
+    errors, into = pipeline.errors, pipeline.into
+    refused = {
+        f"format: {pipeline.format.type}": pipeline.format.type not in ("json", "raw"),
+        "select": pipeline.select is not None,
+        "where": pipeline.where is not None,
+        "set": bool(pipeline.set),
+        f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
+        "into.key": into.key is not None,
+        f"into.on_conflict: {into.on_conflict}": into.on_conflict != "error",
+        f"errors.constraint: {errors.constraint}": errors.constraint != "fail",
+    }
+    for name, wanted in refused.items():
+        if wanted:
+            raise NotAvailable(f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md")
+    if pipeline.format.type == "raw" and pipeline.columns:
+        raise NotAvailable(f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`")
+
+
+@dataclass
+class Run:
+    """One run of one pipeline in this process, with everything around the loop.
+
+    Attributes:
+        pipeline: the definition.
+        home: where it keeps things.
+        spark: gives the SparkContext when the first batch is read.
+        only: partition numbers; None: all.
+        decisions: what an operator decided.
+        run_id: who runs it.
+        tell: called with every event of the loop.
+        wait, stopped: see `Ingest`.
+    """
+
+    pipeline: Pipeline
+    home: Home
+    spark: Callable[[], SparkContext]
+    only: Collection[int] | None = None
+    decisions: Decisions = Decisions()
+    run_id: str = ""
+    tell: Callable[[Event], None] = lambda _: None
+    wait: Callable[[float], None] | None = None
+    stopped: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        from resources.kafka.topics import KafkaTopics
+        from resources.stager import SparkStager
+
+        check_available(self.pipeline)
+        self.home.make()
+        self.topics = KafkaTopics(self.pipeline.source)
+        self.stager = SparkStager(self.pipeline, self.home, self.spark)
+        self.destination: Destination = open_destination(self.pipeline, self.home)
+
+    def batches(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
+        """Commit batch after batch; see `Ingest.run`. The pipeline's state is noted on the way."""
+        loop = Ingest(
+            pipeline=self.pipeline,
+            topics=self.topics,
+            stager=self.stager,
+            destination=self.destination,
+            only=self.only,
+            decisions=self.decisions,
+            seen=self.home.seen(self.pipeline.name),
+            run_id=self.run_id or f"pid-{os.getpid()}",
+            version=self.stager.version,
+            tell=self.tell,
+            stopped=self.stopped,
+            **({"wait": self.wait} if self.wait else {}),
+        )
+        with self._marked():
+            landed = {entry.batch for entry in self.destination.history()}
+            collect_garbage(self.home.staging, landed.__contains__)
+            self.destination.record_state("running")
+            try:
+                for committed in loop.run(max_batches, follow):
+                    discard(self.home.staging, committed.commit.id)
+                    yield committed
+            except NeedsOperator as error:
+                self._note("needs_operator", error)
+                raise
+            except KpipeError as error:
+                self._note("error", error)
+                raise
+            except BaseException:
+                self._note("stopped")
+                raise
+            self._note("stopped")
+
+    def _note(self, state: str, error: KpipeError | None = None) -> None:
+        """For people; it must not hide the error that is on its way."""
+        try:
+            self.destination.record_state(state, str(error) if error else "", type(error).__name__ if error else "")
+        except KpipeError:
+            if error is None:
+                raise
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        """While inside, `is_running` says so. Shared: two runs at once are fenced by the ledger, not by this."""
+        with (self.home.state / f"{self.pipeline.name}.running").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield
+
+
+def is_running(home: Home, name: str) -> bool:
+    """Whether some process is running the pipeline now; killed ones do not count, whatever they had noted."""
+    try:
+        with (home.state / f"{name}.running").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def ingest(
+    pipeline: Pipeline, home: Home | None = None, max_batches: int | None = None, follow: bool = False
+) -> Iterator[Committed]:
+    """Run a pipeline from Python: commits batch after batch until caught up, giving each one.
+
+    Args:
+        pipeline: the definition.
+        home: KPIPE_HOME by default.
+        max_batches: end after so many.
+        follow: go on when caught up.
+
+    Raises:
+        KpipeError: see kpipe/errors.py.
+    """
+    from resources.spark import start
+
+    place = home or Home.from_env()
+    yield from Run(pipeline, place, lambda: start(place.path)).batches(max_batches, follow)

@@ -1,0 +1,183 @@
+"""`kpipe demo`: the whole story on this machine."""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kpipe.errors import KpipeError
+from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
+from kpipe_assets.commands.run import run_pipeline
+from kpipe_assets.commands.verify import prove, show
+from kpipe_assets.example.tweets import PARTITIONS
+from kpipe_assets.signals import Stop
+from resources.broker import BrokerStatus, LocalBroker
+from resources.home import Home
+
+__all__ = ["demo"]
+
+NAME = "tweets"
+RECORDS = {"kafka": 200_000, "mock": 20_000}
+
+
+@click.command()
+@click.option("--records", type=click.IntRange(min=1), help="Tweets to write; 200,000 by default.")
+def demo(records: int | None) -> int:
+    """Kafka, a topic of tweets, a program, Spark, DuckDB, proof: all on this machine, inside KPIPE_HOME.
+
+    Running it again continues where it stopped and doubles nothing. Ctrl-C stops it and leaves no process behind.
+    """
+    home = Home.from_env().make()
+    broker = LocalBroker(home.broker)
+    ran_before = broker.status().running
+    console = Console(highlight=False)
+    stop = Stop()
+    finished = False
+    with stop:
+        try:
+            console.print("[bold]1. Kafka[/bold]")
+            status = broker.start()
+            _introduce(console, status, home)
+            count = records or RECORDS[status.kind]
+            pipeline = _pipeline(status.brokers or "", home)
+            console.print("[bold]2. A topic of tweets[/bold]")
+            _fill(console, broker, status, pipeline, home, count, stop)
+            if not stop.requested():
+                console.print("[bold]3. Ingest[/bold]: Spark reads, the program flattens, DuckDB commits rows and offsets at once")
+                totals = run_pipeline(pipeline, home, stop=stop)
+                if totals.status == "caught_up":
+                    console.print("[bold]4. The table[/bold]")
+                    _rows(console, home)
+                    console.print("[bold]5. The proof[/bold] (kpipe verify tweets)")
+                    result = prove(pipeline, home)
+                    show(result)
+                    finished = result.ok
+                    if not finished:
+                        return 1
+        finally:
+            if not finished and not ran_before:
+                broker.stop()
+    if not finished:
+        click.echo("stopped; nothing is half done: `kpipe demo` goes on from here", err=True)
+        return 130
+    _next(console, home)
+    return 0
+
+
+def _introduce(console: Console, status: BrokerStatus, home: Home) -> None:
+    if status.kind == "kafka":
+        console.print(f"   Apache Kafka {status.version} (KRaft, one node) on {status.brokers}, in {_short(home.broker)}")
+    else:
+        console.print(f"   [yellow]No real Kafka here[/yellow]: {status.notice}")
+        console.print(f"   librdkafka's mock cluster on {status.brokers} instead, with fewer records; it forgets them when it stops")
+
+
+def _pipeline(brokers: str, home: Home) -> Pipeline:
+    pipeline = Pipeline(
+        name=NAME,
+        source=Source(brokers=brokers, topic=NAME),
+        # Four batches, so that there is something to watch; the default would take all in one.
+        batch=BatchLimits(max_offsets_per_partition=13_000),
+        transform=Transform(program=str(files("transforms") / "programs" / "flatten_tweet.py")),
+        columns={"id": "BIGINT", "created_at": "TIMESTAMP WITH TIME ZONE"},
+        into=Into(table=NAME),
+    )
+    home.save(pipeline)
+    return pipeline
+
+
+def _fill(
+    console: Console, broker: LocalBroker, status: BrokerStatus, pipeline: Pipeline, home: Home, records: int, stop: Stop
+) -> None:
+    from kpipe_assets.example.topic import ABORTED, offsets_of, produce
+    from resources.destinations import open_destination
+    from resources.kafka.topics import KafkaTopics
+
+    transactional = status.kind == "kafka"
+    wanted = offsets_of(records, transactional)
+    found = _offsets(KafkaTopics(pipeline.source))
+    if found is not None and (found >= wanted or open_destination(pipeline, home).ledger()[0]):
+        console.print(f"   topic {NAME} is there already ({found:,} offsets): nothing is written")
+        return
+    if found is not None:  # an earlier demo was stopped while it wrote, and nothing has been read
+        broker.delete_topic(NAME)
+        _wait_gone(pipeline)
+    # The tweets' times lie in the past: without this, retention would remove them within minutes.
+    broker.create_topic(NAME, PARTITIONS, {"retention.ms": "-1"} if transactional else None)
+    began = time.monotonic()
+    with console.status(f"writing {records:,} tweets") as spinner:
+
+        def done(written: int) -> None:
+            spinner.update(f"writing tweets: {written:,} of {records:,}")
+
+        produce(status.brokers or "", NAME, records, transactional, done, stop.requested)
+    if stop.requested():
+        return
+    aborted = f", and {ABORTED} in a transaction that was aborted" if transactional else ""
+    console.print(f"   {records:,} records on {PARTITIONS} partitions{aborted} ({time.monotonic() - began:.1f} s)")
+
+
+def _offsets(topics: object) -> int | None:
+    """Offsets that the topic has ever given out; None when there is no topic."""
+    from kpipe.errors import TopicUnknown
+    from resources.kafka.topics import KafkaTopics
+
+    assert isinstance(topics, KafkaTopics)
+    try:
+        return sum(state.high for state in topics.snapshot().partitions.values())
+    except TopicUnknown:
+        return None
+
+
+def _wait_gone(pipeline: Pipeline) -> None:
+    from resources.kafka.topics import KafkaTopics
+
+    topics, deadline = KafkaTopics(pipeline.source), time.monotonic() + 30
+    while _offsets(topics) is not None:
+        if time.monotonic() > deadline:
+            raise KpipeError(f"topic {NAME} could not be removed within 30 s", "kpipe broker stop, then kpipe demo")
+        time.sleep(0.2)
+
+
+def _rows(console: Console, home: Home) -> None:
+    import duckdb
+
+    columns = ("id", "created_at", "lang", "user_name", "text", "hashtags", "_kafka_partition", "_kafka_offset")
+    with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        texts = ", ".join(f"CAST({name} AS VARCHAR)" for name in columns)
+        order = "(_kafka_offset * 4 + _kafka_partition) % 9973"
+        rows = connection.execute(f"SELECT {texts} FROM {NAME} ORDER BY {order} LIMIT 5").fetchall()  # noqa: S608
+    table = Table(*columns, box=None, header_style="bold", padding=(0, 1))
+    for row in rows:
+        table.add_row(*(Text(str(value) if value is not None else "", overflow="ellipsis", no_wrap=True) for value in row))
+    console.print(table)
+
+
+def _next(console: Console, home: Home) -> None:
+    database = _short(home.data / "kpipe.duckdb")
+    console.print("\n[bold]Next[/bold]")
+    lines = {
+        "kpipe status": "positions and lag",
+        "kpipe batches tweets": "what was committed, and when",
+        "kpipe errors tweets": "the records that were not JSON, kept whole",
+        "kpipe run tweets --follow": "stay and ingest what comes",
+        f'python -c "import duckdb; print(duckdb.connect({database!r}).sql(\'FROM tweets LIMIT 5\'))"': "read the table",
+        "kpipe broker stop": "the Kafka of this demo is still running; this stops it",
+    }
+    for command, what in lines.items():
+        console.print(f"   .venv/bin/{command}\n        [dim]{what}[/dim]", markup=True, soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    """Relative to the current folder where it lies below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

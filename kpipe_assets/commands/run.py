@@ -1,0 +1,192 @@
+"""`kpipe run NAME`: ingest in this process, without Dagster's daemon."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from kpipe.batch import Committed, Counts
+from kpipe.errors import KpipeError
+from kpipe.ingest import Decisions
+from kpipe.pipeline import Pipeline
+from kpipe_assets.assembly import Run
+from kpipe_assets.commands.options import as_json, as_partitions, emit, pipeline_name
+from kpipe_assets.progress import Progress
+from kpipe_assets.signals import Stop
+from resources.home import Home
+
+__all__ = ["Totals", "batch_line", "run", "run_pipeline"]
+
+
+@click.command()
+@pipeline_name
+@click.option("--max-batches", type=click.IntRange(min=1), metavar="N", help="End after N batches.")
+@click.option("--partitions", callback=as_partitions, metavar="LIST", help="Only these Kafka partitions, such as 0,2-5.")
+@click.option("--follow", is_flag=True, help="Go on when caught up, until stopped (Ctrl-C finishes the batch at hand).")
+@click.option(
+    "--on-data-loss", type=click.Choice(["fail", "record"]), help="`record`: note offsets that are gone as lost, and go on."
+)
+@click.option(
+    "--on-new-topic", type=click.Choice(["fail", "begin"]), default="fail", help="`begin`: read a recreated topic from its start."
+)
+@click.option(
+    "--on-older-ledger", type=click.Choice(["fail", "accept"]), default="fail", help="`accept`: go on from a restored destination."
+)
+@as_json
+def run(
+    name: str,
+    max_batches: int | None,
+    partitions: frozenset[int] | None,
+    follow: bool,
+    on_data_loss: str | None,
+    on_new_topic: str,
+    on_older_ledger: str,
+    as_json: bool,
+) -> int:
+    """Ingest the pipeline NAME until caught up.
+
+    Decisions (--on-...) hold for this run and are recorded in the ledger.
+
+    \b
+    Examples:
+      kpipe run tweets
+      kpipe run tweets --partitions 0,2-5 --max-batches 10
+      kpipe run tweets --follow --json
+    """
+    home = Home.from_env()
+    who = f"{getpass.getuser()} on the command line"
+    decisions = Decisions(on_data_loss, on_new_topic, on_older_ledger, who)
+    pipeline = home.pipeline(name)
+    run_pipeline(pipeline, home, decisions, partitions, max_batches, follow, as_json)
+    return 0
+
+
+@dataclass
+class Totals:
+    """What a run did, for its summary.
+
+    Attributes:
+        batches: committed.
+        counts: sums.
+        positions: next offsets, by partition number as text.
+        status: `caught_up`, `limit`, `stopped` or `error`.
+    """
+
+    batches: int = 0
+    counts: Counts = field(default_factory=Counts)
+    positions: dict[str, int] = field(default_factory=dict)
+    status: str = "caught_up"
+    seconds: float = 0.0
+
+    def add(self, committed: Committed) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.counts += committed.commit.totals
+
+    def line(self, name: str) -> dict[str, Any]:
+        """The last line of `kpipe run --json`."""
+        return {
+            "event": "summary",
+            "pipeline": name,
+            "status": self.status,
+            "batches": self.batches,
+            **_numbers(self.counts),
+            "seconds": round(self.seconds, 3),
+            "positions": self.positions,
+        }
+
+
+def batch_line(committed: Committed) -> dict[str, Any]:
+    """A batch's line of `kpipe run --json`."""
+    commit, batch = committed.commit, committed.batch
+    return {
+        "event": "batch",
+        "batch": commit.id,
+        "seq": committed.seq,
+        "ranges": {str(step.source.partition): [step.range.start, step.range.end] for step in commit.steps},
+        **_numbers(commit.totals),
+        "seconds": round(commit.seconds, 3),
+        "closed_by": batch.closed_by if batch else "caught_up",
+    }
+
+
+def _numbers(counts: Counts) -> dict[str, int]:
+    names = ("messages", "rows", "dead_letters", "filtered", "gaps", "bytes")
+    return {name: getattr(counts, name) for name in names}
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    home: Home,
+    decisions: Decisions | None = None,
+    partitions: frozenset[int] | None = None,
+    max_batches: int | None = None,
+    follow: bool = False,
+    as_json: bool = False,
+    stop: Stop | None = None,
+) -> Totals:
+    """Run a pipeline with progress for a person, or with JSON lines.
+
+    Raises:
+        KpipeError: the run failed; the summary has been printed.
+    """
+    from resources.spark import start
+
+    totals, began = Totals(), time.monotonic()
+    stop = stop or Stop()
+    progress = Progress(pipeline.name, quiet=as_json)
+
+    def spark() -> Any:
+        progress.say("starting Spark")
+        context = start(home.path)
+        stop.install()  # pyspark takes SIGINT for itself when its context starts
+        return context
+
+    with stop, progress:
+        try:
+            ingest = Run(
+                pipeline, home, spark, partitions, decisions or Decisions(),
+                tell=progress.tell, wait=stop.wait, stopped=stop.requested,
+            )  # fmt: skip
+            for committed in ingest.batches(max_batches, follow):
+                totals.add(committed)
+                progress.committed(committed)
+                if as_json:
+                    emit(batch_line(committed))
+            if stop.requested():
+                totals.status = "stopped"
+            elif max_batches is not None and totals.batches >= max_batches:
+                totals.status = "limit"
+        except KpipeError:
+            totals.status = "error"
+            raise
+        except KeyboardInterrupt:
+            totals.status = "stopped"
+            raise
+        finally:
+            totals.seconds = time.monotonic() - began
+            totals.positions = progress.positions
+            progress.close()
+            if as_json:
+                emit(totals.line(pipeline.name))
+            else:
+                click.echo(_sentence(pipeline.name, totals), file=sys.stdout)
+    return totals
+
+
+def _sentence(name: str, totals: Totals) -> str:
+    counts = totals.counts
+    if not totals.batches and totals.status == "caught_up":
+        return f"{name}: nothing new; every committed offset is already in the table"
+    words = {"caught_up": "caught up", "limit": "batch limit reached", "stopped": "stopped", "error": "failed"}
+    rate = counts.messages / totals.seconds if totals.seconds > 0 else 0
+    return (
+        f"{name}: {words[totals.status]} after {totals.batches} batches: {counts.messages:,} records,"
+        f" {counts.rows:,} rows, {counts.dead_letters:,} dead letters, {counts.filtered:,} filtered, {counts.gaps:,} gaps"
+        f" in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
+    )

@@ -1,0 +1,77 @@
+"""`kpipe verify NAME`: the proof that nothing was lost and nothing came twice."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from kpipe.audit import Audit, audit
+from kpipe.errors import InvalidPipeline
+from kpipe.pipeline import Pipeline
+from kpipe_assets.commands.options import as_json, emit, pipeline_name
+from resources.destinations import open_destination
+from resources.home import Home
+
+__all__ = ["prove", "show", "verify"]
+
+
+@click.command()
+@pipeline_name
+@as_json
+def verify(name: str, as_json: bool) -> int:
+    """Recount the table and the dead letters of the pipeline NAME against its ledger.
+
+    Every offset of every committed range must be a row, a dead letter, filtered, or a gap (an offset that holds no
+    record). Exit status 1 when it does not add up.
+
+    \b
+    Examples:
+      kpipe verify tweets
+      kpipe verify tweets --json
+    """
+    home = Home.from_env()
+    result = prove(home.pipeline(name), home)
+    if as_json:
+        emit(result.to_dict())
+    else:
+        show(result)
+    return 0 if result.ok else 1
+
+
+def prove(pipeline: Pipeline, home: Home) -> Audit:
+    """The audit of a pipeline as it stands.
+
+    Raises:
+        InvalidPipeline: it has never committed.
+    """
+    destination = open_destination(pipeline, home)
+    uid, ledger = destination.ledger()
+    seen = home.seen(pipeline.name)
+    if not uid and not seen.uid:
+        raise InvalidPipeline(f"pipeline {pipeline.name} has committed nothing yet", f"kpipe run {pipeline.name}")
+    result = audit(ledger, destination.history(), destination.recount())
+    if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
+        problem = f"this home has seen commit {seen.seq}; the ledger in {destination.describe()} stands at {ledger.seq}"
+        return Audit(result.span, result.counts, result.partitions, [*result.problems, problem])
+    return result
+
+
+def show(result: Audit) -> None:
+    """The audit as a table and one sentence."""
+    table = Table(header_style="bold", box=None)
+    for title in ("partition", "ranges", "span", "rows", "dead letters", "filtered", "gaps", "rows found"):
+        table.add_column(title, justify="left" if title in ("partition", "ranges") else "right")
+    for number, item in result.partitions.items():
+        ranges = "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])
+        names = ("span", "rows", "dead_letters", "filtered", "gaps", "rows_found")
+        table.add_row(number, ranges.replace("[", "\\["), *(f"{item[name]:,}" for name in names))
+    Console().print(table)
+    counts = result.counts
+    if result.ok:
+        click.echo(
+            f"proven: {result.span:,} offsets = {counts.rows:,} rows + {counts.dead_letters:,} dead letters"
+            f" + {counts.filtered:,} filtered + {counts.gaps:,} gaps; no offset twice"
+        )
+    for problem in result.problems:
+        click.echo(f"problem: {problem}", err=True)

@@ -1,0 +1,89 @@
+"""What the driver sends to a task, and what comes back when it fails. Plain values that pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kpipe.errors import KpipeError, by_name
+from kpipe.pipeline import Policy
+from kpipe.schema import Columns
+
+__all__ = ["Failure", "Job", "ProgramSpec"]
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """The pipeline's program as a worker finds it.
+
+    Attributes:
+        file: the program, or the archive that holds it: a name under which Spark shipped it, or an absolute path.
+        member: the program's path inside the archive; None for a single file.
+        sha256: of the file, as it was checked on the driver.
+        args: arguments.
+        stdin: framing.
+        mode: `map`, `filter` or `flatmap`.
+        idle_timeout_s: see `transforms.program.Program`.
+        env: variables that the pipeline names, with their values; not shown by repr.
+        secrets: values to keep out of stderr's tail; not shown by repr.
+    """
+
+    file: str
+    member: str | None
+    sha256: str
+    args: tuple[str, ...] = ()
+    stdin: str = "lines"
+    mode: str = "map"
+    idle_timeout_s: float = 60
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that all tasks of a batch share.
+
+    Attributes:
+        batch: id of the batch.
+        config: settings of the Kafka client; not shown by repr.
+        staging: folder of staged files, which every worker sees.
+        format: `json` or `raw`.
+        columns: payload columns to decode to.
+        parse: what happens to a payload that cannot become a row.
+        transform: what happens to a record that cannot be given to the program.
+        extras: further coordinate columns: any of topic, key, headers.
+        program: the pipeline's program, if it has one.
+    """
+
+    batch: str
+    config: Mapping[str, Any] = field(repr=False)
+    staging: str
+    format: str
+    columns: Columns
+    parse: Policy = "dead_letter"
+    transform: Policy = "fail"
+    extras: tuple[str, ...] = ()
+    program: ProgramSpec | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error inside a task, as a result: Spark retries exceptions by itself and turns them into text.
+
+    Attributes:
+        kind: name of the class in kpipe/errors.py.
+        what, hint: of the error.
+        trace: traceback, for `--debug`.
+    """
+
+    kind: str
+    what: str
+    hint: str = ""
+    trace: str = ""
+
+    def error(self) -> KpipeError:
+        """The error as it was raised in the task."""
+        made = by_name(self.kind)(self.what, self.hint)
+        made.trace = self.trace  # type: ignore[attr-defined]
+        return made

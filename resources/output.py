@@ -1,0 +1,193 @@
+"""What a task writes of one range: rows with Kafka's coordinates, dead letters with the whole record, and the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from kpipe.batch import Counts, Piece, RangeReport
+from kpipe.errors import RecordRejected
+from kpipe.schema import Columns
+from resources.decode.block import Decoded
+from resources.held import Held
+from resources.job import Job
+from resources.staging import StagingWriter
+
+__all__ = ["DEAD_LETTERS", "RangeOutput"]
+
+INSTANT = pa.timestamp("us", "UTC")
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+DEAD_LETTERS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", INSTANT),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("stage", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+class RangeOutput:
+    """Collects one range's rows and dead letters in staged files.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+    """
+
+    def __init__(self, job: Job, piece: Piece) -> None:
+        self._job, self._piece = job, piece
+        folder = Path(job.staging) / job.batch
+        self._rows, self._dead = StagingWriter(folder), StagingWriter(folder)
+        self.filtered = 0
+        self.new_columns = Columns()
+        self.first_reason = ""
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._rows.rows
+
+    @property
+    def dead_letters(self) -> int:
+        """Dead letters written so far."""
+        return self._dead.rows
+
+    def decoded(self, decoded: Decoded, held: Held) -> None:
+        """Rows of records, one for one; `held` are the records of the block in order.
+
+        Raises:
+            RecordRejected: a payload cannot become a row and the policy is `fail`.
+        """
+        self.new_columns = self.new_columns.joined(decoded.new_columns)
+        if decoded.table.num_rows or decoded.kept is None:
+            records = held if decoded.kept is None or len(decoded.kept) == len(held) else held.pick(decoded.kept)
+            self._rows.write(self._with_coordinates(decoded.table, records))
+        if decoded.rejects:
+            self.reject(held.pick([at for at, _ in decoded.rejects]), "parse", [why for _, why in decoded.rejects])
+
+    def loose(self, decoded: Decoded, payloads: Sequence[bytes]) -> None:
+        """Rows of a program that does not answer record by record: their offset is not known.
+
+        Raises:
+            RecordRejected: an output row cannot be read and the policy is `fail`.
+        """
+        self.new_columns = self.new_columns.joined(decoded.new_columns)
+        count = decoded.table.num_rows
+        self._rows.write(self._with_coordinates(decoded.table, None, count))
+        for at, reason in decoded.rejects:
+            self._note(reason, f"{self._piece.source} {self._piece.range}: a row that the program wrote", "parse", self._job.parse)
+            if self._job.parse == "dead_letter":
+                self._write_dead(Held([-1], [-1], [payloads[at]], []), "parse", [reason])
+
+    def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+        """Set records aside as the policy says.
+
+        Raises:
+            RecordRejected: the policy is `fail`; names topic, partition and offset.
+        """
+        policy = self._job.transform if stage == "transform" else self._job.parse
+        self._note(reasons[0], f"{self._piece.source} offset {held.offsets[0]}", stage, policy)
+        if policy == "skip":
+            self.filtered += len(held)
+        else:
+            self._write_dead(held, stage, reasons)
+
+    def finish(self, messages: int, size: int, seconds: float, given: int = 0, before: int = 0) -> RangeReport:
+        """Close the files and report.
+
+        Args:
+            messages: records read.
+            size: bytes of their keys and values.
+            seconds: time taken.
+            given: records given to a `flatmap` program.
+            before: dead letters that were never given to it.
+        """
+        counts = Counts(
+            messages=messages,
+            rows=self.rows,
+            dead_letters=self.dead_letters,
+            filtered=self.filtered,
+            gaps=len(self._piece.range) - messages,
+            given=given,
+            set_aside_before=before,
+            bytes=size,
+        )
+        return RangeReport(
+            self._piece.source,
+            self._piece.range,
+            counts,
+            self._rows.finish(),
+            self._dead.finish(),
+            self.new_columns,
+            seconds,
+            self.first_reason,
+        )
+
+    def abandon(self) -> None:
+        """Close what is open; nothing will be reported."""
+        self._rows.abandon()
+        self._dead.abandon()
+
+    def _note(self, reason: str, where: str, stage: str, policy: str) -> None:
+        self.first_reason = self.first_reason or f"{where}: {reason}"
+        if policy == "fail":
+            raise RecordRejected(
+                f"{where}: {reason}", f"mend the producer, or set errors.{stage}: dead_letter to keep such records aside"
+            )
+
+    def _with_coordinates(self, table: pa.Table, held: Held | None, count: int = 0) -> pa.Table:
+        count = len(held) if held is not None else count
+        columns: list[tuple[str, pa.Array]] = [
+            ("_kafka_partition", pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count)),
+            ("_kafka_offset", pa.array(held.offsets, pa.int64()) if held else pa.nulls(count, pa.int64())),
+            ("_kafka_timestamp", _instants(held.timestamps) if held else pa.nulls(count, INSTANT)),
+        ]
+        if "topic" in self._job.extras:
+            columns.append(("_kafka_topic", pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count)))
+        if "key" in self._job.extras:
+            columns.append(("_kafka_key", pa.array(held.keys(), pa.binary()) if held else pa.nulls(count, pa.binary())))
+        if "headers" in self._job.extras:
+            columns.append(("_kafka_headers", _headers(held) if held else pa.nulls(count, HEADERS)))
+        names = [*table.column_names, *(name for name, _ in columns)]
+        return pa.table([*table.columns, *(array for _, array in columns)], names=names)
+
+    def _write_dead(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+        count, known = len(held), bool(held.messages)
+        self._dead.write(
+            pa.table(
+                [
+                    pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count),
+                    pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count),
+                    pa.array([offset if offset >= 0 else None for offset in held.offsets], pa.int64()),
+                    _instants(held.timestamps),
+                    pa.array(held.keys(), pa.binary()) if known else pa.nulls(count, pa.binary()),
+                    pa.array(held.values, pa.binary()),
+                    _headers(held) if known else pa.nulls(count, HEADERS),
+                    pa.repeat(pa.scalar(stage, pa.string()), count),
+                    pa.array(list(reasons), pa.string()),
+                ],
+                schema=DEAD_LETTERS,
+            )
+        )
+
+
+def _instants(timestamps: Sequence[int]) -> pa.Array:
+    """Kafka's milliseconds as microseconds UTC; -1 and other negative ones (no timestamp, KIP-32) are null."""
+    if timestamps and min(timestamps) < 0:
+        return pa.array([moment if moment >= 0 else None for moment in timestamps], pa.timestamp("ms", "UTC")).cast(INSTANT)
+    return pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
+
+
+def _headers(held: Held) -> pa.Array:
+    rows = [
+        None if items is None else [{"name": name, "value": value} for name, value in items] for items in held.headers()
+    ]
+    return pa.array(rows, HEADERS)

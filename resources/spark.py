@@ -1,0 +1,145 @@
+"""Spark: one session a process, and the stager that spreads a batch over its cores."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe.batch import Batch, Piece, RangeReport
+from kpipe.errors import KpipeError
+from resources.java import spark_environment
+from resources.job import Failure, Job
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["run_pieces", "settings", "share_out", "start"]
+
+# A piece shorter than this is not split further: opening a consumer costs about as much as reading so many (20 ms).
+SMALLEST_PIECE = 20_000
+
+
+def settings(home: Path, master: str | None = None) -> dict[str, str]:
+    """Spark's configuration, the same for the command line and for Dagster's resource.
+
+    Args:
+        home: KPIPE_HOME; Spark's scratch folder lies in it.
+        master: Spark's master; KPIPE_SPARK_MASTER or `local[*]` by default.
+    """
+    return {
+        "spark.master": master or os.environ.get("KPIPE_SPARK_MASTER") or "local[*]",
+        "spark.app.name": "kpipe",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        # Records never pass through the JVM, only reports do; a second attempt inside Spark would hide what went wrong.
+        "spark.task.maxFailures": "1",
+        "spark.python.worker.reuse": "true",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.local.dir": str(home / "spark"),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "ERROR",
+    }
+
+
+def start(home: Path, master: str | None = None) -> SparkContext:
+    """The process's SparkContext, started when there is none. Costs about 3 s the first time.
+
+    The JVM's own output goes to home/logs/spark.log.
+
+    Raises:
+        NotAvailable: no Java.
+        KpipeError: Spark does not start; the message holds the last lines of its log.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        return SparkContext._active_spark_context
+    os.environ.update(spark_environment())
+    (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "spark").mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = home / "logs" / "spark.log"
+    configuration = SparkConf().setAll(list(settings(home, master).items()))
+    try:
+        with _stderr_to(log):
+            context = SparkContext(conf=configuration)
+    except Exception as error:
+        tail = "; ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+        raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
+    return context
+
+
+class _stderr_to:
+    """While inside, the process's stderr (file descriptor 2, which a JVM inherits) goes to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        sys.stderr.flush()
+        self._kept = os.dup(2)
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(handle, 2)
+        os.close(handle)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self._kept, 2)
+        os.close(self._kept)
+
+
+def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[list[Piece]]:
+    """Pieces of the batch for each task: ranges are split when cores would idle, small ones share a task.
+
+    Args:
+        batch: what to read.
+        cores: tasks that run at once.
+        smallest: offsets below which a range is not split.
+
+    Returns:
+        At most `cores` lists, none empty, of about the same number of offsets.
+    """
+    share = max(smallest, -(-batch.span // max(1, cores)))
+    pieces = [
+        Piece(step.source, part)
+        for step in batch.steps
+        for part in step.range.split(-(-len(step.range) // share), smallest)
+    ]
+    tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces)))]
+    loads = [0] * len(tasks)
+    for piece in sorted(pieces, key=lambda item: -len(item.range)):
+        lightest = loads.index(min(loads))
+        tasks[lightest].append(piece)
+        loads[lightest] += len(piece.range)
+    return [sorted(task, key=lambda item: (item.source, item.range)) for task in tasks]
+
+
+def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]) -> list[RangeReport]:
+    """Run the tasks on Spark and collect their reports: facts only, records stay where they are.
+
+    Raises:
+        KpipeError: what the first failing piece raised.
+    """
+    work = context.parallelize(list(tasks), len(tasks))
+    results = work.mapPartitions(lambda items: _task(job, items)).collect()
+    failures = [item for item in results if isinstance(item, Failure)]
+    if failures:
+        # An error that is worth another try must not hide one that is not.
+        raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
+    return [item for item in results if isinstance(item, RangeReport)]
+
+
+def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:
+    from pyspark import TaskContext
+
+    from resources import worker
+
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context is not None else 0
+    for pieces in items:
+        yield from worker.run(job, pieces, attempt)
+
+

@@ -1,0 +1,147 @@
+"""The stager of kpipe/ports.py on Spark: ships the program, spreads the ranges, gives back reports."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kpipe.batch import Batch, Piece, RangeReport
+from kpipe.errors import InvalidPipeline
+from kpipe.offsets import Range
+from kpipe.pipeline import Pipeline
+from kpipe.schema import Columns, infer
+from resources import worker
+from resources.decode.json_rows import Reject, load
+from resources.home import Home
+from resources.job import Job, ProgramSpec
+from resources.kafka.config import client_config, secrets
+from resources.spark import run_pieces, share_out
+from transforms.preflight import Resolved, resolve
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["SparkStager"]
+
+# Columns are inferred from this many records of each of at most so many partitions; what the sample lacks is found when
+# the batch is read (`new_columns`), so it only has to be good enough to make a second reading rare.
+_SAMPLE_RECORDS = 500
+_SAMPLE_PARTITIONS = 4
+
+
+class SparkStager:
+    """Stages the batches of one pipeline.
+
+    Args:
+        pipeline: the definition.
+        home: where files are staged.
+        spark: gives the SparkContext; called at the first batch, so that a run with nothing to do starts no JVM.
+        environ: where templates and the program's variables are taken from.
+
+    Raises:
+        InvalidPipeline: the program cannot be run, or a variable is not set.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        spark: Callable[[], SparkContext],
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._pipeline, self._home, self._spark = pipeline, home, spark
+        self._environ = os.environ if environ is None else environ
+        self._config = client_config(pipeline.source, self._environ)
+        transform = pipeline.transform
+        self._program = resolve(transform.program, transform.archive, transform.args, Path.cwd()) if transform else None
+        self._shipped: ProgramSpec | None = None
+
+    @property
+    def version(self) -> str:
+        """Short hash of the definition and of the program: kept with every commit."""
+        text = json.dumps(self._pipeline.to_dict(), sort_keys=True)
+        program = self._program.sha256 if self._program else ""
+        return hashlib.sha256(f"{text}{program}".encode()).hexdigest()[:12]
+
+    def columns(self, batch: Batch) -> Columns:
+        """See `Stager`. Reads a few records in this process, through the program."""
+        spec = self._spec(str(self._program.file)) if self._program else None
+        job = self._job(batch, Columns(), spec)
+        objects = []
+        for step in batch.steps[:_SAMPLE_PARTITIONS]:
+            part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
+            for payload in worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS):
+                try:
+                    objects.append(load(payload))
+                except Reject:
+                    continue
+        found = infer(objects)
+        return found.without(name for name in found.names() if name.lower().startswith("_kafka_"))
+
+    def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
+        """See `Stager`."""
+        context = self._spark()
+        job = self._job(batch, columns, self._ship(context))
+        return run_pieces(context, job, share_out(batch, context.defaultParallelism))
+
+    def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
+        errors, extras = self._pipeline.errors, ("topic", "key", "headers")
+        return Job(
+            batch=batch.id,
+            config=self._config,
+            staging=str(self._home.staging),
+            format=self._pipeline.format.type,
+            columns=columns,
+            parse=errors.parse,
+            transform=errors.transform,
+            extras=tuple(name for name in extras if name in self._pipeline.metadata),
+            program=program,
+        )
+
+    def _ship(self, context: SparkContext) -> ProgramSpec | None:
+        """Give the program to Spark, once a session."""
+        if self._program is not None and self._shipped is None:
+            self._shipped = self._spec(_ship(context, self._home, self._program))
+        return self._shipped
+
+    def _spec(self, file: str) -> ProgramSpec:
+        transform, program = self._pipeline.transform, self._program
+        assert transform is not None and program is not None
+        missing = [name for name in transform.env if name not in self._environ]
+        if missing:
+            raise InvalidPipeline(f"transform.env names {missing[0]}, which is not set", f"export {missing[0]}=...")
+        return ProgramSpec(
+            file=file,
+            member=program.member,
+            sha256=program.sha256,
+            args=program.args,
+            stdin=transform.stdin,
+            mode=transform.mode,
+            idle_timeout_s=transform.idle_timeout_s,
+            env={name: self._environ[name] for name in transform.env},
+            secrets=secrets(self._pipeline.source, self._environ),
+        )
+
+
+def _ship(context: SparkContext, home: Home, program: Resolved) -> str:
+    """Name under which Spark brings the file to every worker.
+
+    Spark refuses a second file of the same name with other content, and a program may change between two runs of one
+    session, so the name carries the hash. Archives are shipped as files, too, and unpacked by our own code, which refuses
+    members that lead outside; Spark's own unpacking does not look.
+    """
+    name = f"{program.version}-{program.file.name}"
+    copy = home.path / "programs" / name
+    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not copy.exists():
+        temporary = copy.with_name(f".{name}.{os.getpid()}")
+        shutil.copyfile(program.file, temporary)
+        temporary.chmod(0o700)
+        temporary.replace(copy)
+    context.addFile(str(copy))
+    return name

@@ -1,0 +1,174 @@
+"""Where tasks leave finished files: written once, hashed on the way, durable before anybody hears of them.
+
+    staging/<batch id>/<uuid>.parquet
+
+Paths hold ids only. A file is opened exclusively, closed, fsynced with its folder, and only then reported. Nothing is
+removed on a failure path; `collect_garbage` removes folders later, by reference and age.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.batch import StagedFile
+from kpipe.errors import StagingFailed
+
+__all__ = ["StagingWriter", "collect_garbage", "discard"]
+
+# A folder that no ledger knows is left alone for this long: its run may be alive, or stopped and about to go on.
+HORIZON_S = 24 * 3600.0
+_BATCH = re.compile(r"[0-9a-f]{32}")
+
+
+class _Hashed:
+    """A file object for Arrow that knows the hash of what went through it."""
+
+    def __init__(self, path: Path) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        self._file.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+
+
+class StagingWriter:
+    """Writes one Parquet file, opened with the first table.
+
+    Args:
+        folder: of the batch; made when missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / f"{uuid.uuid4().hex}.parquet"
+        self._file: _Hashed | None = None
+        self._writer: Any = None
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Append a table; all of them have one schema.
+
+        Raises:
+            StagingFailed: the disk is full, or the folder cannot be written.
+        """
+        if not table.num_rows:
+            return
+        try:
+            if self._writer is None:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = _Hashed(self._path)
+                # Snappy: Zstandard makes files a third smaller for twice the time, and these live for seconds.
+                self._writer = pq.ParquetWriter(self._file, table.schema, compression="snappy", store_schema=False)
+            self._writer.write_table(table)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.rows += table.num_rows
+
+    def finish(self) -> StagedFile | None:
+        """Close, make durable, and say what was written; None when there was no row.
+
+        Raises:
+            StagingFailed: it cannot be made durable.
+        """
+        if self._writer is None or self._file is None:
+            return None
+        try:
+            self._writer.close()
+            self._file.sync()
+            self._file.close()
+            _sync_folder(self._folder)
+            _sync_folder(self._folder.parent)
+        except OSError as error:
+            raise self._failed(error) from error
+        return StagedFile(str(self._path), self._file.size, self.rows, self._file.sha256.hexdigest())
+
+    def abandon(self) -> None:
+        """Close without finishing; the torn file stays for the garbage collection."""
+        if self._file is not None:
+            self._file.close()
+
+    def _failed(self, error: OSError) -> StagingFailed:
+        return StagingFailed(
+            f"cannot write {self._path}: {error.strerror or error}",
+            "free space or set KPIPE_HOME to a larger disk; nothing was committed",
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def discard(root: Path, batch: str) -> None:
+    """Remove the files of a batch whose commit was read back: the destination holds its own copy of them."""
+    if _BATCH.fullmatch(batch):
+        shutil.rmtree(root / batch, ignore_errors=True)
+
+
+def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None = None) -> list[str]:
+    """Remove folders of batches that have landed, and of those that no ledger knows and that are old.
+
+    Args:
+        root: the staging folder. Only real folders in it whose name is a batch id are ever touched.
+        landed: whether the ledger holds that batch.
+        now: seconds since 1970; the current time by default.
+
+    Returns:
+        Ids of the batches whose files were removed.
+    """
+    moment = time.time() if now is None else now
+    removed = []
+    if not root.is_dir():
+        return removed
+    for entry in sorted(root.iterdir()):
+        if not _BATCH.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
+            continue
+        ages = [moment - file.lstat().st_mtime for file in (entry, *entry.iterdir())]
+        if landed(entry.name) or min(ages) > HORIZON_S:
+            shutil.rmtree(entry, ignore_errors=True)
+            removed.append(entry.name)
+    return removed
