@@ -134,7 +134,7 @@ def _check_values(asked: Mapping[str, str], hidden: Mapping[str, str], opt_in: s
 
 
 def _sizes(asked: Mapping[str, str]) -> dict[str, int]:
-    """librdkafka refuses a largest response smaller than a fetch: a smaller one given takes the fetch with it."""
+    """Sizes of fetches that fit a smaller largest response; librdkafka refuses the pair otherwise."""
     largest = asked.get("receive.message.max.bytes", "")
     if not largest.isdigit():
         return {}
