@@ -16,7 +16,7 @@ SIGTERM asks every descendant to end, SIGUSR1 kills them, SIGUSR2 is the kernel'
 the worker itself, died.
 """
 
-# ruff: noqa: D103, PERF203, PTH123, SIM105 (contextlib and pathlib would double the time that this takes to start)
+# ruff: noqa: D103, PTH123, SIM105 (contextlib and pathlib would double the time that this takes to start)
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ def become(argv: list[str], status: int, options: dict[str, str]) -> None:
             which = getattr(resource, name.upper())
             hard = resource.getrlimit(which)[1]
             limit = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
+            if name != "rlimit_cpu":  # its hard limit kills; the soft one alone sends SIGXCPU, which says why
+                hard = limit
             try:
-                resource.setrlimit(which, (limit, limit))
+                resource.setrlimit(which, (limit, hard))
             except (OSError, ValueError) as error:
                 say(status, f"limit {name} {getattr(error, 'errno', 0) or 0}")
                 os._exit(EXEC_FAILED)

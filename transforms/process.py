@@ -92,11 +92,7 @@ class Child:
 
     def unread(self) -> int:
         """Bytes that were sent to stdin and that nobody has read."""
-        if self._unread < 0:
-            return 0
-        waiting = array.array("i", [0])
-        fcntl.ioctl(self._unread, termios.FIONREAD, waiting)
-        return waiting[0]
+        return waiting(self._unread) if self._unread >= 0 else 0
 
     def close_stdin(self) -> None:
         """End of input, for the program."""
@@ -194,6 +190,13 @@ class Child:
         self.gone = True
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def waiting(pipe: int) -> int:
+    """Bytes in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def _pipe(large: bool = False) -> tuple[int, int]:

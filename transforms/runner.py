@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from kpipe.errors import TransformFailed
-from transforms.process import READ_BYTES, Child
+from transforms.process import READ_BYTES, Child, waiting
 from transforms.program import Limits, Program
 from transforms.stderr import Tail, escape
 
@@ -51,7 +51,7 @@ class TransformRun:
     Iterating yields chunks of stdout as they come, of any size up to 1 MiB, not cut at lines. A further block is pulled
     only when the previous one is sent and the pipe has room, so that at most one block and one chunk are held here.
     Nothing that was yielded counts until the iteration has ended without an error: only then the program has kept its
-    contract. Leaving early kills the program.
+    contract. Leaving early kills the program. There is no thread: while `blocks` waits for records, no output comes.
 
     Args:
         program: what to run.
@@ -77,8 +77,9 @@ class TransformRun:
         self._away = 0.0  # the caller's time, taken out of every clock here
         self._started = self._moved = 0.0
         self._exited: float | None = None
-        # After the program's exit: stdout was empty once; something came after that; its end was not waited for.
-        self._drained = self._late = self._cut = False
+        # After the program's exit: bytes that stood in stdout's pipe then; more came; its end was not waited for.
+        self._owed = 0
+        self._late = self._cut = False
         self._ended: float | None = None
 
     def __enter__(self) -> TransformRun:
@@ -146,7 +147,6 @@ class TransformRun:
                     else:
                         selector.unregister(child.stderr)
                         child.close_stderr()
-                self._drained = self._drained or (self._exited is not None and child.stdout not in ready)
                 if child.status in ready:
                     self._hear_status(child)
                     if child.gone:
@@ -192,7 +192,9 @@ class TransformRun:
     def _count(self, chunk: bytes) -> None:
         self._moved = self._now()
         self._bytes_out += len(chunk)
-        self._late = self._late or self._drained
+        if self._exited is not None:
+            self._owed -= len(chunk)
+            self._late = self._owed < 0
         if self._program.line_output:
             self._lines_out += chunk.count(b"\n")
             self._last_byte = chunk[-1:]
@@ -213,6 +215,7 @@ class TransformRun:
             raise self._failed(_ending(child.exit_status), _advice(child.exit_status, self._program))
         elif self._exited is None:
             self._exited = self._now()
+            self._owed = waiting(child.stdout) if child.stdout is not None else 0
 
     def _patience(self) -> float:
         """Seconds until something must have happened; 0 when the grace after the program's exit is over."""

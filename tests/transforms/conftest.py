@@ -1,0 +1,68 @@
+"""Programs written on the spot, and eyes on processes and descriptors."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[..., str]:
+    """Writes an executable file and gives its path."""
+
+    def write(text: str, name: str = "program", mode: int = 0o755) -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def alive() -> Callable[[int], bool]:
+    """Whether a process runs; one that is dead and not yet reaped does not."""
+
+    def check(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    return check
+
+
+@pytest.fixture
+def dies(alive: Callable[[int], bool]) -> Callable[[int], bool]:
+    """Whether a process is gone within three seconds."""
+
+    def check(pid: int) -> bool:
+        until = time.monotonic() + 3
+        while alive(pid):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No test leaves descriptors or children of this process behind."""
+    descriptors, children = _descriptors(), _children()
+    yield
+    assert _descriptors() == descriptors
+    assert _children() <= children
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _children() -> set[str]:
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}

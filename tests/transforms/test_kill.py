@@ -1,0 +1,172 @@
+"""Nothing survives a run: TERM ignored, grandchildren, a dead worker, a caller who leaves (faults C6 to C9)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kpipe.errors import TransformFailed
+from transforms import Program, TransformRun, run
+
+Check = Callable[[int], bool]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def shell(text: str, **options: object) -> Program:
+    return Program(("sh", "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 0.4, **options})  # type: ignore[arg-type]
+
+
+def pids(chunks: list[bytes]) -> list[int]:
+    return [int(word) for word in b"".join(chunks).split()]
+
+
+def collect(program: Program, into: list[bytes]) -> TransformRun:
+    transform = TransformRun(program, [])
+    for chunk in transform:
+        into.append(chunk)
+    return transform
+
+
+def test_a_program_that_ignores_term_is_killed(dies: Check) -> None:
+    out: list[bytes] = []
+    start = time.monotonic()
+    with pytest.raises(TransformFailed, match="no progress"):
+        collect(shell("trap '' TERM; echo $$; while :; do sleep 0.1; done"), out)
+    assert dies(pids(out)[0])
+    assert 0.6 < time.monotonic() - start < 3
+
+
+def test_a_program_that_hears_term_may_clean_up(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    with pytest.raises(TransformFailed):
+        collect(shell(f"trap 'echo bye > {note}; exit' TERM; while :; do sleep 0.05; done", grace_s=3), [])
+    assert note.read_text() == "bye\n"
+
+
+def test_a_grandchild_that_holds_stdout_does_not_hang_the_run(dies: Check) -> None:
+    out: list[bytes] = []
+    start = time.monotonic()
+    transform = collect(shell("sleep 60 & echo $!"), out)
+    assert time.monotonic() - start < 2
+    assert transform.report.leftovers
+    assert dies(pids(out)[0])
+
+
+def test_a_grandchild_that_still_writes_after_the_end_is_an_error() -> None:
+    program = shell("(while :; do echo late; sleep 0.05; done) & echo out")
+    with pytest.raises(TransformFailed, match="output is missing"):
+        collect(program, [])
+
+
+def test_a_grandchild_that_finishes_within_the_grace_is_waited_for() -> None:
+    out: list[bytes] = []
+    transform = collect(shell("(sleep 0.1; echo late) & echo out", grace_s=3), out)
+    assert b"".join(out) == b"out\nlate\n"
+    assert not transform.report.leftovers
+
+
+@pytest.mark.parametrize("redirect", ["", ">/dev/null 2>&1 </dev/null"])
+def test_a_grandchild_in_a_session_of_its_own_is_killed_and_reaped(redirect: str, dies: Check, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    collect(shell(f"setsid sh -c 'echo $$ > {note}; exec sleep 60' {redirect} & while [ ! -s {note} ]; do :; done"), [])
+    assert dies(int(note.read_text()))
+    assert not Path(f"/proc/{note.read_text().strip()}").exists()  # reaped as well
+
+
+def test_a_double_forked_daemon_is_killed_when_the_program_is(dies: Check) -> None:
+    out: list[bytes] = []
+    with pytest.raises(TransformFailed):
+        collect(shell("(setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' &) ; sleep 60"), out)
+    assert dies(pids(out)[0])
+
+
+def test_a_fork_bomb_of_modest_size_is_cleaned_up(dies: Check) -> None:
+    out: list[bytes] = []
+    text = "i=0; while [ $i -lt 40 ]; do setsid sh -c 'trap \"\" TERM; sleep 60; sleep 60' & echo $!; i=$((i+1)); done; sleep 60"
+    with pytest.raises(TransformFailed):
+        collect(shell(text), out)
+    assert len(pids(out)) == 40
+    assert all(dies(pid) for pid in pids(out))
+
+
+def test_other_children_of_the_worker_are_not_touched(alive: Check) -> None:
+    before = subprocess.Popen(["sleep", "60"])
+    orphans = subprocess.run(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, check=True)
+    orphan = int(orphans.stdout)
+    during: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in run(shell("setsid sleep 60 & echo out"), []):
+            during.append(subprocess.Popen(["sleep", "60"], start_new_session=True))
+        assert during
+        assert all(alive(pid) for pid in (before.pid, orphan, during[0].pid))
+        assert before.poll() is None
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+        for process in (before, *during):
+            process.kill()
+            process.wait()
+
+
+def test_leaving_early_kills_the_program(dies: Check) -> None:
+    with TransformRun(shell("echo $$; exec yes", idle_timeout_s=60), []) as transform:
+        chunk = next(iter(transform))
+    assert dies(int(chunk.split(b"\n")[0]))
+
+
+def test_closing_the_generator_kills_the_program(dies: Check) -> None:
+    chunks = run(shell("echo $$; exec cat", idle_timeout_s=60), (b"1\n" for _ in iter(int, 1)))
+    pid = int(next(chunks).split(b"\n")[0])
+    chunks.close()  # type: ignore[attr-defined]
+    assert dies(pid)
+
+
+def test_entering_and_leaving_at_once_leaves_nothing() -> None:
+    for _ in range(20):  # the signal meets every stage of the start
+        with TransformRun(shell("sleep 60"), []):
+            pass
+
+
+WORKER = """
+import sys
+from transforms import Program, run
+text = "(setsid sleep 60 & echo $!; sleep 61 & echo $!; echo $$; echo end) > $0; trap '' TERM; exec cat"
+list(run(Program(("sh", "-c", text, sys.argv[1])), iter(sys.stdin.buffer.readline, b"")))
+"""
+
+
+def test_when_the_worker_is_killed_everything_below_it_dies(alive: Check, dies: Check, tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    command = [sys.executable, "-c", WORKER, str(note)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}) as worker:
+        while not note.exists() or not note.read_text().endswith("end\n"):
+            assert worker.poll() is None
+            time.sleep(0.01)
+        found = [int(word) for word in note.read_text().split()[:3]]
+        assert all(alive(pid) for pid in found)
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    assert all(dies(pid) for pid in found)
+
+
+def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_worker() -> None:
+    transform = TransformRun(shell("cat"), [b"1\n"])
+    thread = threading.Thread(target=transform.__enter__)
+    thread.start()
+    thread.join()
+    time.sleep(0.1)  # the kernel sends PDEATHSIG when a thread ends
+    assert b"".join(transform) == b"1\n"
+
+
+def test_a_killed_launcher_is_an_error(dies: Check) -> None:
+    out: list[bytes] = []
+    with pytest.raises(TransformFailed, match="process that watches it was killed"):
+        collect(shell("echo $$; kill -9 $PPID; sleep 60", idle_timeout_s=10), out)
+    assert dies(pids(out)[0])

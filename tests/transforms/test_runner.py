@@ -1,0 +1,306 @@
+"""One run: streaming, and every way of breaking the contract (faults C1 to C5, C11, C12)."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kpipe.errors import TransformFailed
+from transforms import Limits, Program, TransformRun, line_blocks, run
+
+Script = Callable[..., str]
+
+
+def shell(text: str, **options: object) -> Program:
+    return Program(("sh", "-c", text), **options)  # type: ignore[arg-type]
+
+
+def failure(program: Program, blocks: list[bytes] | None = None, where: str = "tweets/3 [120,240)") -> TransformFailed:
+    with pytest.raises(TransformFailed) as caught:
+        list(TransformRun(program, blocks or [], where=where))
+    return caught.value
+
+
+def test_what_goes_into_cat_comes_out_and_is_counted() -> None:
+    with TransformRun(Program(("cat",)), [b"a\n", b"", b"b\nc\n"]) as transform:
+        assert b"".join(transform) == b"a\nb\nc\n"
+    report = transform.report
+    assert (report.exit_status, report.bytes_in, report.bytes_consumed, report.bytes_out, report.lines_out) == (0, 6, 6, 6, 3)
+    assert not report.leftovers
+
+
+def test_no_input_is_a_run_too() -> None:
+    assert list(run(Program(("cat",)), [])) == []
+
+
+def test_200_megabytes_stream_in_bounded_memory() -> None:
+    block = (b"x" * 99 + b"\n") * 10_000  # 1 MB, made before memory is watched
+    tracemalloc.start()
+    try:
+        total = sum(len(chunk) for chunk in run(Program(("cat",)), (block for _ in range(200))))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert total == 200 * len(block)
+    assert peak < 6 << 20
+
+
+def test_a_program_that_writes_ten_times_its_input_before_reading_does_not_deadlock() -> None:
+    data = b"y" * 99 + b"\n"
+    blocks = [data * 10_000] * 4
+    out = sum(map(len, run(shell("head -c 40000000 /dev/zero | tr '\\0' '\\n'; cat"), blocks)))
+    assert out == 40_000_000 + 4_000_000
+
+
+def test_a_slow_reader_of_output_does_not_break_the_run() -> None:
+    got = b""
+    for chunk in run(Program(("cat",), idle_timeout_s=0.2), (b"z" * 65535 + b"\n" for _ in range(40))):
+        if len(got) < 300_000:
+            time.sleep(0.3)  # longer than the deadline: the caller's time does not count
+        got += chunk
+    assert len(got) == 40 * 65536
+
+
+def test_waiting_for_input_does_not_count_as_idle() -> None:
+    def slow() -> Iterator[bytes]:
+        yield b"1\n"
+        time.sleep(0.5)
+        yield b"2\n"
+
+    assert b"".join(run(Program(("cat",), idle_timeout_s=0.2, total_timeout_s=0.4), slow())) == b"1\n2\n"
+
+
+def test_a_block_is_pulled_only_when_the_one_before_is_sent() -> None:
+    pulled = 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal pulled
+        for _ in range(100):
+            pulled += 1
+            yield b"x" * ((1 << 20) - 1) + b"\n"
+
+    failure_of_a_program_that_never_reads = shell("sleep 60", idle_timeout_s=0.3)
+    with pytest.raises(TransformFailed):
+        list(run(failure_of_a_program_that_never_reads, blocks()))
+    assert pulled <= 2  # one in the pipe, one waiting
+
+
+def test_output_comes_promptly_while_input_is_still_open() -> None:
+    order = []
+
+    def blocks() -> Iterator[bytes]:
+        for number in range(3):
+            order.append(f"in {number}")
+            yield f"{number}\n".encode()
+            time.sleep(0.4)  # the program starts meanwhile
+
+    for chunk in run(Program(("cat",)), blocks()):
+        order.append(f"out {chunk.decode().strip()}")
+    assert order.index("out 0") < order.index("in 2")
+
+
+def test_output_may_be_larger_than_the_input() -> None:
+    assert sum(map(len, run(Program(("sed", "p;p;p;p")), [b"abc\n" * 100_000]))) == 5 * 400_000
+
+
+@pytest.mark.parametrize("size", [1, 60_000, 300_000, 5_000_000])
+def test_exit_0_without_reading_is_an_error(size: int) -> None:
+    error = failure(Program(("true",)), [b"r" * size + b"\n"])
+    assert "before the end of its input" in error.what
+    assert "tweets/3 [120,240)" in error.what
+    assert "transform true" in error.what
+
+
+def test_exit_0_while_input_was_still_being_sent_is_an_error() -> None:
+    def blocks() -> Iterator[bytes]:
+        yield b"1\n"
+        time.sleep(0.3)
+        yield b"2\n"
+
+    error = failure(shell("read line; echo $line"), blocks())  # type: ignore[arg-type]
+    assert "before the end of its input" in error.what
+
+
+def test_head_leaves_input_behind() -> None:
+    error = failure(Program(("head", "-n2")), [b"line\n" * 100_000])
+    assert "unread" in error.what
+
+
+def test_a_program_that_ends_exactly_with_its_input_is_fine() -> None:
+    assert b"".join(run(shell("read a; read b; echo $a$b"), [b"1\n2\n"])) == b"12\n"
+
+
+def test_an_exit_status_is_named_with_the_last_words() -> None:
+    error = failure(shell("cat >/dev/null; echo one >&2; echo two >&2; exit 3"), [b"1\n"])
+    assert "exited with status 3" in error.what
+    assert error.what.endswith("stderr: one | two")
+
+
+def test_killed_after_its_output() -> None:
+    transform = TransformRun(shell("cat; kill -9 $$"), [b"1\n2\n"])
+    with pytest.raises(TransformFailed, match="killed by SIGKILL"):
+        list(transform)
+    assert transform.report.exit_status == -9
+    assert transform.report.bytes_consumed == 4
+
+
+def test_a_crash_is_named() -> None:
+    assert "killed by SIGSEGV" in failure(shell("kill -SEGV $$")).what
+
+
+@pytest.mark.parametrize("text", ['{"a":1}\\n{"b":2', '{"a":1}'])
+def test_a_torn_last_line_is_an_error_though_the_status_is_0(text: str) -> None:
+    assert "torn" in failure(Program(("printf", text))).what
+
+
+def test_bytes_need_no_newline_when_the_format_is_not_lines() -> None:
+    program = Program(("printf", "ab"), line_output=False)
+    transform = TransformRun(program, [])
+    assert b"".join(transform) == b"ab"
+    assert transform.report.lines_out == 0
+
+
+def test_a_hang_is_noticed() -> None:
+    start = time.monotonic()
+    error = failure(Program(("sleep", "60"), idle_timeout_s=0.3))
+    assert "no progress for 0.3 s" in error.what
+    assert "idle_timeout_s" in error.hint
+    assert time.monotonic() - start < 2
+
+
+def test_a_program_that_only_talks_on_stderr_makes_no_progress() -> None:
+    assert "no progress" in failure(shell("while :; do echo busy >&2; sleep 0.05; done", idle_timeout_s=0.3)).what
+
+
+def test_slow_but_alive_is_fine_until_the_total_deadline() -> None:
+    text = "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done"
+    assert b"".join(run(shell(text, idle_timeout_s=0.4), [])) == b"1\n2\n3\n4\n5\n6\n"
+    assert "not done after 0.3 s" in failure(shell(text, idle_timeout_s=0.4, total_timeout_s=0.3)).what
+
+
+def test_an_output_bomb_is_stopped() -> None:
+    transform = TransformRun(Program(("yes",), max_output_bytes=1_000_000), [])
+    with pytest.raises(TransformFailed, match="more than 1,000,000 bytes"):
+        list(transform)
+    assert transform.report.bytes_out < 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "said"),
+    [
+        (Limits(cpu_s=1), "while :; do :; done", "SIGXCPU"),
+        (Limits(file_bytes=4096), "exec head -c 100000 /dev/zero > file", "SIGXFSZ"),
+        (Limits(open_files=3), "true", "Too many open files"),
+        (Limits(address_space_bytes=300 << 20), "exec awk 'BEGIN { s = \"x\"; while (1) s = s s }'", "transform sh"),
+    ],
+)
+def test_limits_hold(limits: Limits, text: str, said: str) -> None:
+    assert said in failure(shell(text, limits=limits, idle_timeout_s=20)).what
+
+
+def test_no_core_file_and_no_new_privileges() -> None:
+    out = b"".join(run(shell("ulimit -c; grep NoNewPrivs /proc/self/status; ulimit -n"), []))
+    assert re.match(rb"0\nNoNewPrivs:\t1\n\d+\n$", out)
+
+
+def test_signals_are_as_a_program_expects_them() -> None:
+    out = b"".join(run(Program(("grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")), []))
+    assert out == b"SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
+
+
+def test_only_the_three_pipes_are_open(script: Script) -> None:
+    leaked, other = os.pipe()
+    os.set_inheritable(leaked, True)
+    try:
+        out = b"".join(run(Program((script("#!/bin/sh\nexec ls /proc/self/fd\n"),)), []))
+    finally:
+        os.close(leaked)
+        os.close(other)
+    assert out.split() == [b"0", b"1", b"2", b"3"]  # 3 is the folder that ls reads
+
+
+def test_the_environment_is_exactly_what_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY", "secret")
+    out = b"".join(run(Program(("env",), env={"KPIPE_TOPIC": "t", "LANG": "C"}), [])).decode()
+    variables = dict(line.split("=", 1) for line in out.splitlines())
+    assert set(variables) == {"PATH", "HOME", "LANG", "TMPDIR", "KPIPE_TOPIC"}
+    assert variables["LANG"] == "C"
+    assert variables["HOME"] == variables["TMPDIR"]
+
+
+def test_the_working_directory_is_private_and_goes_away() -> None:
+    out = b"".join(run(shell("touch file; stat -c %a .; pwd"), []))
+    mode, path = out.decode().split()
+    assert mode == "700"
+    assert not os.path.exists(path)
+
+
+def test_python3_of_a_shebang_is_the_interpreter_that_runs_kpipe(script: Script) -> None:
+    out = b"".join(run(Program((script("#!/usr/bin/env python3\nimport sys; print(sys.prefix)\n"),)), []))
+    import sys
+
+    assert out.decode().strip() == sys.prefix
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "reason"),
+    [
+        ("#!/no/such/interpreter\n", 0o755, "interpreter"),
+        ("#!/bin/sh\necho\n", 0o644, "executable"),
+        ("echo hello\n", 0o755, "#!"),
+    ],
+)
+def test_why_a_program_cannot_be_started(script: Script, text: str, mode: int, reason: str) -> None:
+    error = failure(Program((script(text, mode=mode),)))
+    assert "transform program" in error.what
+    assert "could not be started" in error.what
+    assert reason in error.what
+
+
+def test_a_missing_program_and_a_missing_directory(tmp_path: os.PathLike[str]) -> None:
+    from pathlib import Path
+
+    assert "no such program in PATH" in failure(Program(("no-such-program",))).what
+    assert "no such program" in failure(Program((str(Path(tmp_path) / "none"),))).what
+    assert "could not be started" in failure(Program(("cat",), cwd=Path(tmp_path) / "none")).what
+
+
+def test_a_program_is_a_path_from_the_root_or_a_bare_name() -> None:
+    with pytest.raises(ValueError, match="relative"):
+        Program(("bin/program",))
+    with pytest.raises(ValueError, match="NUL"):
+        Program(("cat", "a\0b"))
+
+
+def test_two_runs_do_not_mix() -> None:
+    with TransformRun(Program(("cat",)), [b"1\n"]) as one, TransformRun(Program(("cat",)), [b"2\n"]) as two:
+        assert [b"".join(two), b"".join(one)] == [b"2\n", b"1\n"]
+
+
+def test_a_run_is_for_once() -> None:
+    transform = TransformRun(Program(("cat",)), [])
+    assert list(transform) == []
+    with pytest.raises(RuntimeError):
+        list(transform)
+
+
+def test_an_error_of_the_caller_passes_through() -> None:
+    def blocks() -> Iterator[bytes]:
+        yield b"1\n"
+        raise KeyError("kafka")
+
+    with pytest.raises(KeyError, match="kafka"):
+        list(run(Program(("cat",)), blocks()))
+
+
+def test_blocks_of_lines_from_a_program() -> None:
+    data = b"".join(b"%d\n" % number for number in range(200_000))
+    blocks = list(line_blocks(run(Program(("cat",)), [data]), block_bytes=100_000))
+    assert b"".join(blocks) == data
+    assert all(block.endswith(b"\n") for block in blocks)
+    assert len(blocks) > 1
