@@ -46,7 +46,7 @@ class _Lazy(click.Group):
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def kpipe(context: click.Context, debug: bool) -> None:
-    """Kafka topics into tables, exactly once.
+    r"""Kafka topics into tables, exactly once.
 
     Everything kpipe writes lies in KPIPE_HOME (default: .kpipe/ in the current folder).
 

@@ -67,7 +67,7 @@ class RangeOutput:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
         """
         self.new_columns = self.new_columns.joined(decoded.new_columns)
-        if decoded.table.num_rows or decoded.kept is None:
+        if decoded.rows:
             records = held if decoded.kept is None or len(decoded.kept) == len(held) else held.pick(decoded.kept)
             self._rows.write(self._with_coordinates(decoded.table, records))
         if decoded.rejects:
@@ -80,10 +80,12 @@ class RangeOutput:
             RecordRejected: an output row cannot be read and the policy is `fail`.
         """
         self.new_columns = self.new_columns.joined(decoded.new_columns)
-        count = decoded.table.num_rows
-        self._rows.write(self._with_coordinates(decoded.table, None, count))
+        if decoded.rows:
+            self._rows.write(self._with_coordinates(decoded.table, None, decoded.rows))
         for at, reason in decoded.rejects:
-            self._note(reason, f"{self._piece.source} {self._piece.range}: a row that the program wrote", "parse", self._job.parse)
+            self._note(
+                reason, f"{self._piece.source} {self._piece.range}: a row that the program wrote", "parse", self._job.parse
+            )
             if self._job.parse == "dead_letter":
                 self._write_dead(Held([-1], [-1], [payloads[at]], []), "parse", [reason])
 
@@ -187,7 +189,5 @@ def _instants(timestamps: Sequence[int]) -> pa.Array:
 
 
 def _headers(held: Held) -> pa.Array:
-    rows = [
-        None if items is None else [{"name": name, "value": value} for name, value in items] for items in held.headers()
-    ]
+    rows = [None if items is None else [{"name": name, "value": value} for name, value in items] for items in held.headers()]
     return pa.array(rows, HEADERS)

@@ -49,7 +49,9 @@ def demo(records: int | None) -> int:
             console.print("[bold]2. A topic of tweets[/bold]")
             _fill(console, broker, status, pipeline, home, count, stop)
             if not stop.requested():
-                console.print("[bold]3. Ingest[/bold]: Spark reads, the program flattens, DuckDB commits rows and offsets at once")
+                console.print(
+                    "[bold]3. Ingest[/bold]: Spark reads, the program flattens, DuckDB commits rows and offsets at once"
+                )
                 totals = run_pipeline(pipeline, home, stop=stop)
                 if totals.status == "caught_up":
                     console.print("[bold]4. The table[/bold]")
@@ -75,7 +77,9 @@ def _introduce(console: Console, status: BrokerStatus, home: Home) -> None:
         console.print(f"   Apache Kafka {status.version} (KRaft, one node) on {status.brokers}, in {_short(home.broker)}")
     else:
         console.print(f"   [yellow]No real Kafka here[/yellow]: {status.notice}")
-        console.print(f"   librdkafka's mock cluster on {status.brokers} instead, with fewer records; it forgets them when it stops")
+        console.print(
+            f"   librdkafka's mock cluster on {status.brokers} instead, with fewer records; it forgets them when it stops"
+        )
 
 
 def _pipeline(brokers: str, home: Home) -> Pipeline:
@@ -168,7 +172,7 @@ def _next(console: Console, home: Home) -> None:
         "kpipe batches tweets": "what was committed, and when",
         "kpipe errors tweets": "the records that were not JSON, kept whole",
         "kpipe run tweets --follow": "stay and ingest what comes",
-        f'python -c "import duckdb; print(duckdb.connect({database!r}).sql(\'FROM tweets LIMIT 5\'))"': "read the table",
+        f"python -c \"import duckdb; print(duckdb.connect({database!r}).sql('FROM tweets LIMIT 5'))\"": "read the table",
         "kpipe broker stop": "the Kafka of this demo is still running; this stops it",
     }
     for command, what in lines.items():

@@ -21,7 +21,7 @@ __all__ = ["errors"]
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Errors to show.")
 @as_json
 def errors(name: str, limit: int, as_json: bool) -> int:
-    """Dead letters and failed runs of the pipeline NAME, newest first.
+    r"""Dead letters and failed runs of the pipeline NAME, newest first.
 
     \b
     Examples:

@@ -35,7 +35,10 @@ __all__ = ["Totals", "batch_line", "run", "run_pipeline"]
     "--on-new-topic", type=click.Choice(["fail", "begin"]), default="fail", help="`begin`: read a recreated topic from its start."
 )
 @click.option(
-    "--on-older-ledger", type=click.Choice(["fail", "accept"]), default="fail", help="`accept`: go on from a restored destination."
+    "--on-older-ledger",
+    type=click.Choice(["fail", "accept"]),
+    default="fail",
+    help="`accept`: go on from a restored destination.",
 )
 @as_json
 def run(
@@ -48,7 +51,7 @@ def run(
     on_older_ledger: str,
     as_json: bool,
 ) -> int:
-    """Ingest the pipeline NAME until caught up.
+    r"""Ingest the pipeline NAME until caught up.
 
     Decisions (--on-...) hold for this run and are recorded in the ledger.
 

@@ -22,7 +22,7 @@ __all__ = ["status"]
 @click.argument("name", metavar="[NAME]", required=False)
 @as_json
 def status(name: str | None, as_json: bool) -> int:
-    """Positions, lag and state of the pipeline NAME, or of all.
+    r"""Positions, lag and state of the pipeline NAME, or of all.
 
     \b
     Examples:

@@ -54,7 +54,7 @@ def produce(
     refused: list[str] = []
 
     def heard(error: KafkaError | None, _: Message) -> None:
-        if error is not None and not error.code() == KafkaError._PURGE_QUEUE:
+        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
             refused.append(error.str())
 
     def write(numbers: range) -> None:

@@ -54,12 +54,14 @@ class Decoded:
 
     Attributes:
         table: payload columns, in the order of the pipeline's columns, in staged types.
+        rows: number of rows: a table without columns does not know.
         kept: index of the payload of each row, ascending; None: all of them.
         rejects: (index of the payload, reason) of those that could not become a row.
         new_columns: what the payloads hold beyond the columns.
     """
 
     table: pa.Table
+    rows: int
     kept: Sequence[int] | None = None
     rejects: Sequence[tuple[int, str]] = ()
     new_columns: Columns = field(default_factory=Columns)

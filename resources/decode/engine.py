@@ -93,7 +93,5 @@ def _cast(column: str, kind: Type) -> str:
 @lru_cache(maxsize=4096)
 def castable(text: str, kind: str) -> bool:
     """Whether DuckDB can read that text as that type."""
-    found = _connection().execute(f"SELECT TRY_CAST($1 AS {kind}) IS NOT NULL", [text]).fetchone()  # noqa: S608
-    return bool(found and found[0])
-
-
+    found = _connection().execute(f"SELECT TRY_CAST($1 AS {kind}) IS NOT NULL", [text]).fetchall()
+    return bool(found[0][0])

@@ -54,7 +54,7 @@ class JsonDecoder:
     def decode(self, payloads: Payloads) -> Decoded:
         """See `Decoder`."""
         if not len(payloads):
-            return Decoded(self._empty())
+            return Decoded(self._empty(), 0)
         whole = self._try_block(payloads)
         if whole is not None:
             return whole
@@ -65,6 +65,8 @@ class JsonDecoder:
         if not self._blockwise or not _one_object_each(payloads):
             return None
         data = payloads.joined
+        if not _is_utf8(data):  # the reader does not look
+            return None
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
@@ -77,7 +79,7 @@ class JsonDecoder:
             new = self._unexpected(table)
             if new is None:
                 return None
-            return Decoded(self._finish(table, payloads), new_columns=new)
+            return Decoded(self._finish(table, payloads), table.num_rows, new_columns=new)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, duckdb.Error):
             return None
 
@@ -110,7 +112,7 @@ class JsonDecoder:
             for name, column in zip(names, engine.extract(texts, names, [k == JSON for _, k in self._apart]), strict=True):
                 arrays[name] = column
         if not len(self.columns):
-            return self._empty(table.num_rows)
+            return self._empty()
         wire = pa.table([arrays[name] for name in self.columns.names()], names=list(self.columns.names()))
         return engine.cast(wire, self.columns)
 
@@ -142,7 +144,7 @@ class JsonDecoder:
         for part in parts:
             new = new.joined(part.new_columns)
         table = pa.concat_tables([part.table for part in parts]) if parts else self._empty()
-        return Decoded(table, kept, sorted(rejects), new)
+        return Decoded(table, len(kept), kept, sorted(rejects), new)
 
     def _row_by_row(
         self, payloads: Payloads, index: Callable[[int], int], kept: list[int], rejects: list[tuple[int, str]]
@@ -158,17 +160,15 @@ class JsonDecoder:
             extras.append(extra)
             kept.append(index(at))
         if not len(self.columns):
-            return Decoded(self._empty(len(rows)), new_columns=infer(extras))
+            return Decoded(self._empty(), len(rows), new_columns=infer(extras))
         wire = pa.table(
             [pa.array([item[name] for item in rows], wire_type(kind)) for name, kind in self.columns],
             names=list(self.columns.names()),
         )
-        return Decoded(engine.cast(wire, self.columns), new_columns=infer(extras))
+        return Decoded(engine.cast(wire, self.columns), len(rows), new_columns=infer(extras))
 
-    def _empty(self, rows: int = 0) -> pa.Table:
-        """A table without values; one without columns still has its number of rows."""
-        if not len(self.columns):
-            return pa.table({"_": pa.nulls(rows)}).select([])
+    def _empty(self) -> pa.Table:
+        """A table without rows."""
         return pa.table([pa.array([], staged_type(kind)) for _, kind in self.columns], names=list(self.columns.names()))
 
 
@@ -192,6 +192,16 @@ def _one_object_each(payloads: Payloads) -> bool:
         and data.count(b"}\n{") == between
         and not data.startswith(b"\xef\xbb\xbf")
     )
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        pa.array([data], pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _one_line(payload: bytes) -> bytes:
@@ -233,9 +243,7 @@ def _clashes(extra: Type, known: Type) -> bool:
         return False
     members = dict(known.fields)
     folded = {name.lower() for name in members}
-    return any(
-        _clashes(kind, members[name]) if name in members else name.lower() in folded for name, kind in extra.fields
-    )
+    return any(_clashes(kind, members[name]) if name in members else name.lower() in folded for name, kind in extra.fields)
 
 
 def _fit(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

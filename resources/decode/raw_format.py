@@ -17,4 +17,5 @@ COLUMNS = Columns.of({"key": "BLOB", "value": "BLOB"})
 def decode_raw(values: Sequence[bytes | None] | Payloads, keys: Sequence[bytes | None]) -> Decoded:
     """Key and value as bytes; a tombstone is a row whose value is NULL. Rejects nothing."""
     items = values.values if isinstance(values, Payloads) else values
-    return Decoded(pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(items, pa.binary())}))
+    table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(items, pa.binary())})
+    return Decoded(table, table.num_rows)
