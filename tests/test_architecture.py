@@ -1,0 +1,163 @@
+"""The layout of design.md 8: who may import whom, and what every module of ours has."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+#: From the ground up: each imports only what stands to its left.
+LAYERS = ("kpipe", "transforms", "resources", "kpipe_assets")
+#: What the pure core never imports: every effect is injected.
+NOT_IN_CORE = {"dagster", "dagster_pyspark", "pyspark", "confluent_kafka", "duckdb", "pyarrow", "click", "rich", "psutil"}
+LONGEST = 350
+
+
+def files() -> Iterator[Path]:
+    for layer in LAYERS:
+        yield from sorted((ROOT / layer).rglob("*.py"))
+
+
+def is_program(path: Path) -> bool:
+    """Small examples for users: programs, not modules."""
+    return "programs" in path.relative_to(ROOT).parts
+
+
+MODULES = [path for path in files() if not is_program(path)]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def import_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), named(path))
+
+
+def imported(path: Path, typing_too: bool = True) -> set[str]:
+    """Full names of all modules that a file imports, wherever in it; relative ones resolved.
+
+    `from a import b` gives `a` and `a.b`: b may be a module.
+    """
+    package = import_name(path).split(".") if path.name == "__init__.py" else import_name(path).split(".")[:-1]
+    found: set[str] = set()
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not typing_too:
+            skipped.update(inner for child in node.body for inner in ast.walk(child))
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found.add(base)
+            found.update(f"{base}.{alias.name}" for alias in node.names)
+    return found
+
+
+def tops(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def in_worker(path: Path) -> bool:
+    """Whether Spark's workers import it: transforms, and the parts of resources that run inside a task."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] in ("kpipe", "transforms"):
+        return True
+    inside = parts[0] == "resources" and len(parts) > 1
+    return inside and (parts[1].startswith(("worker", "decode")) or parts[1] in ("kafka", "kafka.py"))
+
+
+@pytest.mark.parametrize("path", list(files()), ids=named)
+def test_imports_point_down(path: Path) -> None:
+    layer = LAYERS.index(path.relative_to(ROOT).parts[0])
+    above = tops(imported(path)) & set(LAYERS[layer + 1 :])
+    assert not above, f"{named(path)} imports {', '.join(sorted(above))}, which stands above it"
+    assert "tests" not in tops(imported(path))
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[len(ROOT.parts)] == "kpipe"], ids=named)
+def test_the_core_imports_no_engine(path: Path) -> None:
+    assert not tops(imported(path)) & NOT_IN_CORE
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if in_worker(path)], ids=named)
+def test_what_sparks_workers_import_never_imports_dagster(path: Path) -> None:
+    assert not {name for name in tops(imported(path, typing_too=False)) if name.startswith("dagster")}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert (ast.get_docstring(tree(path)) or "").strip(), f"{named(path)} has no docstring"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_no_module_is_longer_than_one_reads_at_once(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST, f"{named(path)} has {lines} lines, {LONGEST} at most: a file that needs a table of contents is two"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_names_that_a_module_exports_exist(path: Path) -> None:
+    body = tree(path).body
+    exported: list[str] = []
+    for node in body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            exported = ast.literal_eval(node.value)
+    known = {alias.asname or alias.name.split(".")[0] for node in body if isinstance(node, ast.Import | ast.ImportFrom)
+             for alias in node.names}  # fmt: skip
+    for node in ast.walk(ast.Module(body, [])):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            known.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            known.add(node.id)
+    lazy = "__getattr__" in known
+    assert lazy or set(exported) <= known, f"{named(path)}: __all__ names {sorted(set(exported) - known)}"
+    assert len(set(exported)) == len(exported)
+
+
+def loaded_by(module: str) -> set[str]:
+    """Top-level packages in memory after a fresh interpreter imported that module."""
+    code = f"import {module}, sys; sys.stdout.write(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+CORE = [import_name(path) for path in MODULES if path.is_relative_to(ROOT / "kpipe")]
+
+
+def test_importing_the_whole_core_loads_no_engine() -> None:
+    assert not loaded_by(", ".join(CORE)) & NOT_IN_CORE
+
+
+@pytest.mark.parametrize("name", sorted(import_name(path) for path in MODULES if in_worker(path) and "resources" in path.parts))
+def test_importing_what_a_worker_needs_loads_no_dagster(name: str) -> None:
+    assert not {top for top in loaded_by(name) if top.startswith("dagster")}
+
+
+@pytest.mark.skipif(not (ROOT / "kpipe_assets/__init__.py").exists(), reason="not written yet")
+def test_importing_kpipe_assets_does_not_load_dagster() -> None:
+    assert not {top for top in loaded_by("kpipe_assets") if top.startswith("dagster")}
+
+
+def test_every_module_of_the_core_can_be_imported_by_its_path() -> None:
+    for name in CORE:
+        module = importlib.import_module(name)
+        for exported in getattr(module, "__all__", ()):
+            assert hasattr(module, exported), f"{name}.{exported}"
