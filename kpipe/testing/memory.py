@@ -1,0 +1,252 @@
+"""A destination in memory: the whole protocol, for tests of pipelines without a database.
+
+Several `MemoryDestination` objects may share one `MemoryStore`, as processes share a database. A store fails on
+request, in the three ways a database does: before anything happened, after it landed (the answer was lost), and
+without a way to find out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kpipe.audit import Entry, Recount
+from kpipe.batch import Batch, Commit, Committed, StagedFile
+from kpipe.errors import (
+    DestinationError,
+    Fenced,
+    LedgerMismatch,
+    OutcomeUnknown,
+    SchemaConflict,
+    StagingFailed,
+)
+from kpipe.ledger import Lane, Ledger, check_disjoint
+from kpipe.offsets import Overlap
+from kpipe.ports import Publication
+from kpipe.schema import Columns
+from kpipe.source import PartitionId
+from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
+
+__all__ = ["MemoryDestination", "MemoryStore", "MemoryTable", "Registered", "read_json_lines"]
+
+
+def read_json_lines(file: StagedFile) -> list[Row]:
+    """Rows of a staged file that holds one JSON object a line."""
+    return [json.loads(line) for line in Path(file.path).read_text("utf-8").splitlines()]
+
+
+class MemoryDestination:
+    """The `Destination` protocol over a `MemoryStore`.
+
+    Args:
+        store: shared by all destinations that are one database.
+        pipeline: name of the pipeline.
+        table: name of its table.
+        read_rows: reads a staged file; JSON lines unless told.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        pipeline: str,
+        table: str,
+        read_rows: Callable[[StagedFile], list[Row]] = read_json_lines,
+    ) -> None:
+        self.store, self.pipeline, self.table, self.read_rows = store, pipeline, table, read_rows
+
+    def describe(self) -> str:
+        """Kind and table."""
+        return f"memory, table {self.table}"
+
+    def columns(self) -> Columns | None:
+        """Payload columns of the table; None if there is none."""
+        with self.store.lock:
+            self._check_gone()
+            table = self.store.tables.get(self.table)
+            return None if table is None else table.columns
+
+    def ledger(self) -> tuple[str, Ledger]:
+        """Registration id and ledger."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            return ("", Ledger(self.pipeline)) if known is None else (known.uid, known.ledger)
+
+    def commit(self, commit: Commit) -> Committed:
+        """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
+        with self.store.lock:
+            fault = self.store.faults.pop(0) if self.store.faults else None
+            if fault == "before":
+                raise DestinationError(f"{self.describe()}: batch {commit.id}: failed before anything was written")
+            known = self.store.pipelines.get(self.pipeline)
+            if known is None or commit.id not in known.commits:
+                self._land(commit)
+            if fault == "unknown":
+                raise OutcomeUnknown(f"{self.describe()}: batch {commit.id} was sent and cannot be read back")
+            seq = self.store.pipelines[self.pipeline].commits[commit.id][0].seq
+            return Committed(commit, seq)
+
+    def history(self) -> Sequence[Entry]:
+        """Every committed range of the pipeline, in order of commit."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            return [] if known is None else [entry for done, _ in known.commits.values() for entry in entries(done.commit)]
+
+    def recount(self) -> Recount:
+        """Rows and dead letters counted afresh."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            if known is None:
+                return Recount()
+            rows = self.store.tables.get(self.table, MemoryTable()).rows
+            writers = [
+                (name, entry)
+                for name, item in self.store.pipelines.items()
+                for done, table in item.commits.values()
+                if table == self.table
+                for entry in entries(done.commit)
+            ]
+            expected: Counter[int] = Counter()
+            for _, entry in writers:
+                expected[entry.source.partition] += entry.counts.rows
+            wrong: list[tuple[Entry, int]] = []
+            repeated: Counter[int] = Counter()
+            if len({(name, entry.source.topic) for name, entry in writers}) == 1:
+                wrong, repeated = _ranges(rows, [entry for _, entry in writers])
+            return Recount(
+                rows=Counter(row["_kafka_partition"] for row in rows),
+                dead_letters=Counter(int(row.get("_kafka_partition", row.get("partition"))) for row in known.dead_letters),
+                duplicates=repeated,
+                entries=wrong,
+                expected_rows=expected,
+            )
+
+    def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """Rows of the view `kpipe_<name>`, newest first, with the columns that a fake can know."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            return [] if known is None else VIEWS[name](self.pipeline, self.table, known)[:limit]
+
+    def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
+        """Note the pipeline's state and, when given, an error event."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            if known is None:
+                return
+            known.state = state
+            if error:
+                event = {"error_type": "Error", "error_code": kind, "error_message": error, "std_error": stderr or None}
+                known.errors.append({**event, "batch_id": batch.id if batch else None, "dead_letter": False})
+
+    def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
+        """Metadata of commits that have not been mirrored, oldest first."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            done = [] if known is None else [item for item, _ in known.commits.values() if item.commit.metadata]
+            waiting = [item for item in done if known is not None and item.commit.id not in known.published]
+            return [Publication(item.commit.id, item.seq, _keyed(item.commit.metadata)) for item in waiting[:limit]]
+
+    def published(self, batches: Sequence[str]) -> Sequence[str]:
+        """Mark them as mirrored; gives those that this very call marked."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            mine = [b for b in dict.fromkeys(batches) if known and b in known.commits and b not in known.published]
+            if known is not None:
+                known.published.update(mine)
+            return mine
+
+    def _land(self, commit: Commit) -> None:
+        """Everything is made beside the store first, then put in at once."""
+        rows = [row for file in commit.files for row in self._read(file)]
+        dead = [row for file in commit.dead_letters for row in self._read(file)]
+        if (len(rows), len(dead)) != (commit.totals.rows, commit.totals.dead_letters):
+            raise StagingFailed(f"batch {commit.id}: {len(rows)} rows and {len(dead)} dead letters are staged, others counted")
+        known = self.store.pipelines.get(self.pipeline)
+        ledger = _applied(known.ledger if known else Ledger(self.pipeline), commit)
+        self._check_gone()
+        table = self.store.tables.get(self.table)
+        if commit.columns or rows:
+            for row in rows:
+                strange = [name for name in row if name not in commit.columns and not name.startswith("_kafka_")]
+                if strange:
+                    raise StagingFailed(
+                        f"batch {commit.id}: a staged file holds column {strange[0]!r}, which the batch does not name"
+                    )
+            try:
+                columns = (table or MemoryTable()).columns.merged(commit.columns)
+            except ValueError as error:
+                raise SchemaConflict(str(error), "declare its type under `columns`, or change the table") from error
+            table = MemoryTable(columns, [*(table.rows if table else []), *rows])
+        known = known or Registered(uuid.uuid4().hex, ledger)
+        if table is not None:
+            self.store.tables[self.table] = table
+        self.store.pipelines[self.pipeline] = known
+        known.ledger = replace(ledger, dead_letters=ledger.dead_letters + len(dead))
+        known.written += len(rows)
+        known.dead_letters += dead
+        known.ends.update(commit.ends)
+        known.commits[commit.id] = (Committed(commit, ledger.seq), self.table)
+
+    def _read(self, file: StagedFile) -> list[Row]:
+        try:
+            data = Path(file.path).read_bytes()
+        except OSError as error:
+            raise StagingFailed(f"staged file {file.path!r} cannot be read: {error.strerror}") from error
+        if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
+            raise StagingFailed(f"staged file {file.path!r} holds other bytes than were reported")
+        rows = self.read_rows(file)
+        if len(rows) != file.rows:
+            raise StagingFailed(f"staged file {file.path!r} holds {len(rows)} rows, {file.rows} were reported")
+        return rows
+
+    def _check_gone(self) -> None:
+        known = self.store.pipelines.get(self.pipeline)
+        if known is not None and known.written and self.table not in self.store.tables:
+            raise LedgerMismatch(
+                f"pipeline {self.pipeline}: table {self.table} is gone, the ledger says that {known.written} rows were written"
+            )
+
+
+def _applied(ledger: Ledger, commit: Commit) -> Ledger:
+    """The ledger after the commit. An overlap with somebody else's lane means that the plan is older than the ledger."""
+    try:
+        return ledger.apply(commit.changes)
+    except Overlap as overlap:
+        own: dict[PartitionId, list[Lane]] = defaultdict(list)
+        for change in commit.changes:
+            if change.become is not None:
+                own[change.key[0]].append(change.become)
+        try:
+            for lanes in own.values():
+                check_disjoint(lanes)
+        except Overlap as error:
+            raise DestinationError(f"batch {commit.id} would read offsets twice: {error}") from error
+        raise Fenced(f"pipeline {commit.pipeline}: {overlap}; another run committed first", "run it again") from overlap
+
+
+def _ranges(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[list[tuple[Entry, int]], Counter[int]]:
+    """Ranges that do not hold their rows, and repeated offsets by partition; only where every row carries an offset."""
+    held = Counter((row["_kafka_partition"], row.get("_kafka_offset")) for row in rows)
+    blind = {number for number, offset in held if offset is None}
+    wrong: list[tuple[Entry, int]] = []
+    repeated: Counter[int] = Counter()
+    for entry in entries:
+        number = entry.source.partition
+        if number in blind:
+            continue
+        counts = [n for (at, offset), n in held.items() if at == number and offset is not None and offset in entry.range]
+        if sum(counts) != entry.counts.rows:
+            wrong.append((entry, sum(counts)))
+        if not entry.counts.given and sum(counts) > len(counts):
+            repeated[number] += sum(counts) - len(counts)
+    return wrong, repeated
+
+
+def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, Any]]:
+    one = len({source.topic.name for source in metadata}) <= 1
+    return {str(source.partition) if one else str(source): dict(values) for source, values in metadata.items()}

@@ -1,0 +1,74 @@
+"""Destinations: a table, its dead letters and its ledger, in one place that changes all three at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Destination
+
+__all__ = ["Home", "open_destination", "summary"]
+
+
+class Home(Protocol):
+    """The folders that a destination needs of `KPIPE_HOME` (resources/home.py)."""
+
+    @property
+    def data(self) -> Path:
+        """Where the default database lies."""
+
+    @property
+    def staging(self) -> Path:
+        """Where tasks leave finished files."""
+
+
+def open_destination(pipeline: Pipeline, home: Home) -> Destination:
+    """The destination that the pipeline's `into` names. Opens nothing yet.
+
+    Raises:
+        NotAvailable: no such destination, or it cannot do what `into` asks for.
+    """
+    kind = pipeline.into.type
+    if kind not in _TYPES:
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.type {kind!r} is not available", f"use one of: {', '.join(sorted(_TYPES))}"
+        )
+    return _TYPES[kind](pipeline, home)
+
+
+def _duckdb(pipeline: Pipeline, home: Home) -> Destination:
+    from resources.destinations.duckdb import DuckDBDestination  # an engine is loaded when it is used
+
+    into = pipeline.into
+    if into.key or into.on_conflict != "error":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for duckdb",
+            "leave them out, and pick the latest row of each key in a view over the table",
+        )
+    if into.database == ":memory:":
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database :memory: would forget its ledger", "name a file")
+    path = Path(into.database) if into.database is not None else home.data / "kpipe.duckdb"
+    return DuckDBDestination(path, into.table, pipeline.name, summary(pipeline), (home.staging,))
+
+
+_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {"duckdb": _duckdb}
+
+
+def summary(pipeline: Pipeline) -> dict[str, Any]:
+    """What `config_json` shows of a pipeline: SingleStore's words first, then the definition with credentials masked."""
+    source = pipeline.source
+    topics = source.topic or ",".join(source.topics or ()) or source.topic_pattern
+    definition = pipeline.to_dict()
+    if source.credentials:
+        definition["source"]["credentials"] = dict.fromkeys(source.credentials, "***")
+    return {
+        "source_type": "KAFKA",
+        "connection_string": f"{source.bootstrap}/{topics}",
+        "batch_interval": pipeline.batch.interval_ms,
+        "max_partitions_per_batch": pipeline.batch.max_partitions,
+        "stop_on_error": pipeline.errors.parse == "fail",
+        "definition": definition,
+    }

@@ -1,0 +1,163 @@
+"""The ledger in DuckDB: lanes read, and swapped all or none by comparing for equality."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kpipe.batch import Commit
+from kpipe.errors import DestinationError, Fenced
+from kpipe.ledger import Lane, LaneChange, Ledger, check_disjoint, fenced
+from kpipe.offsets import Overlap
+from kpipe.source import PartitionId, TopicId
+from resources.destinations.duckdb.connection import Connection
+from resources.destinations.duckdb.layout import LANES, PIPELINES, present
+
+__all__ = ["judge", "read", "swap"]
+
+_KEY = ("cluster_id", "topic_id", "topic", "partition", "lane_start")
+_SAME_KEY = " AND ".join(f"l.{name} = c.{name}" for name in _KEY)
+
+
+def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
+    """Registration id ("" when there is none) and ledger of one pipeline."""
+    if not present(connection):
+        return "", Ledger(pipeline)
+    row = connection.execute(
+        f"SELECT pipeline_id, seq, dead_letters FROM {PIPELINES.sql} WHERE pipeline_name = ?", [pipeline]
+    ).fetchone()
+    if row is None:
+        return "", Ledger(pipeline)
+    return row[0], Ledger(pipeline, row[1], _lanes(connection, pipeline), row[2])
+
+
+def swap(connection: Connection, commit: Commit) -> None:
+    """Make every lane change of the commit, or raise; the first thing that its transaction does.
+
+    Updates and deletes that match fewer lanes than they should are no error to SQL, so what they return is counted. The
+    columns that change are in no index, so DuckDB reports a concurrent change of the same lane as a conflict at once.
+
+    Raises:
+        Fenced: a lane is not what its change expects.
+        DestinationError: the changes contradict themselves.
+    """
+    changes = commit.changes
+    if len({change.key for change in changes}) < len(changes):
+        raise DestinationError(f"batch {commit.id} changes a lane twice")
+    gone = [change.expect for change in changes if change.expect and not change.become]
+    moved = [(change.expect, change.become) for change in changes if change.expect and change.become]
+    fresh = [change.become for change in changes if change.become and not change.expect]
+    done = _delete(connection, commit, gone) + _update(connection, commit, moved)
+    if done < len(gone) + len(moved):
+        found = _lanes(connection, commit.pipeline)
+        wrong = next((c for c in changes if c.expect and found.get(c.key) != c.expect), changes[0])
+        raise fenced(commit.pipeline, wrong, found.get(wrong.key))
+    known = _lanes(connection, commit.pipeline) if fresh else {}
+    for lane in fresh:
+        if lane.key in known:
+            raise fenced(commit.pipeline, LaneChange(None, lane), known[lane.key])
+    rows = [{"pipeline_name": commit.pipeline, **_values(lane), "batch_id": commit.id} for lane in fresh]
+    LANES.insert(connection, rows)
+    if fresh or any(expect.end != become.end for expect, become in moved):
+        _disjoint(_lanes(connection, commit.pipeline).values(), commit)
+
+
+def judge(ledger: Ledger, commit: Commit) -> None:
+    """Whether the commit could still land on this ledger, after it turned out that it has not.
+
+    Raises:
+        Fenced: the ledger has moved.
+        DestinationError: the changes contradict themselves.
+    """
+    try:
+        ledger.apply(commit.changes)
+    except Overlap:
+        _disjoint([*ledger.lanes.values(), *_becoming(commit)], commit)
+
+
+def _disjoint(lanes: Iterable[Lane], commit: Commit) -> None:
+    """No two lanes of a partition that the commit touches share an offset.
+
+    An overlap with a lane that somebody else made means that the plan is older than the ledger.
+    """
+    touched = {change.key[0] for change in commit.changes}
+    by_source: dict[PartitionId, list[Lane]] = {source: [] for source in touched}
+    for lane in lanes:
+        if lane.source in touched:
+            by_source[lane.source].append(lane)
+    try:
+        for found in by_source.values():
+            check_disjoint(found)
+    except Overlap as overlap:
+        try:
+            for source in touched:
+                check_disjoint(lane for lane in _becoming(commit) if lane.source == source)
+        except Overlap as own:
+            raise DestinationError(f"batch {commit.id} would read offsets twice: {own}") from own
+        raise Fenced(
+            f"pipeline {commit.pipeline}: {overlap}; another run committed first and nothing of this batch was written",
+            "run it again: it goes on from where the other run stopped",
+        ) from overlap
+
+
+def _becoming(commit: Commit) -> list[Lane]:
+    return [change.become for change in commit.changes if change.become is not None]
+
+
+def _values(lane: Lane) -> dict[str, Any]:
+    topic = lane.source.topic
+    return {
+        "cluster_id": topic.cluster,
+        "topic_id": topic.topic_id,
+        "topic": topic.name,
+        "partition": lane.source.partition,
+        "lane_start": lane.start,
+        "next_offset": lane.next,
+        "lane_end": lane.end,
+        "kind": lane.kind,
+    }
+
+
+def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
+    rows = connection.execute(
+        f"SELECT cluster_id, topic_id, topic, partition, lane_start, next_offset, lane_end, kind FROM {LANES.sql}"
+        " WHERE pipeline_name = ?",
+        [pipeline],
+    ).fetchall()
+    topics: dict[tuple[str, str, str], TopicId] = {}
+    lanes = (
+        Lane(PartitionId(topics.setdefault(row[:3], TopicId(*row[:3])), row[3]), *row[4:])  # one object for each topic
+        for row in rows
+    )
+    return {lane.key: lane for lane in lanes}
+
+
+def _delete(connection: Connection, commit: Commit, lanes: Sequence[Lane]) -> int:
+    if not lanes:
+        return 0
+    names = [*_KEY, "next_offset", "lane_end", "kind"]
+    values = [_values(lane) for lane in lanes]
+    sql = (
+        f"DELETE FROM {LANES.sql} AS l USING ({LANES.unnested(names)}) AS c WHERE l.pipeline_name = ? AND {_SAME_KEY}"
+        " AND l.next_offset = c.next_offset AND l.lane_end IS NOT DISTINCT FROM c.lane_end AND l.kind = c.kind RETURNING 1"
+    )
+    parameters = [[value[name] for value in values] for name in names]
+    return len(connection.execute(sql, [*parameters, commit.pipeline]).fetchall())
+
+
+def _update(connection: Connection, commit: Commit, pairs: Sequence[tuple[Lane, Lane]]) -> int:
+    if not pairs:
+        return 0
+    names = [*_KEY, "next_offset", "lane_end", "kind"]
+    before = [_values(expect) for expect, _ in pairs]
+    after = [_values(become) for _, become in pairs]
+    sql = (
+        f"UPDATE {LANES.sql} AS l SET next_offset = c.to_next, lane_end = c.to_end, kind = c.to_kind, batch_id = ?"
+        f" FROM ({LANES.unnested(names)}, unnest(?::BIGINT[]) AS to_next, unnest(?::BIGINT[]) AS to_end,"
+        f" unnest(?::VARCHAR[]) AS to_kind) AS c WHERE l.pipeline_name = ? AND {_SAME_KEY}"
+        " AND l.next_offset = c.next_offset AND l.lane_end IS NOT DISTINCT FROM c.lane_end AND l.kind = c.kind RETURNING 1"
+    )
+    parameters = [[value[name] for value in before] for name in names]
+    parameters += [[value[name] for value in after] for name in ("next_offset", "lane_end", "kind")]
+    return len(connection.execute(sql, [commit.id, *parameters, commit.pipeline]).fetchall())

@@ -1,0 +1,34 @@
+"""Metadata that waits to be mirrored: stored with its commit, given out once."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from kpipe.ports import Publication
+from resources.destinations.duckdb.connection import Connection
+from resources.destinations.duckdb.layout import COMMITS
+
+__all__ = ["mark", "waiting"]
+
+
+def waiting(connection: Connection, pipeline: str, limit: int) -> list[Publication]:
+    """What has not been mirrored, oldest first."""
+    rows = connection.execute(
+        f"SELECT batch_id, seq, metadata FROM {COMMITS.sql}"
+        " WHERE pipeline_name = ? AND published_at IS NULL AND metadata IS NOT NULL ORDER BY seq LIMIT ?",
+        [pipeline, limit],
+    ).fetchall()
+    return [Publication(batch, seq, json.loads(metadata)) for batch, seq, metadata in rows]
+
+
+def mark(connection: Connection, pipeline: str, batches: Sequence[str]) -> list[str]:
+    """Mark them as mirrored; gives those that were not, in the order asked for."""
+    rows = connection.execute(
+        f"UPDATE {COMMITS.sql} SET published_at = now() WHERE pipeline_name = ? AND published_at IS NULL"
+        " AND batch_id IN (SELECT unnest(?::VARCHAR[])) RETURNING batch_id",
+        [pipeline, list(batches)],
+    ).fetchall()
+    mine = {row[0] for row in rows}
+    return [batch for batch in dict.fromkeys(batches) if batch in mine]

@@ -1,0 +1,231 @@
+"""What a commit writes besides rows: the pipeline's row, history, cursors, dead letters, error events."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from kpipe.batch import Batch, Commit, Counts
+from kpipe.errors import DestinationError, RecordRejected, SourceError, StagingFailed, TransformFailed, by_name
+from kpipe.source import PartitionId
+from resources.destinations.duckdb.connection import Connection, quote
+from resources.destinations.duckdb.layout import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
+from resources.destinations.staged import Proven
+
+__all__ = ["error_event", "history", "keyed", "register", "set_aside"]
+
+_SKIPS = ("jump", "loss")  # kinds of commit that leave offsets unread
+_DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
+
+
+def register(connection: Connection, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Count the commit in the pipeline's row, which is made at the first one.
+
+    Every commit of a pipeline changes this row, so two that run at once conflict here whatever else they touch.
+
+    Returns:
+        Sequence number of the commit, rows written by the pipeline before it, error events before it.
+    """
+    counts, now = commit.totals, datetime.now(timezone.utc)
+    skipped = int(commit.kind in _SKIPS)
+    row = connection.execute(
+        f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + ?, config_json = ?,'
+        ' target_table = ?, "rows" = "rows" + ?, dead_letters = dead_letters + ?, error_events = error_events + ?,'
+        ' last_batch_id = ?, updated = ? WHERE pipeline_name = ? RETURNING seq, "rows", error_events',
+        [
+            skipped, json.dumps(config), table, counts.rows, counts.dead_letters, counts.dead_letters,
+            commit.id, now, commit.pipeline,
+        ],
+    ).fetchone()  # fmt: skip
+    if row is not None:
+        return row[0], row[1] - counts.rows, row[2] - counts.dead_letters
+    first = {
+        "database_name": _database(connection),
+        "pipeline_name": commit.pipeline,
+        "pipeline_id": str(uuid.uuid4()),
+        "config_json": json.dumps(config),
+        "state": "running",
+        "skipped_batches": skipped,
+        "seq": 1,
+        "target_table": table,
+        "rows": counts.rows,
+        "dead_letters": counts.dead_letters,
+        "error_events": counts.dead_letters,
+        "last_batch_id": commit.id,
+        "created": now,
+        "updated": now,
+    }
+    PIPELINES.insert(connection, [first])
+    return 1, 0, 0
+
+
+def history(connection: Connection, commit: Commit, table: str, seq: int) -> None:
+    """Write the commit, its ranges, and where the partitions' ends were."""
+    shared = {"pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "target_table": table}
+    COMMITS.insert(
+        connection,
+        [
+            {
+                **shared,
+                "kind": commit.kind,
+                "run_id": commit.run_id,
+                "version": commit.version,
+                "started": datetime.fromtimestamp(commit.started_ms / 1000, timezone.utc),
+                "committed": datetime.now(timezone.utc),
+                "seconds": commit.seconds,
+                **asdict(commit.totals),
+                "note": commit.note,
+                "metadata": json.dumps(keyed(commit.metadata), default=str) if commit.metadata else None,
+            }
+        ],
+    )
+    database, rows = _database(connection), []
+    for step in commit.steps:
+        counts = commit.counts.get(step.lane.key, Counts())
+        rows.append(
+            {
+                **shared,
+                "database_name": database,
+                "batch_state": "Succeeded",
+                "batch_rows_written": counts.rows,
+                "batch_time": commit.seconds,
+                "batch_start_unix_timestamp": commit.started_ms / 1000,
+                "batch_partition_state": "Succeeded",
+                "batch_partition_parsed_rows": counts.rows,
+                "batch_source_partition_id": step.source.partition,
+                "batch_earliest_offset": step.range.start,
+                "batch_latest_offset": step.range.end,
+                "batch_partition_time": commit.seconds,
+                "batch_partition_extracted_bytes": counts.bytes,
+                "batch_partition_extracted_rows": counts.messages,
+                "cluster_id": step.source.topic.cluster,
+                "topic_id": step.source.topic.topic_id,
+                "topic": step.source.topic.name,
+                "closed_by": step.closed_by,
+                **asdict(counts),
+            }
+        )
+    BATCHES.insert(connection, rows)
+    _ends(connection, commit)
+
+
+def _ends(connection: Connection, commit: Commit) -> None:
+    rows = [
+        {
+            "pipeline_name": commit.pipeline,
+            "cluster_id": source.topic.cluster,
+            "topic_id": source.topic.topic_id,
+            "topic": source.topic.name,
+            "partition": source.partition,
+            "earliest_offset": earliest,
+            "latest_offset": latest,
+            "updated_unix_timestamp": time.time(),
+        }
+        for source, (earliest, latest) in commit.ends.items()
+    ]
+    if not rows:
+        return
+    names = list(rows[0])
+    same = " AND ".join(f"k.{name} = c.{name}" for name in PARTITIONS.key)
+    updated = connection.execute(
+        f"UPDATE {PARTITIONS.sql} AS k SET earliest_offset = c.earliest_offset, latest_offset = c.latest_offset,"
+        f" updated_unix_timestamp = c.updated_unix_timestamp FROM ({PARTITIONS.unnested(names)}) AS c WHERE {same}"
+        " RETURNING k.cluster_id, k.topic_id, k.topic, k.partition",
+        [[row[name] for row in rows] for name in names],
+    ).fetchall()
+    known = set(updated)
+    fresh = [row for row in rows if (row["cluster_id"], row["topic_id"], row["topic"], row["partition"]) not in known]
+    PARTITIONS.insert(connection, fresh)
+
+
+def set_aside(connection: Connection, commit: Commit, staged: Sequence[Proven], events: int) -> None:
+    """Insert the staged dead letters, and count them. `events` error events exist before them.
+
+    Raises:
+        StagingFailed: a file holds other columns, or other records than were counted.
+    """
+    if not staged:
+        return
+    for file in staged:
+        if {name.lower() for name in file.names} != set(_DEAD_LETTER):
+            raise StagingFailed(f"staged file {file.path!r} of dead letters holds columns {', '.join(file.names)}")
+    names = [
+        "database_name", "pipeline_name", "error_unix_timestamp", "error_type", "error_code", "error_kind", "batch_id",
+        "version", "dead_letter", "error_id", "error_message", "load_data_line", "batch_source_partition_id",
+        "batch_earliest_offset", "batch_latest_offset", "stage", "topic", "partition", "offset", "kafka_timestamp",
+        "key", "headers",
+    ]  # fmt: skip
+    ranges = {step.source: [s.range for s in commit.steps if s.source == step.source] for step in commit.steps}
+    lists = [
+        [source.topic.name for source in ranges],
+        [source.partition for source in ranges],
+        [min(r.start for r in found) for found in ranges.values()],
+        [max(r.end for r in found) for found in ranges.values()],
+    ]
+    row = connection.execute(
+        f"INSERT INTO {ERRORS.sql} ({', '.join(map(quote, names))})"
+        " SELECT current_database(), ?, ?, 'Warning', ?, 'External', ?, ?, true, ? + row_number() OVER (),"
+        ' d.reason, d."value", d."partition", c.first, c.last, d.stage, d.topic, d."partition", d."offset",'
+        ' d."timestamp", d."key", d.headers'
+        " FROM read_parquet(?, hive_partitioning = false, union_by_name = false, filename = false) AS d"
+        " LEFT JOIN (SELECT unnest(?::VARCHAR[]) AS topic, unnest(?::INTEGER[]) AS number,"
+        " unnest(?::BIGINT[]) AS first, unnest(?::BIGINT[]) AS last) AS c"
+        ' ON c.topic = d.topic AND c.number = d."partition"',
+        [
+            commit.pipeline, time.time(), RecordRejected.__name__, commit.id, commit.version, events,
+            [file.path for file in staged], *lists,
+        ],
+    ).fetchone()  # fmt: skip
+    inserted, expected = (row[0] if row else 0), sum(file.rows for file in staged)
+    if inserted != expected:
+        raise StagingFailed(f"batch {commit.id}: {inserted} dead letters were inserted, {expected} are staged")
+
+
+def error_event(connection: Connection, pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str) -> None:
+    """Write what stopped a batch. The pipeline's row must exist."""
+    row = connection.execute(
+        f"UPDATE {PIPELINES.sql} SET error_events = error_events + 1 WHERE pipeline_name = ? RETURNING error_events",
+        [pipeline],
+    ).fetchone()
+    if row is None:
+        raise DestinationError(f"pipeline {pipeline} is not registered")
+    steps = batch.steps if batch is not None else ()
+    only = steps[0] if len(steps) == 1 else None  # an event of several ranges names none of them
+    external = issubclass(by_name(kind), (SourceError, TransformFailed, RecordRejected))
+    event = {
+        "database_name": _database(connection),
+        "pipeline_name": pipeline,
+        "error_unix_timestamp": time.time(),
+        "error_type": "Error",
+        "error_code": kind,
+        "error_message": error,
+        "error_kind": "External" if external else "Internal",
+        "std_error": stderr or None,
+        "batch_id": batch.id if batch is not None else None,
+        "error_id": row[0],
+        "batch_source_partition_id": only.source.partition if only else None,
+        "batch_earliest_offset": only.range.start if only else None,
+        "batch_latest_offset": only.range.end if only else None,
+        "dead_letter": False,
+        "topic": only.source.topic.name if only else None,
+        "partition": only.source.partition if only else None,
+    }
+    ERRORS.insert(connection, [event])
+
+
+def keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
+    """Metadata by partition number; by `topic/number` where several topics would share a number."""
+    one = len({source.topic.name for source in metadata}) <= 1
+    return {str(source.partition) if one else str(source): values for source, values in metadata.items()}
+
+
+def _database(connection: Connection) -> str:
+    row = connection.execute("SELECT current_database()").fetchone()
+    assert row is not None
+    return str(row[0])

@@ -1,0 +1,97 @@
+"""Proof that staged files are what the tasks reported, before any table is touched.
+
+Formats verify nothing at commit: a missing, truncated or exchanged file would be accepted and found by a reader later
+(design.md, rule 8; reliability.md 2.4, B19). So the driver looks at every byte once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.batch import StagedFile
+from kpipe.errors import StagingFailed
+
+__all__ = ["Proven", "verify"]
+
+_BLOCK = 1 << 20  # bytes hashed at once: large enough for hashlib to release the GIL, small enough for the cache
+_AGAIN = "run it again: the batch is read and staged anew"
+
+
+@dataclass(frozen=True)
+class Proven:
+    """A staged file that was looked at.
+
+    Attributes:
+        path: without any symbolic link below the staging root.
+        rows: as its footer says.
+        names: of its columns, in order.
+        shape: names and types as text: files of one shape can be read together.
+    """
+
+    path: str
+    rows: int
+    names: tuple[str, ...]
+    shape: tuple[tuple[str, str], ...]
+
+
+def verify(files: Sequence[StagedFile], roots: Sequence[Path]) -> list[Proven]:
+    """Look at every file: place, size, rows, hash, footer.
+
+    Args:
+        files: as reported.
+        roots: folders that staged files may lie in, at any depth.
+
+    Raises:
+        StagingFailed: a file is not what was reported; the message names it.
+    """
+    return [_verify(file, _place(file.path, roots)) for file in files]
+
+
+def _place(path: str, roots: Sequence[Path]) -> str:
+    """The path with the root resolved, proven to lead through no symbolic link below it."""
+    for root in roots:
+        real = Path(os.path.realpath(root))
+        for known in (Path(os.path.abspath(root)), real):  # resolve() would follow the links looked for
+            if Path(path).is_absolute() and Path(path).is_relative_to(known) and ".." not in Path(path).parts:
+                place = str(real / Path(path).relative_to(known))
+                if os.path.realpath(place) != place:
+                    raise StagingFailed(f"staged file {path!r} is reached through a symbolic link", _AGAIN)
+                return place
+    where = ", ".join(map(str, roots)) or "nowhere"
+    raise StagingFailed(f"staged file {path!r} lies outside of the staging folders ({where})", "stage below one of them")
+
+
+def _verify(file: StagedFile, place: str) -> Proven:
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise StagingFailed(f"staged file {place!r} cannot be read: {error.strerror}", _AGAIN) from error
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise StagingFailed(f"staged file {place!r} is not a regular file", _AGAIN)
+        if found.st_size != file.size:
+            raise StagingFailed(f"staged file {place!r} holds {found.st_size} bytes, {file.size} were reported", _AGAIN)
+        digest = hashlib.sha256()
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+        if digest.hexdigest() != file.sha256:
+            raise StagingFailed(f"staged file {place!r} holds other bytes than were reported (sha256)", _AGAIN)
+        stream.seek(0)
+        try:
+            with pq.ParquetFile(stream) as parquet:
+                rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
+        except (pa.ArrowException, OSError) as error:
+            raise StagingFailed(f"staged file {place!r} is not a Parquet file: {error}", _AGAIN) from error
+    if rows != file.rows:
+        raise StagingFailed(f"staged file {place!r} holds {rows} rows, {file.rows} were reported", _AGAIN)
+    shape = tuple((field.name, str(field.type)) for field in schema)
+    return Proven(place, rows, tuple(schema.names), shape)
