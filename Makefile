@@ -35,8 +35,8 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	  echo "make install: $(PYTHON) has no venv module -> apt-get install python3-venv, or make install PYTHON=..." >&2; exit 1; }
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	$(PY) -m pip install --quiet --require-hashes --only-binary :all: -r requirements-build.lock
-	$(UV) pip install --python $(PY) --quiet --require-hashes --no-build-isolation -r requirements.lock \
-	  || $(PY) -m pip install --quiet --require-hashes --no-build-isolation -r requirements.lock
+	$(UV) pip install --python $(PY) --quiet --no-deps --require-hashes --no-build-isolation -r requirements.lock \
+	  || $(PY) -m pip install --quiet --no-deps --require-hashes --no-build-isolation -r requirements.lock
 	$(PY) -m pip install --quiet --no-index --no-deps --no-build-isolation --editable .
 	@$(PY) -m resources.java 2>/dev/null || { \
 	  echo "No Java 17 or newer found: installing one into .venv"; \
