@@ -88,12 +88,14 @@ class Voice:
     Attributes:
         refused: the last authentication or TLS failure.
         last: the last error of any kind.
+        aside: the last event that does not matter by itself, for want of a better explanation.
         down: whether all brokers are down, by the client's last word.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.refused: KafkaError | None = None
         self.last: KafkaError | None = None
+        self.aside: KafkaError | None = None
         self.down = False
         self._secrets = tuple(secrets)
         self._said: dict[str, float] = {}
@@ -118,7 +120,8 @@ class Voice:
 
     def explain(self) -> str:
         """The client's last word, for a message; empty when it has said nothing."""
-        return redact(self.last.str(), self._secrets) if self.last is not None else ""
+        error = self.last or self.aside
+        return redact(error.str(), self._secrets) if error is not None else ""
 
     def final(self, where: str) -> SourceError | None:
         """The error to raise when waiting on is of no use: credentials refused by all brokers, or the topic is gone."""

@@ -183,7 +183,7 @@ class RangeReader:
         """The records among what the client gave, and the proof of the end if an event is one.
 
         Raises:
-            SourceError: some event is an error. None is ever passed over.
+            SourceError: some event is an error. None that concerns the partition is passed over.
         """
         records: list[Message] = []
         proof = None
@@ -196,6 +196,10 @@ class RangeReader:
                 # An end below ours: the log was cut, or the plan is wrong. More may come, or the deadline does.
                 if self._end_seen is not None and self._end_seen >= self._span.end:
                     proof = "end_of_partition"
+            elif message.topic() is None:
+                # About the group, in which nothing is stored: its coordinator moved, or may not be asked. What became
+                # of the connection is told by the callback.
+                self._voice.aside = error
             else:
                 raise failure(error, f"{self._where}, after offset {self._last}", self._secrets)
         return records, proof

@@ -128,9 +128,7 @@ class KafkaTopics:
     def _offsets(self, keys: Iterable[PartitionId], spec: OffsetSpec, committed: bool) -> dict[PartitionId, int]:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         places = {TopicPartition(key.topic.name, key.partition): key for key in keys}
-        answers = self._connected().list_offsets(
-            dict.fromkeys(places, spec), isolation_level=level, request_timeout=self._left()
-        )
+        answers = self._connected().list_offsets(dict.fromkeys(places, spec), isolation_level=level, request_timeout=self._left())
         found = {places[place]: self._wait(answer, str(places[place])).offset for place, answer in answers.items()}
         if len(found) != len(places):
             raise BrokerUnreachable(f"{self._brokers}: offsets of {len(places) - len(found)} partitions are missing")
