@@ -10,10 +10,10 @@ Run as `python -I -S launch.py OPTIONS PROGRAM [ARG ...]`; imported by nobody. I
 
 It keeps its imports few, since it starts once per range: about 8 ms.
 
-Protocol, one line each on the status pipe: `exec ERRNO` (the program could not be started), `limit NAME ERRNO`, `exit
-WAITSTATUS` (the program's own end); end-of-file once no descendant is left. Orders from the worker come as signals:
-SIGTERM asks every descendant to end, SIGUSR1 kills them, SIGUSR2 is the kernel's news that a thread of the worker, or
-the worker itself, died.
+Protocol, one line each on the status pipe: `pid PID` (the program, and its group), `exec ERRNO` (it could not be
+started), `limit NAME ERRNO`, `exit WAITSTATUS` (its own end); end-of-file once no descendant is left. Orders from the
+worker come as signals: SIGTERM asks every descendant to end, SIGUSR1 kills them, SIGUSR2 is the kernel's news that a
+thread of the worker, or the worker itself, died.
 """
 
 # ruff: noqa: D103, PTH123, SIM105 (contextlib and pathlib would double the time that this takes to start)
@@ -154,10 +154,15 @@ def main() -> None:
     leader = os.fork()
     if leader == 0:
         become(sys.argv[2:], status, options)
+    say(status, f"pid {leader}")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # only the program may hold the pipes, or nobody would ever see their end
         os.dup2(nowhere, descriptor)
     supervise(leader, worker, status)
+    if "scratch" in options and os.getppid() != worker:  # nobody else is left to remove the run's own directory
+        import shutil
+
+        shutil.rmtree(os.getcwd(), ignore_errors=True)
     os._exit(0)
 
 

@@ -48,7 +48,9 @@ class Child:
         self.exit_status: int | None = None
         self.start_error: str | None = None
         self.gone = False
-        self._scratch = tempfile.mkdtemp(prefix="kpipe-transform-") if program.cwd is None else None
+        self._leader = 0
+        made = program.cwd is None
+        self._scratch = tempfile.mkdtemp(prefix="kpipe-transform-", dir=program.scratch) if made else None
         self.home = self._scratch or str(program.cwd)
         self._report = b""
         # The read end of stdin is kept: FIONREAD on it tells what was never read. It also suppresses EPIPE, so that the
@@ -63,6 +65,8 @@ class Child:
             os.set_blocking(descriptor, False)
         env = program.environment(self.home)
         options: dict[str, object] = {"status": status_write, "worker": os.getpid(), **program.limits.options()}
+        if made:
+            options["scratch"] = 1
         if "LC_CTYPE" not in env:
             options["drop"] = "LC_CTYPE"
         try:
@@ -126,6 +130,8 @@ class Child:
             kind, *values = line.decode().split()
             if kind == "exit":
                 self.exit_status = os.waitstatus_to_exitcode(int(values[0]))
+            elif kind == "pid":
+                self._leader = int(values[0])
             elif kind == "exec":
                 self.start_error = _why_not(self.program, int(values[0]))
             elif kind == "limit":
@@ -156,6 +162,9 @@ class Child:
             self._launch.send_signal(order)
             self._await_end(patience, heard)
         self._hear(heard)
+        if self.exit_status is None and self._leader:  # launch.py itself was killed: the group is all that is known
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._leader, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._launch.wait(KILL_WAIT_S)
         self._close()

@@ -75,6 +75,7 @@ class Program:
     max_output_bytes: int | None = None
     stderr_tail_bytes: int = 65536
     cwd: Path | None = None
+    scratch: Path | None = None
     limits: Limits = Limits()
     line_output: bool = True
     grace_s: float = 2.0

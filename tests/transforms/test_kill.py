@@ -136,24 +136,32 @@ def test_entering_and_leaving_at_once_leaves_nothing() -> None:
 
 WORKER = """
 import sys
+from pathlib import Path
 from transforms import Program, run
 text = "(setsid sleep 60 & echo $!; sleep 61 & echo $!; echo $$; echo end) > $0; trap '' TERM; exec cat"
-list(run(Program(("sh", "-c", text, sys.argv[1])), iter(sys.stdin.buffer.readline, b"")))
+list(run(Program(("sh", "-c", text, sys.argv[1]), scratch=Path(sys.argv[2])), iter(sys.stdin.buffer.readline, b"")))
 """
 
 
 def test_when_the_worker_is_killed_everything_below_it_dies(alive: Check, dies: Check, tmp_path: Path) -> None:
     note = tmp_path / "pids"
-    command = [sys.executable, "-c", WORKER, str(note)]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-c", WORKER, str(note), str(scratch)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}) as worker:
         while not note.exists() or not note.read_text().endswith("end\n"):
             assert worker.poll() is None
             time.sleep(0.01)
         found = [int(word) for word in note.read_text().split()[:3]]
         assert all(alive(pid) for pid in found)
+        (made,) = scratch.iterdir()
         worker.send_signal(signal.SIGKILL)
         worker.wait()
     assert all(dies(pid) for pid in found)
+    until = time.monotonic() + 3
+    while made.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not made.exists()
 
 
 def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_worker() -> None:
@@ -168,5 +176,5 @@ def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_worker() ->
 def test_a_killed_launcher_is_an_error(dies: Check) -> None:
     out: list[bytes] = []
     with pytest.raises(TransformFailed, match="process that watches it was killed"):
-        collect(shell("echo $$; kill -9 $PPID; sleep 60", idle_timeout_s=10), out)
-    assert dies(pids(out)[0])
+        collect(shell("sleep 60 & echo $! $$; kill -9 $PPID; sleep 60", idle_timeout_s=10), out)
+    assert all(dies(pid) for pid in pids(out))
