@@ -23,6 +23,9 @@ COMPONENT = "kpipe_assets.KafkaPipeline"
 _TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s*)?\)\s*\}\}")
 
 
+# Line breaks of YAML 1.1 beside the usual two: NEL, LS, PS.
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+
 _MOMENTS = '{timestamp: "2026-11-20T00:00:00Z"} or offsets by partition such as {"0": 120, "3": 7}'
 _CHOICES: dict[tuple[str, ...], str] = {
     ("source", "start"): f"write earliest, latest, {_MOMENTS}",
@@ -87,7 +90,18 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
 def to_yaml(pipeline: Pipeline) -> str:
     """The YAML document of a pipeline; reading it gives an equal pipeline."""
     document = {"type": COMPONENT, "attributes": pipeline.to_dict()}
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
+
+
+class _Exact(yaml.SafeDumper):
+    """YAML's safe dumper; texts with line breaks that only Unicode knows are quoted, or reading would make them a newline."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS.search(text) else None)
+
+
+_Exact.add_representer(str, _text)
 
 
 class _NoDuplicates(yaml.SafeLoader):
