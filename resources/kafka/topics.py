@@ -29,6 +29,14 @@ _GRACE_SECONDS = 1.0
 """What a request may take longer than it was told to."""
 
 
+_SPREAD_SECONDS = 2.0
+"""How long a topic that was just created may be unknown to the broker that is asked."""
+
+
+class _Missing(Exception):
+    """The broker that was asked knows no topic of this name."""
+
+
 class KafkaTopics:
     """`Topics` (kpipe/ports.py) over Kafka's admin protocol. Used from one thread at a time.
 
@@ -102,6 +110,16 @@ class KafkaTopics:
 
     def _partitions(self) -> list[PartitionId]:
         """All partitions of all topics. A topic without partitions, or with some left out, is an error (A13)."""
+        deadline = time.monotonic() + _SPREAD_SECONDS
+        while True:
+            try:
+                return self._describe()
+            except _Missing as missing:
+                if time.monotonic() >= deadline:
+                    raise self._unknown(str(missing)) from None
+            time.sleep(0.1)
+
+    def _describe(self) -> list[PartitionId]:
         admin = self._connected()
         if self._mock:
             return self._partitions_of_mock(admin)
@@ -121,7 +139,7 @@ class KafkaTopics:
         found = []
         for name in self._names:
             if name not in told.topics:
-                raise self._unknown(name)
+                raise _Missing(name)
             found += _dense(TopicId(str(told.cluster_id), "", name), list(told.topics[name].partitions))
         return found
 
@@ -166,6 +184,8 @@ class KafkaTopics:
         except KafkaException as error:
             self.close()
             raise self._failure(error.args[0], "") from None
+        except _Missing as missing:
+            raise self._unknown(str(missing)) from None
         except SourceError:
             self.close()
             raise
@@ -182,7 +202,7 @@ class KafkaTopics:
             except KafkaException as error:
                 code = error.args[0].code()
                 if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
-                    raise self._unknown(subject.partition("/")[0]) from None
+                    raise _Missing(subject.partition("/")[0]) from None
                 raise self._failure(error.args[0], subject) from None
 
     def _failure(self, error: KafkaError, subject: str) -> SourceError:
