@@ -5,26 +5,22 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kpipe.audit import Audit, Entry, Recount, audit
-from kpipe.batch import Batch, Commit, Committed, StagedFile
-from kpipe.errors import Fenced, StagingFailed
+from kpipe.audit import Audit, Entry, audit
+from kpipe.batch import Commit, Committed
 from kpipe.ingest import Event, Ingest, Seen
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
-from kpipe.plan import Idle
-from kpipe.ports import Publication
-from kpipe.schema import Columns
+from kpipe.testing.memory import MemoryDestination, MemoryStore, MemoryTable, Registered
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import RECORD, FakeTopics
 
@@ -35,71 +31,51 @@ settings.register_profile("thorough", max_examples=5000, stateful_step_count=100
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-class Table:
-    """A destination on `Ledger.apply`, the reference of every destination. All or nothing, and read back by batch id."""
+class Table(MemoryDestination):
+    """The destination in memory, with a look at (and a hand in) what it holds."""
 
     def __init__(self, pipeline: str = "tweets") -> None:
-        self.uid = ""
-        self.held = Ledger(pipeline)
-        self.rows: list[dict[str, Any]] = []
-        self.dead: list[dict[str, Any]] = []
-        self.entries: list[Entry] = []
-        self.commits: dict[str, Committed] = {}
-        self.made: Columns | None = None
+        super().__init__(MemoryStore(), pipeline, "tweets")
+        self._entries: list[Entry] | None = None
 
-    def describe(self) -> str:
-        return "memory: table tweets"
+    @property
+    def held(self) -> Ledger:
+        return self.ledger()[1]
 
-    def columns(self) -> Columns | None:
-        return self.made
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return self.store.tables.get(self.table, MemoryTable()).rows
 
-    def ledger(self) -> tuple[str, Ledger]:
-        return self.uid, self.held
+    @property
+    def dead(self) -> list[dict[str, Any]]:
+        known = self.store.pipelines.get(self.pipeline)
+        return known.dead_letters if known else []
 
-    def commit(self, commit: Commit) -> Committed:
-        if commit.id in self.commits:
-            return self.commits[commit.id]
-        after = self.held.apply(commit.changes)
-        rows = [row for file in commit.files for row in _lines(file)]
-        dead = [row for file in commit.dead_letters for row in _lines(file)]
-        if len(rows) != commit.totals.rows or len(dead) != commit.totals.dead_letters:
-            raise StagingFailed(f"batch {commit.id}: files hold other numbers of rows than were reported")
-        # From here on nothing can fail.
-        self.uid = self.uid or "uid-1"
-        self.held = replace(after, dead_letters=self.held.dead_letters + len(dead))
-        self.rows += rows
-        self.dead += dead
-        self.entries += [Entry(commit.id, step.source, step.range, commit.counts[step.lane.key]) for step in commit.steps]
-        if commit.steps:
-            self.made = commit.columns if self.made is None else self.made.merged(commit.columns)
-        self.commits[commit.id] = Committed(commit, self.held.seq)
-        return self.commits[commit.id]
+    @property
+    def commits(self) -> list[Commit]:
+        known = self.store.pipelines.get(self.pipeline)
+        return [done.commit for done, _ in known.commits.values()] if known else []
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The history; a test may change it from here on."""
+        if self._entries is None:
+            self._entries = list(super().history())
+        return self._entries
 
     def history(self) -> Sequence[Entry]:
-        return tuple(self.entries)
+        return super().history() if self._entries is None else self._entries
 
-    def recount(self) -> Recount:
-        keys = Counter((row["_kafka_partition"], row["_kafka_offset"]) for row in self.rows)
-        return Recount(
-            rows=Counter(row["_kafka_partition"] for row in self.rows),
-            dead_letters=Counter(row["_kafka_partition"] for row in self.dead),
-            duplicates=Counter(partition for (partition, _), times in keys.items() if times > 1),
-        )
+    def saved(self) -> tuple[object, ...]:
+        """All that anyone can see of it: to prove that nothing changed, or to restore it."""
+        return copy.deepcopy(self.store.tables), copy.deepcopy(self.store.pipelines)
 
-    def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        pass
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        self.store.tables, self.store.pipelines = copy.deepcopy(saved)
 
-    def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        return ()
-
-    def published(self, batches: Sequence[str]) -> Sequence[str]:
-        return ()
-
-
-def _lines(file: StagedFile) -> list[dict[str, Any]]:
-    data = Path(file.path).read_bytes()
-    assert len(data) == file.size
-    return [json.loads(line) for line in data.splitlines()]
+    def replace(self, uid: str) -> None:
+        """Everything is gone; with a uid, another registration of the same name is there instead."""
+        self.restore(({}, {self.pipeline: Registered(uid, Ledger(self.pipeline))} if uid else {}))
 
 
 class World:
@@ -124,8 +100,7 @@ class World:
         return [event for event in self.events if event.kind == kind]
 
     def state(self) -> tuple[object, ...]:
-        """All that anyone can see of the table: to prove that nothing changed."""
-        return self.table.held, list(self.table.rows), list(self.table.dead), list(self.table.entries), dict(self.table.commits)
+        return self.table.saved()
 
     def audit(self) -> Audit:
         return audit(self.table.held, self.table.history(), self.table.recount())
@@ -168,6 +143,3 @@ def worlds(tmp_path: Path) -> Callable[..., World]:
 @pytest.fixture(name="define")
 def _define() -> Callable[..., Pipeline]:
     return define
-
-
-__all__ = ["Fenced", "Idle", "Table", "World", "define"]

@@ -14,11 +14,13 @@ from kpipe.errors import (
     BrokerUnreachable,
     DeadLettersExceeded,
     DestinationBusy,
+    DestinationError,
     Fenced,
     LedgerMismatch,
     NeedsOperator,
     OffsetsBeyondEnd,
     OffsetsLost,
+    OutcomeUnknown,
     SchemaConflict,
     SourceIdentityChanged,
     StagingFailed,
@@ -436,7 +438,7 @@ def test_a_loss_that_is_accepted_is_recorded_and_reading_goes_on(world: World, h
     source = world.topics.source(1)
     assert world.table.held.unread(source, LOST).ranges == (Range(2, 6),)
     assert world.table.held.committed(source).ranges == (Range(0, 2), Range(6, 12))
-    note = next(c.commit.note for c in world.table.commits.values() if c.commit.kind == "loss")
+    note = next(commit.note for commit in world.table.commits if commit.kind == "loss")
     assert "tweets/1 [2, 6)" in note
     assert ("mia" in note) == (how == "operator")
     assert world.audit().ok
@@ -471,7 +473,7 @@ def test_another_topic_of_that_name_is_refused_until_an_operator_begins_it(world
     committed = world.run(decisions=Decisions(on_new_topic="begin", who="mia"))
     assert committed[-1].batch.steps[0].range == Range(0, 40)
     assert world.audit().ok
-    assert [c.commit.note for c in world.table.commits.values() if c.commit.kind == "begin"][-1].endswith("mia")
+    assert [commit.note for commit in world.table.commits if commit.kind == "begin"][-1].endswith("mia")
     world.topics.numbered(0, 2)
     assert len(world.run()) == 1, "once it is in the ledger nobody has to decide again"
 
@@ -505,11 +507,11 @@ def test_a_ledger_that_went_back_is_noticed_and_can_be_accepted(world: World) ->
     )
     world.run()
     table = world.table
-    table.held, table.rows, table.dead, table.entries, table.commits = backup
+    table.restore(backup)
     with pytest.raises(LedgerMismatch, match=r"at commit 2, this home has seen 3.*kpipe run tweets --on-older-ledger accept"):
         world.run()
     world.run(decisions=Decisions(on_older_ledger="accept", who="mia"))
-    assert any(c.commit.kind == "accept_ledger" and "mia" in c.commit.note for c in table.commits.values())
+    assert any(commit.kind == "accept_ledger" and "mia" in commit.note for commit in table.commits)
     world.prove_exactly_once()
     assert world.run() == [], "accepted once is enough"
 
@@ -518,14 +520,12 @@ def test_a_ledger_that_went_back_is_noticed_and_can_be_accepted(world: World) ->
 def test_a_ledger_that_is_missing_or_another_one_is_an_error_and_not_a_fresh_start(world: World, uid: str, words: str) -> None:
     fill(world)
     world.run()
-    kept, memory = world.state(), Seen(world.seen.uid, world.seen.seq)
-    world.table.__init__()
-    world.table.uid = uid
+    memory = Seen(world.seen.uid, world.seen.seq)
+    world.table.replace(uid)
     with pytest.raises(LedgerMismatch, match=words) as raised:
         world.run()
     assert raised.value.exit_status == 3
     assert world.table.held.seq == 0
-    assert kept
     assert (world.seen.uid, world.seen.seq) == (memory.uid, memory.seq)
     world.run(decisions=Decisions(on_older_ledger="accept"))
     world.prove_exactly_once()
@@ -536,7 +536,8 @@ def test_what_was_seen_is_saved_after_every_commit(world: World) -> None:
     saved: list[tuple[str, int]] = []
     world.seen.save = lambda seen: saved.append((seen.uid, seen.seq))
     world.run({"batch": {"max_offsets_per_partition": 6}})
-    assert saved == [("uid-1", 1), ("uid-1", 2), ("uid-1", 3)]
+    uid = world.table.ledger()[0]
+    assert saved == [(uid, 1), (uid, 2), (uid, 3)]
 
 
 # New partitions
@@ -626,6 +627,33 @@ def test_two_crashes_in_a_row_do_no_more_harm_than_one(worlds: Callable[..., Wor
         crash(world, second, after=True)
         world.run()
         world.prove_exactly_once()
+
+
+# The destination's answer is lost
+
+
+def test_an_answer_that_is_lost_after_the_commit_landed_changes_nothing(world: World) -> None:
+    fill(world)
+    world.run(max_batches=1, only={7})
+    world.table.store.fail_next("after_landed")
+    assert len(world.run({"batch": {"max_offsets_per_partition": 4}})) == 3
+    world.prove_exactly_once()
+
+
+@pytest.mark.parametrize(("fault", "error"), [("before", DestinationError), ("unknown", OutcomeUnknown)])
+@pytest.mark.parametrize("call", [0, 1, 2])
+def test_a_commit_that_fails_or_whose_outcome_is_unknown_ends_the_run_and_the_next_one_finds_out(
+    world: World, fault: str, error: type[Exception], call: int
+) -> None:
+    fill(world)
+    small = {"batch": {"max_offsets_per_partition": 4}}
+    world.run(small, max_batches=call)
+    world.table.store.fail_next(fault)
+    with pytest.raises(error):
+        world.run(small)
+    assert world.waits == [], "it is not simply sent again"
+    world.run(small)
+    world.prove_exactly_once()
 
 
 # What is told
