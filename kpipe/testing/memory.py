@@ -120,7 +120,7 @@ class MemoryDestination:
                 wrong, repeated = _ranges(rows, [entry for _, entry in writers])
             return Recount(
                 rows=Counter(row["_kafka_partition"] for row in rows),
-                dead_letters=Counter(int(row.get("_kafka_partition", row.get("partition"))) for row in known.dead_letters),
+                dead_letters=Counter(_partition(row) for row in known.dead_letters),
                 duplicates=repeated,
                 entries=wrong,
                 expected_rows=expected,
@@ -245,6 +245,11 @@ def _ranges(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[list[tuple[E
         if not entry.counts.given and sum(counts) > len(counts):
             repeated[number] += sum(counts) - len(counts)
     return wrong, repeated
+
+
+def _partition(dead_letter: Row) -> int:
+    """Partition number of a dead letter, of the worker's files or of the fake stager's."""
+    return int(dead_letter["partition"] if "partition" in dead_letter else dead_letter["_kafka_partition"])
 
 
 def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, Any]]:
