@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kpipe.batch import Committed
@@ -67,10 +68,10 @@ class Run:
     home: Home
     spark: Callable[[], SparkContext]
     only: Collection[int] | None = None
-    decisions: Decisions = Decisions()
+    decisions: Decisions = field(default_factory=Decisions)
     run_id: str = ""
     tell: Callable[[Event], None] = lambda _: None
-    wait: Callable[[float], None] | None = None
+    wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class Run:
             version=self.stager.version,
             tell=self.tell,
             stopped=self.stopped,
-            **({"wait": self.wait} if self.wait else {}),
+            wait=self.wait,
         )
         with self._marked():
             landed = {entry.batch for entry in self.destination.history()}

@@ -93,3 +93,7 @@ def fail(error: KpipeError, debug: bool = False) -> None:
     line = " ".join(f"kpipe: {error}".split("\n"))
     click.echo(line, err=True)
     sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -31,11 +31,13 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
         from pyspark import SparkFiles
 
         file = Path(SparkFiles.get(spec.file))
+    programs = Path(job.staging).parent / "programs"
+    programs.mkdir(mode=0o700, exist_ok=True)
     if spec.member is None:
         _checked(file, spec.sha256, str(piece.source))
         path = file
     else:
-        path = unpack(file, Path(job.staging).parent / "programs", spec.sha256) / spec.member
+        path = unpack(file, programs, spec.sha256) / spec.member
     return Program(
         argv=(str(path), *spec.args),
         env=environment(
@@ -49,7 +51,6 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
             spec.env,
         ),
         idle_timeout_s=spec.idle_timeout_s,
+        scratch=programs,
         secrets=spec.secrets,
     )
-
-

@@ -124,7 +124,7 @@ class SparkStager:
             mode=transform.mode,
             idle_timeout_s=transform.idle_timeout_s,
             env={name: self._environ[name] for name in transform.env},
-            secrets=secrets(self._pipeline.source, self._environ),
+            secrets=(*secrets(self._pipeline.source, self._environ), *(self._environ[name] for name in transform.env)),
         )
 
 

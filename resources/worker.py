@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 from kpipe.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
@@ -80,7 +81,8 @@ def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
             return
         held, tombstones = held.split_tombstones()
         output.filtered += tombstones
-        output.decoded(decoder.decode(Payloads(held.values)), held)
+        values = cast("list[bytes]", held.values)  # no tombstone is left
+        output.decoded(decoder.decode(Payloads(values)), held)
 
     held, size = Held(), 0
     for block, block_bytes in reader.blocks():
@@ -213,5 +215,3 @@ def sample(job: Job, piece: Piece, limit: int) -> list[bytes]:
         program = program_for(job, job.program, piece, 0)
         with TransformRun(program, _chain(first, feed), where=f"{piece.source} {piece.range}") as process:
             return [line for block in line_blocks(process) for line in block.splitlines()][:limit]
-
-

@@ -47,7 +47,7 @@ class Tweet:
     key: bytes
     value: bytes | None
     timestamp_ms: int
-    headers: list[tuple[str, bytes]]
+    headers: list[tuple[str, str | bytes | None]]
 
 
 def tweet(number: int) -> Tweet:
