@@ -498,15 +498,8 @@ def test_a_truncated_log_needs_an_operator_whatever_else_was_decided(world: Worl
 def test_a_ledger_that_went_back_is_noticed_and_can_be_accepted(world: World) -> None:
     fill(world)
     world.run({"batch": {"max_offsets_per_partition": 6}}, max_batches=1)
-    backup = (
-        world.table.held,
-        list(world.table.rows),
-        list(world.table.dead),
-        list(world.table.entries),
-        dict(world.table.commits),
-    )
+    table, backup = world.table, world.state()
     world.run()
-    table = world.table
     table.restore(backup)
     with pytest.raises(LedgerMismatch, match=r"at commit 2, this home has seen 3.*kpipe run tweets --on-older-ledger accept"):
         world.run()
