@@ -104,9 +104,7 @@ def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[
     """
     share = max(smallest, -(-batch.span // max(1, cores)))
     pieces = [
-        Piece(step.source, part)
-        for step in batch.steps
-        for part in step.range.split(-(-len(step.range) // share), smallest)
+        Piece(step.source, part) for step in batch.steps for part in step.range.split(-(-len(step.range) // share), smallest)
     ]
     tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces)))]
     loads = [0] * len(tasks)
@@ -141,5 +139,3 @@ def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | 
     attempt = context.attemptNumber() if context is not None else 0
     for pieces in items:
         yield from worker.run(job, pieces, attempt)
-
-

@@ -161,7 +161,7 @@ def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None
         Ids of the batches whose files were removed.
     """
     moment = time.time() if now is None else now
-    removed = []
+    removed: list[str] = []
     if not root.is_dir():
         return removed
     for entry in sorted(root.iterdir()):

@@ -109,8 +109,8 @@ class JsonDecoder:
         if self._apart:
             texts = pa.array(payloads.values, pa.binary()).cast(pa.string())
             names = self._apart.names()
-            for name, column in zip(names, engine.extract(texts, names, [k == JSON for _, k in self._apart]), strict=True):
-                arrays[name] = column
+            found = engine.extract(texts, names, [kind == JSON for _, kind in self._apart])
+            arrays.update(zip(names, found, strict=True))
         if not len(self.columns):
             return self._empty()
         wire = pa.table([arrays[name] for name in self.columns.names()], names=list(self.columns.names()))
