@@ -77,7 +77,10 @@ def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> Sourc
 
 def unreachable_hint(text: str) -> str:
     """What to look at when a broker cannot be reached, by the client's words."""
-    return _SECURE if "security.protocol" in text or "listener" in text else "check source.brokers, and that Kafka runs"
+    if "security.protocol" in text or "listener" in text:
+        return _SECURE
+    # A broker that wants a password of a client that has none just closes the connection.
+    return f"check source.brokers{'' if text else ', security.protocol'}, and that Kafka runs"
 
 
 class Voice:

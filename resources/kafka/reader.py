@@ -31,6 +31,9 @@ _TAKE = 2000
 _WAIT_SECONDS = 0.2
 """Longest sleep in the client when it holds no record: how soon refused credentials or the deadline are noticed."""
 
+_ASK_SECONDS = 2.0
+"""Silence after which the brokers are asked for the topic; and how long that may take."""
+
 _LOG_START_SECONDS = 10.0
 
 # Methods taken from the class once: `map` then calls them without a Python frame or a lookup for each record.
@@ -141,7 +144,7 @@ class RangeReader:
             self.report = ReadReport(0, 0, 0, None, "empty", 0.0)
             return
         consumer, proof = self._open(), None
-        deadline = time.monotonic() + self._stall
+        heard, asked = time.monotonic(), False
         while proof is None:
             # Each record takes an offset, so the range cannot hold more than that. The first call takes what is there
             # without waiting (with a timeout, `consume` would wait until it has that many), the second sleeps.
@@ -155,13 +158,16 @@ class RangeReader:
                 block, size, later = self._block(messages)
                 proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
             elif proof is None:
-                self._check(deadline)
+                self._check(heard)
+                if not asked and time.monotonic() > heard + _ASK_SECONDS:
+                    asked = True
+                    self._ask(consumer)
                 continue
             if proof is not None:
                 self._finish(consumer, proof, began)
             if len(block):
                 yield block, size
-            deadline = time.monotonic() + self._stall
+            heard, asked = time.monotonic(), False
 
     def _open(self) -> Consumer:
         try:
@@ -232,12 +238,19 @@ class RangeReader:
         self.bytes += size
         return Held(offsets, [at for _, at in map(_timestamp, messages)], values, messages), size, later
 
-    def _check(self, deadline: float) -> None:
-        """Nothing came: whether that can be waited out."""
+    def _ask(self, consumer: Consumer) -> None:
+        """The client does not tell of a topic that may not be seen, and is slow to tell of one that is gone."""
+        with suppress(KafkaException):  # the deadline decides about brokers that do not answer
+            told = consumer.list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
+            if told is not None and told.error is not None:
+                raise failure(told.error, self._where, self._secrets)
+
+    def _check(self, heard: float) -> None:
+        """Nothing has come since then: whether that can be waited out."""
         final = self._voice.final(self._where)
         if final is not None:
             raise final
-        if time.monotonic() < deadline:
+        if time.monotonic() < heard + self._stall:
             return
         at = f"no record for {self._stall:g} s after offset {self._last}"
         end = f"; the broker ends the partition at {self._end_seen}" if self._end_seen is not None else ""

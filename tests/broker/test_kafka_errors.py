@@ -1,0 +1,294 @@
+"""Brokers that are gone, silent, foreign or do not let us in. Each test breaks a node of its own, never the shared one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from kpipe.errors import BrokerUnreachable, CredentialsRefused, KpipeError, ReadStalled
+from kpipe.offsets import Range
+from kpipe.pipeline import Source
+from resources import kafka_node
+from resources.broker import LocalBroker
+from resources.java import JavaHome
+from resources.kafka.config import client_config
+from resources.kafka.reader import RangeReader
+from resources.kafka.topics import KafkaTopics
+
+pytestmark = pytest.mark.broker
+
+CANARY = "canary-3f1c-secret"
+PLAINLY = {"allow.plaintext.credentials": True, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+
+
+def rows(config: dict[str, Any], topic: str, span: Range, stall_timeout_s: float = 20) -> list[bytes | None]:
+    with RangeReader(config, topic, 0, span, stall_timeout_s=stall_timeout_s) as reader:
+        return [value for block, _ in reader.blocks() for value in block.values]
+
+
+def produce(brokers: str, topic: str, values: list[bytes]) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": brokers})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+
+
+@contextmanager
+def took(least: float, most: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert least <= time.monotonic() - began <= most
+
+
+def test_nobody_listens(free_port: Callable[[], int]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    topics = KafkaTopics(Source(brokers=address, topic="t"), timeout_s=1.5)
+    with took(1.4, 4), pytest.raises(BrokerUnreachable, match=f"{address} answered within 1.5 s: .*refused"):
+        topics.snapshot()
+    config = client_config(Source(brokers=address, topic="t"), {})
+    with took(1.4, 4), pytest.raises(ReadStalled, match=r"t/0 \[3, 9\): no record for 1.5 s after offset 2; .*refused"):
+        rows(config, "t", Range(3, 9), 1.5)
+
+
+def test_name_that_does_not_resolve() -> None:
+    topics = KafkaTopics(Source(brokers="no-such-host.invalid:9092", topic="t"), timeout_s=1)
+    with took(0.9, 8), pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid:9092"):
+        topics.snapshot()
+
+
+def test_silent_broker_is_never_the_end(
+    running_broker: Callable[..., LocalBroker], free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    broker = running_broker(tmp_path / "silent", free_port())
+    status = broker.status()
+    assert status.brokers is not None
+    assert status.pid is not None
+    produce(status.brokers, "t", [b"x" * 1000] * 40_000)
+    source = Source(brokers=status.brokers, topic="t", config={"queued.max.messages.kbytes": 1024})
+    config, topics = client_config(source, {}), KafkaTopics(source, timeout_s=1.5)
+    assert len(topics.snapshot().partitions) == 1
+    with RangeReader(config, "t", 0, Range(0, 40_000), stall_timeout_s=2) as reader:
+        blocks = reader.blocks()
+        next(blocks)
+        os.kill(status.pid, signal.SIGSTOP)
+        try:
+            with took(1.9, 8), pytest.raises(ReadStalled, match=r"t/0 \[0, 40000\): no record for 2 s after offset \d+"):
+                list(blocks)
+            assert reader.report is None
+            with took(1.4, 5), pytest.raises(BrokerUnreachable, match=r"within 1\.5 s|imed out"):
+                topics.snapshot()
+            # A client made while the broker is silent, and one in the middle of a read, close at once.
+            with took(0.9, 3), pytest.raises(ReadStalled):
+                rows(config, "t", Range(0, 10), 1)
+        finally:
+            os.kill(status.pid, signal.SIGCONT)
+    assert len(rows(config, "t", Range(0, 40_000))) == 40_000
+    assert len(topics.snapshot().partitions) == 1
+
+
+def test_broker_that_comes_back_and_another_cluster_at_its_address(
+    running_broker: Callable[..., LocalBroker], free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    port = free_port()
+    first = running_broker(tmp_path / "first", port)
+    source = Source(brokers=f"127.0.0.1:{port}", topic="t")
+    produce(source.bootstrap, "t", [b"1", b"2"])
+    topics, config = KafkaTopics(source, timeout_s=5), client_config(source, {})
+    (before,) = topics.snapshot().topics()
+    first.stop()
+    with took(0, 8), pytest.raises(BrokerUnreachable):
+        topics.snapshot()
+    with pytest.raises(ReadStalled):
+        rows(config, "t", Range(0, 1), 1)
+    first.start(port)
+    assert topics.snapshot().topics() == (before,)
+    assert rows(config, "t", Range(0, 2)) == [b"1", b"2"]
+    first.stop()
+    second = running_broker(tmp_path / "second", port)
+    produce(source.bootstrap, "t", [b"3", b"4", b"5"])
+    (after,) = topics.snapshot().topics()
+    assert after.name == before.name
+    assert after.cluster != before.cluster
+    second.stop()
+
+
+SECURE = """\
+listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},SASLTLS://127.0.0.1:{sasltls}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL://127.0.0.1:{sasl},TLS://127.0.0.1:{tls},SASLTLS://127.0.0.1:{sasltls}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,SASLTLS:SASL_SSL
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config={jaas}
+listener.name.sasltls.plain.sasl.jaas.config={jaas}
+ssl.keystore.type=PEM
+ssl.keystore.location={keys}
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:admin
+"""
+JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    f' user_admin="{CANARY}" user_nobody="{CANARY}";'
+)
+
+
+def certificates(folder: Path) -> None:
+    """An authority, and a certificate of 127.0.0.1 that it signed."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    for name in ("ca", "other"):
+        openssl(
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+            "-keyout", f"{name}.key", "-out", f"{name}.pem",
+        )  # fmt: skip
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=broker", "-keyout", "broker.key", "-out", "broker.csr")
+    openssl(
+        "x509", "-req", "-in", "broker.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
+        "-extfile", "names", "-out", "broker.pem",
+    )  # fmt: skip
+    (folder / "keys.pem").write_text((folder / "broker.key").read_text() + (folder / "broker.pem").read_text())
+
+
+@pytest.fixture(scope="module")
+def secure(
+    java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, str]]:
+    """Addresses of a node that wants credentials and speaks TLS, by listener; and its authority's certificate."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("secure")
+    certificates(folder)
+    names = ("plain", "controller", "sasl", "tls", "sasltls")
+    ports = {name: free_port() for name in names}
+    kafka_node.write_configuration(folder, ports["plain"], ports["controller"])
+    wanted = SECURE.format(**ports, jaas=JAAS, keys=folder / "keys.pem")
+    replaced = {line.split("=")[0] for line in wanted.splitlines()}
+    properties = folder / "server.properties"
+    kept = [line for line in properties.read_text().splitlines() if line.split("=")[0] not in replaced]
+    properties.write_text("\n".join(kept) + "\n" + wanted)
+    kafka_node.format_storage(folder)
+    with (folder / "output").open("wb") as output:
+        node = subprocess.Popen(kafka_node.command(folder), cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                produce(addresses["plain"], "t", [b"1", b"2", b"3"])
+                break
+            except Exception:
+                assert node.poll() is None, (folder / "output").read_text()[-2000:]
+                assert time.monotonic() < deadline, (folder / "output").read_text()[-2000:]
+        yield {**addresses, "ca": str(folder / "ca.pem"), "other": str(folder / "other.pem")}
+    finally:
+        node.kill()
+        node.wait()
+
+
+def source(address: str, user: str = "admin", **config: Any) -> Source:
+    credentials = {"sasl.username": user, "sasl.password": "{{ env('PASSWORD') }}"}
+    sasl = "SASL" in str(config.get("security.protocol", ""))
+    return Source(brokers=address, topic="t", config=config, credentials=credentials if sasl else {})
+
+
+def both(source: Source, password: str = CANARY) -> tuple[int, list[bytes | None]]:
+    """A snapshot and a read."""
+    environ = {"PASSWORD": password}
+    snapshot = KafkaTopics(source, environ, timeout_s=10).snapshot()
+    return len(snapshot.partitions), rows(client_config(source, environ), "t", Range(0, 3))
+
+
+def test_credentials_that_are_taken(secure: dict[str, str]) -> None:
+    expected = (1, [b"1", b"2", b"3"])
+    assert both(source(secure["sasl"], **PLAINLY)) == expected
+    assert both(source(secure["tls"], **{"security.protocol": "SSL", "ssl.ca.location": secure["ca"]})) == expected
+    over_tls = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": secure["ca"]}
+    assert both(source(secure["sasltls"], **over_tls)) == expected
+
+
+@pytest.mark.parametrize(
+    ("listener", "config"),
+    [
+        ("sasl", PLAINLY),
+        ("sasl", {**PLAINLY, "sasl.mechanism": "SCRAM-SHA-256"}),
+        ("sasltls", {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.ca.location": "{ca}"}),
+        ("tls", {"security.protocol": "SSL", "ssl.ca.location": "{other}"}),
+    ],
+    ids=["password", "mechanism", "password-over-tls", "authority"],
+)
+def test_credentials_that_are_refused(
+    secure: dict[str, str], listener: str, config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    filled = {key: value.format(**secure) if isinstance(value, str) else value for key, value in config.items()}
+    pipeline = source(secure[listener], **filled)
+    wrong = {"PASSWORD": f"wrong-{CANARY}"}
+    seen: list[KpipeError] = []
+    with took(0, 5), pytest.raises(CredentialsRefused, match=secure[listener]) as refused:
+        KafkaTopics(pipeline, wrong, timeout_s=10).snapshot()
+    seen.append(refused.value)
+    with took(0, 5), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 3\)") as refused:
+        rows(client_config(pipeline, wrong), "t", Range(0, 3))
+    seen.append(refused.value)
+    for error in seen:
+        assert error.hint
+        assert CANARY not in f"{error!r} {error} {error.__cause__!r} {error.__context__!r}"
+    assert caplog.records  # librdkafka's own lines came through Python's logging
+    assert CANARY not in caplog.text
+
+
+def test_wrong_protocol_for_the_port(secure: dict[str, str]) -> None:
+    for pipeline in (
+        source(secure["plain"], **{"security.protocol": "SSL", "ssl.ca.location": secure["ca"]}),
+        source(secure["sasl"]),
+    ):
+        with took(0, 5), pytest.raises((BrokerUnreachable, CredentialsRefused), match=pipeline.bootstrap) as error:
+            KafkaTopics(pipeline, {}, timeout_s=2).snapshot()
+        assert "security.protocol" in error.value.hint
+
+
+def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
+    pipeline, environ = source(secure["sasl"], "nobody", **PLAINLY), {"PASSWORD": CANARY}
+    topics, config = KafkaTopics(pipeline, environ, timeout_s=10), client_config(pipeline, environ)
+    with took(0, 5), pytest.raises(CredentialsRefused, match=rf"{secure['sasl']}: t"):
+        topics.snapshot()
+    with took(0, 8), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 3\)"):
+        rows(config, "t", Range(0, 3))
+    admin = AdminClient({"bootstrap.servers": secure["plain"]})
+    for operation in (AclOperation.DESCRIBE, AclOperation.READ):
+        acl = AclBinding(
+            ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:nobody", "*", operation, AclPermissionType.ALLOW
+        )
+        admin.create_acls([acl])[acl].result(20)
+    # Nothing on groups and nothing on the cluster: kpipe needs no more than its topics.
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            assert len(topics.snapshot().partitions) == 1
+            break
+        except CredentialsRefused:
+            assert time.monotonic() < deadline
+    assert rows(config, "t", Range(0, 3)) == [b"1", b"2", b"3"]
