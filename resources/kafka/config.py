@@ -134,10 +134,15 @@ def _check_values(asked: Mapping[str, str], hidden: Mapping[str, str], opt_in: s
 
 
 def _sizes(asked: Mapping[str, str]) -> dict[str, int]:
-    """Sizes of fetches that fit a smaller largest response; librdkafka refuses the pair otherwise."""
-    largest = asked.get("receive.message.max.bytes", "")
-    if not largest.isdigit():
+    """Sizes that fit what was asked; librdkafka wants `message <= fetch <= largest response - 512` and else refuses."""
+    largest, fetch = (asked.get(key, "") for key in ("receive.message.max.bytes", "fetch.max.bytes"))
+    if largest.isdigit() and not fetch:
+        fetch = str(max(1, min(int(largest) - 512, 52_428_800)))
+    if not fetch.isdigit():
         return {}
-    fetch = max(1, int(largest) - 512)
-    sizes = {"fetch.max.bytes": min(fetch, 52_428_800), "fetch.message.max.bytes": min(fetch, 1_048_576)}
-    return {**sizes, "message.max.bytes": min(fetch, 1_000_000)}
+    most = int(fetch)
+    return {
+        "fetch.max.bytes": most,
+        "fetch.message.max.bytes": min(most, 1_048_576),
+        "message.max.bytes": max(1000, min(most, 1_000_000)),
+    }
