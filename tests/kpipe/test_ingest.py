@@ -382,7 +382,7 @@ def test_no_dead_letters_at_all_is_a_limit_too(world: World) -> None:
     [
         (without_piece, "not staged"),
         (overlapping_piece, "staged twice"),
-        (wrong_piece, "."),
+        (wrong_piece, "reports cover other offsets than the plan"),
         (miscount(rows=1), "not accounted for"),
         (miscount(gaps=-1), "not accounted for"),
         (miscount(filtered=1, rows=-1), "the file holds"),
