@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kpipe.batch import StagedFile
+from kpipe.batch import Commit, StagedFile
 from kpipe.errors import StagingFailed
 
-__all__ = ["Proven", "verify"]
+__all__ = ["Proven", "check_totals", "verify"]
 
 _BLOCK = 1 << 20  # bytes hashed at once: large enough for hashlib to release the GIL, small enough for the cache
 _AGAIN = "run it again: the batch is read and staged anew"
@@ -71,11 +71,13 @@ def _place(path: str, roots: Sequence[Path]) -> str:
 
 def _verify(file: StagedFile, place: str) -> Proven:
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # O_NONBLOCK: to open a pipe would wait for its writer. Python refuses folders here.
+        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        stream = os.fdopen(descriptor, "rb", closefd=True)
     except OSError as error:
         raise StagingFailed(f"staged file {place!r} cannot be read: {error.strerror}", _AGAIN) from error
-    with os.fdopen(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
+    with stream:
+        found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise StagingFailed(f"staged file {place!r} is not a regular file", _AGAIN)
         if found.st_size != file.size:
@@ -95,3 +97,16 @@ def _verify(file: StagedFile, place: str) -> Proven:
         raise StagingFailed(f"staged file {place!r} holds {rows} rows, {file.rows} were reported", _AGAIN)
     shape = tuple((field.name, str(field.type)) for field in schema)
     return Proven(place, rows, tuple(schema.names), shape)
+
+
+def check_totals(commit: Commit) -> None:
+    """The files together hold as many rows and dead letters as the batch counted.
+
+    Raises:
+        StagingFailed: they do not.
+    """
+    totals = commit.totals
+    for name, files, counted in (("rows", commit.files, totals.rows), ("dead letters", commit.dead_letters, totals.dead_letters)):
+        staged = sum(file.rows for file in files)
+        if staged != counted:
+            raise StagingFailed(f"batch {commit.id}: {staged} {name} are staged, {counted} were counted")

@@ -96,6 +96,8 @@ class Database:
             connection.close()
 
     def _open(self, read_only: bool) -> Connection:
+        if "?" in str(self.path):
+            raise DestinationError(f"{self.path}: DuckDB cannot keep a log beside a file whose path has a '?'", "move it")
         deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
         while True:
             try:

@@ -14,14 +14,14 @@ import duckdb
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed
-from kpipe.errors import DestinationBusy, DestinationError, KpipeError, OutcomeUnknown, SchemaConflict, StagingFailed
+from kpipe.errors import DestinationBusy, DestinationError, KpipeError, OutcomeUnknown, SchemaConflict
 from kpipe.ledger import Ledger
 from kpipe.ports import Publication
 from kpipe.schema import Columns
 from resources.destinations.duckdb import lanes, layout, publications, records, target, views
 from resources.destinations.duckdb import recount as counting
 from resources.destinations.duckdb.connection import Connection, Database
-from resources.destinations.staged import verify
+from resources.destinations.staged import check_totals, verify
 
 __all__ = ["DuckDBDestination"]
 
@@ -71,6 +71,7 @@ class DuckDBDestination:
         probe: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.database = Database(path, staging, lock_timeout_s)
+        self.staging = tuple(staging)
         self.table, self.pipeline, self.config = table, pipeline, dict(config_json or {})
         self.probe = probe
 
@@ -87,11 +88,10 @@ class DuckDBDestination:
         """
 
         def read(connection: Connection) -> Columns | None:
-            known = target.columns(connection, self.table)
-            if known is None:
-                self._check_gone(connection)
-                return None
-            return known.without(target.COORDINATES.names())
+            if layout.exists(connection, self.table):
+                return target.columns(connection, self.table).without(target.COORDINATES.names())
+            self._check_gone(connection)
+            return None
 
         return self._read(read, None)
 
@@ -132,24 +132,26 @@ class DuckDBDestination:
 
         try:
             enter("verify")  # 1: every staged file is what was reported
-            rows, dead = verify(commit.files, self.database.roots), verify(commit.dead_letters, self.database.roots)
-            _check_totals(commit)
+            rows, dead = verify(commit.files, self.staging), verify(commit.dead_letters, self.staging)
+            check_totals(commit)
             enter("open")  # 2: late, because it keeps everybody else out
             with self.database.write() as connection:
                 enter("begin")
+                known, there = layout.present(connection), layout.exists(connection, self.table)
                 connection.execute("BEGIN")
-                layout.create(connection)
+                if not known:
+                    layout.create(connection)
                 enter("lanes")  # 3: the compare-and-swap comes before anything that costs
                 lanes.swap(connection, commit)
                 enter("register")  # 4: the number of the commit
                 seq, written, events = records.register(connection, commit, self.table, self.config)
                 if commit.columns or rows:
                     enter("table")  # 5: made or widened
-                    if written and not layout.exists(connection, self.table):
+                    if written and not there:
                         raise target.missing(self.pipeline, self.table, written)
-                    known = target.prepare(connection, self.table, commit, rows)
+                    columns = target.prepare(connection, self.table, there, commit, rows)
                     enter("rows")  # 6
-                    target.insert(connection, self.table, commit, rows, known)
+                    target.insert(connection, self.table, commit, rows, columns)
                 enter("dead_letters")  # 7
                 records.set_aside(connection, commit, dead, events)
                 enter("history")
@@ -195,11 +197,17 @@ class DuckDBDestination:
         if isinstance(error, KpipeError):
             return _Failure(error, sent)
         conflict = isinstance(error, duckdb.TransactionException) and ("onflict" in str(error) or "UNIQUE" in str(error))
+        # Made between the look and the transaction, by another commit of this process.
+        conflict = conflict or (isinstance(error, duckdb.CatalogException) and "already exists" in str(error))
         # A key of the ledger's own tables can only be taken by a commit that was first.
         ours = isinstance(error, duckdb.ConstraintException) and step not in ("table", "rows")
         what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
         refused = (duckdb.ConstraintException, duckdb.ConversionException, duckdb.CatalogException, duckdb.DependencyException)
-        if step in ("table", "rows") and isinstance(error, (*refused, duckdb.ParserException, duckdb.BinderException)):
+        if (
+            not conflict
+            and step in ("table", "rows")
+            and isinstance(error, (*refused, duckdb.ParserException, duckdb.BinderException))
+        ):
             return _Failure(SchemaConflict(what, "change the table or the records; nothing was written"), sent)
         return _Failure(DestinationError(what, "nothing was written; run it again"), sent, conflict or ours)
 
@@ -211,8 +219,9 @@ class DuckDBDestination:
         """The table and the dead letters counted afresh, in one read transaction."""
 
         def read(connection: Connection) -> Recount:
+            there = layout.exists(connection, self.table)
             connection.execute("BEGIN TRANSACTION READ ONLY")
-            return counting.recount(connection, self.pipeline, self.table)
+            return counting.recount(connection, self.pipeline, self.table, there)
 
         return self._read_registered(read, Recount())
 
@@ -279,15 +288,6 @@ class DuckDBDestination:
             except duckdb.Error as error:
                 raise DestinationError(f"{self.describe()}: {error}") from error
         raise AssertionError
-
-
-def _check_totals(commit: Commit) -> None:
-    """The files together hold as many rows and dead letters as the batch counted."""
-    totals = commit.totals
-    for name, files, counted in (("rows", commit.files, totals.rows), ("dead letters", commit.dead_letters, totals.dead_letters)):
-        staged = sum(file.rows for file in files)
-        if staged != counted:
-            raise StagingFailed(f"batch {commit.id}: {staged} {name} are staged, {counted} were counted")
 
 
 def _clean(text: str) -> str:

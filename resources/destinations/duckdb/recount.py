@@ -31,7 +31,7 @@ def entries(connection: Connection, pipeline: str) -> list[Entry]:
     return [_entry(row) for row in rows]
 
 
-def recount(connection: Connection, pipeline: str, table: str) -> Recount:
+def recount(connection: Connection, pipeline: str, table: str, exists: bool) -> Recount:
     """Rows, dead letters, repeated offsets, and rows of each committed range, as the destination really holds them.
 
     The table's rows are those of all pipelines that write it. Rows can be told apart by range only when they carry
@@ -48,10 +48,9 @@ def recount(connection: Connection, pipeline: str, table: str) -> Recount:
         f'SELECT "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = ? AND dead_letter GROUP BY ALL',
         [pipeline],
     )
-    known = columns(connection, table)
-    if known is None:
+    if not exists:
         return Recount(dead_letters=dead, expected_rows=expected)
-    name = quote("main", table)
+    known, name = columns(connection, table), quote("main", table)
     if "_kafka_partition" not in known:
         return Recount(_unnumbered(connection, name, expected), dead, expected_rows=expected)
     rows = _by_partition(

@@ -10,7 +10,6 @@ from kpipe.batch import Commit
 from kpipe.errors import InvalidPipeline, LedgerMismatch, SchemaConflict, StagingFailed
 from kpipe.schema import Columns, ListOf, Struct, Type, parse_type
 from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.duckdb.layout import exists
 from resources.destinations.fitting import additions, carries
 from resources.destinations.staged import Proven
 
@@ -40,20 +39,14 @@ def sql_type(kind: Type) -> str:
     return kind.name
 
 
-def columns(connection: Connection, table: str) -> Columns | None:
-    """All columns of the table, coordinates too; None if there is no such table.
+def columns(connection: Connection, table: str) -> Columns:
+    """All columns of a table that exists, coordinates too.
 
     Raises:
         SchemaConflict: a column's type is none that kpipe can write.
     """
-    if not exists(connection, table):
-        return None
-    rows = connection.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal"
-        " AND database_name = current_database() AND lower(table_name) = lower(?) ORDER BY column_index",
-        [table],
-    ).fetchall()
-    return _parsed(rows, f"table {table}")
+    rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
+    return _parsed([row[:2] for row in rows], f"table {table}")
 
 
 def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
@@ -64,8 +57,15 @@ def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
     )
 
 
-def prepare(connection: Connection, table: str, commit: Commit, staged: Sequence[Proven]) -> Columns:
+def prepare(connection: Connection, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
     """Create the table, or widen it, for the columns of the commit and the coordinates that its files carry.
+
+    Args:
+        connection: inside a transaction.
+        table: name of the table.
+        exists: whether it was there when the transaction began.
+        commit: what is written.
+        staged: its files of rows.
 
     Returns:
         All columns of the table afterwards.
@@ -78,20 +78,20 @@ def prepare(connection: Connection, table: str, commit: Commit, staged: Sequence
         raise SchemaConflict(f"column {shadows[0]!r} of batch {commit.id} has the name of one of Kafka's coordinates")
     carried = {name.lower() for file in staged for name in file.names}
     wanted = Columns((*commit.columns.items, *((n, k) for n, k in COORDINATES if n in carried)))
-    known = columns(connection, table)
-    if known is None:
+    if not exists:
         if not wanted:
             return wanted
         parts = ", ".join(f"{quote(name)} {sql_type(kind)}" for name, kind in wanted)
         connection.execute(f"CREATE TABLE {quote('main', table)} ({parts})")
         return wanted
+    known = columns(connection, table)
     steps: list[tuple[tuple[str, ...], Type]] = []
     for name, kind in wanted:
         have = known.get(name)
         steps += [((name,), kind)] if have is None else additions(have, kind, (name,))
     for path, kind in steps:
         connection.execute(f"ALTER TABLE {quote('main', table)} ADD COLUMN {quote(*path)} {sql_type(kind)}")
-    return known if not steps else columns(connection, table) or wanted
+    return columns(connection, table) if steps else known
 
 
 def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:

@@ -408,7 +408,8 @@ class Conformance:
             }
         )  # fmt: skip
         values = {
-            "b": True, "i": -(2**31), "d": 0.1, "n": Decimal("1234567890123456.7891"), "t": datetime(2026, 1, 2, 3, 4, 5, 678901, timezone.utc),
+            "b": True, "i": -(2**31), "d": 0.1, "n": Decimal("1234567890123456.7891"),
+            "t": datetime(2026, 1, 2, 3, 4, 5, 678901, timezone.utc),
             "j": '{"k":[1,null]}', "s": {"a": 2**63 - 1, "order": "", "j": "null", "deep": [{"x": 1.5}, None]},
             "l": ["a", None, ""], "y": b"\x00\xff",
         }  # fmt: skip

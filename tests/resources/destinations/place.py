@@ -159,9 +159,8 @@ class DuckDBPlace(Place):
         if (fault, step) in {("before", "commit"), ("after_landed", "committed"), ("unknown", "committed")}:
             self.faults[0] = "unreadable" if fault == "unknown" else "spent"
             raise duckdb.IOException(f"injected: {fault}")
-        if step == "read_back" and self.faults:
-            if self.faults.pop(0) == "unreadable":
-                raise duckdb.IOException("injected: unreadable")
+        if step == "read_back" and self.faults and self.faults.pop(0) == "unreadable":
+            raise duckdb.IOException("injected: unreadable")
 
     def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
         return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5, self.probe)
