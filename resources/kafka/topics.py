@@ -29,12 +29,25 @@ _GRACE_SECONDS = 1.0
 """What a request may take longer than it was told to."""
 
 
-_SPREAD_SECONDS = 2.0
-"""How long a topic that was just created may be unknown to the broker that is asked."""
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
+_LEADERLESS = frozenset(
+    {KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE}
+)
+_SETTLE_SECONDS = 2.0
+"""How long a topic or a partition that was just created, or a leader that just moved, may be unknown to a broker."""
 
 
-class _Missing(Exception):
-    """The broker that was asked knows no topic of this name."""
+class _Unsettled(Exception):
+    """The broker that was asked does not know the topic, or its partition's leader. Soon it may.
+
+    Attributes:
+        error: what it said; None: it left the topic out.
+        subject: topic, or topic and partition.
+    """
+
+    def __init__(self, error: KafkaError | None, subject: str) -> None:
+        super().__init__(error, subject)
+        self.error, self.subject = error, subject
 
 
 class KafkaTopics:
@@ -110,16 +123,6 @@ class KafkaTopics:
 
     def _partitions(self) -> list[PartitionId]:
         """All partitions of all topics. A topic without partitions, or with some left out, is an error (A13)."""
-        deadline = time.monotonic() + _SPREAD_SECONDS
-        while True:
-            try:
-                return self._describe()
-            except _Missing as missing:
-                if time.monotonic() >= deadline:
-                    raise self._unknown(str(missing)) from None
-            time.sleep(0.1)
-
-    def _describe(self) -> list[PartitionId]:
         admin = self._connected()
         if self._mock:
             return self._partitions_of_mock(admin)
@@ -139,7 +142,7 @@ class KafkaTopics:
         found = []
         for name in self._names:
             if name not in told.topics:
-                raise _Missing(name)
+                raise _Unsettled(None, name)
             found += _dense(TopicId(str(told.cluster_id), "", name), list(told.topics[name].partitions))
         return found
 
@@ -175,20 +178,31 @@ class KafkaTopics:
         return admin
 
     def _call(self, ask: Callable[[], _T]) -> _T:
-        self._deadline = time.monotonic() + self._timeout
+        began = time.monotonic()
+        self._deadline = began + self._timeout
         try:
             if self._admin is not None:
                 self._admin.poll(0)
             self._voice.heard()
-            return ask()
+            while True:
+                try:
+                    return ask()
+                except _Unsettled as why:
+                    if time.monotonic() >= began + min(_SETTLE_SECONDS, self._timeout):
+                        raise self._settled(why) from None
+                time.sleep(0.1)
         except KafkaException as error:
+            made = self._failure(error.args[0], "")
             self.close()
-            raise self._failure(error.args[0], "") from None
-        except _Missing as missing:
-            raise self._unknown(str(missing)) from None
+            raise made from None
         except SourceError:
             self.close()
             raise
+
+    def _settled(self, why: _Unsettled) -> SourceError:
+        if why.error is None or why.error.code() in _UNKNOWN:
+            return self._unknown(why.subject.partition("/")[0])
+        return self._failure(why.error, why.subject)
 
     def _wait(self, answer: Future[Any], subject: str = "") -> Any:
         """The answer; refused credentials end the waiting at once instead of at the deadline."""
@@ -200,9 +214,8 @@ class KafkaTopics:
                     self._admin.poll(0)
                 self._patience(_GRACE_SECONDS)
             except KafkaException as error:
-                code = error.args[0].code()
-                if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
-                    raise _Missing(subject.partition("/")[0]) from None
+                if error.args[0].code() in _UNKNOWN | _LEADERLESS:
+                    raise _Unsettled(error.args[0], subject) from None
                 raise self._failure(error.args[0], subject) from None
 
     def _failure(self, error: KafkaError, subject: str) -> SourceError:

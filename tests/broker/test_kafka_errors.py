@@ -146,10 +146,7 @@ ssl.keystore.location={keys}
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS;User:admin
 """
-JAAS = (
-    "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    f' user_admin="{CANARY}" user_nobody="{CANARY}";'
-)
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="{CANARY}" user_nobody="{CANARY}";'
 
 
 def certificates(folder: Path) -> None:
@@ -173,9 +170,7 @@ def certificates(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def secure(
-    java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, str]]:
+def secure(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Addresses of a node that wants credentials and speaks TLS, by listener; and its authority's certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")

@@ -72,9 +72,7 @@ def test_open_transaction_parts_end_and_high(brokers: str, topic: Callable[..., 
 
 
 @pytest.mark.broker
-def test_topic_made_again_has_another_id(
-    brokers: str, topic: Callable[..., str], kafka_broker: LocalBroker
-) -> None:
+def test_topic_made_again_has_another_id(brokers: str, topic: Callable[..., str], kafka_broker: LocalBroker) -> None:
     name = topic()
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     (before,) = topics.snapshot().topics()
@@ -114,9 +112,7 @@ def test_new_partitions_appear(brokers: str, topic: Callable[..., str], admin: A
 
 
 @pytest.mark.broker
-def test_several_topics_and_one_that_is_not_there(
-    brokers: str, topic: Callable[..., str], admin: AdminClient
-) -> None:
+def test_several_topics_and_one_that_is_not_there(brokers: str, topic: Callable[..., str], admin: AdminClient) -> None:
     one, two = topic(1), topic(2)
     both = KafkaTopics(Source(brokers=brokers, topics=[two, one, two])).snapshot()
     assert {str(key) for key in both.partitions} == {f"{one}/0", f"{two}/0", f"{two}/1"}
@@ -156,9 +152,7 @@ def test_offsets_by_time(brokers: str, topic: Callable[..., str]) -> None:
 
 
 @pytest.mark.broker
-def test_answers_that_are_cut_short_are_errors(
-    brokers: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_that_are_cut_short_are_errors(brokers: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic(3)
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     whole = AdminClient.describe_topics
@@ -203,9 +197,7 @@ def test_offsets_that_contradict_each_other_are_errors(
 
 
 @pytest.mark.broker
-def test_topic_made_again_between_two_questions(
-    brokers: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topic_made_again_between_two_questions(brokers: str, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic(1)
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     honest, calls = KafkaTopics._partitions, []
