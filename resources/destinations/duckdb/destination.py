@@ -176,7 +176,7 @@ class DuckDBDestination:
             if not layout.present(connection):
                 return None, ledger
             row = connection.execute(
-                f"SELECT seq FROM {layout.COMMITS.sql} WHERE batch_id = ? AND pipeline_name = ?", [commit.id, self.pipeline]
+                f"SELECT seq FROM {layout.COMMITS.sql} WHERE batch_id = $1 AND pipeline_name = $2", [commit.id, self.pipeline]
             ).fetchone()
             return (row[0] if row else None), ledger
 
@@ -235,7 +235,7 @@ class DuckDBDestination:
         def write(connection: Connection) -> None:
             connection.execute("BEGIN")
             connection.execute(
-                f"UPDATE {layout.PIPELINES.sql} SET state = ?, last_error = ?, updated = now() WHERE pipeline_name = ?",
+                f"UPDATE {layout.PIPELINES.sql} SET state = $1, last_error = $2, updated = now() WHERE pipeline_name = $3",
                 [state, _clean(error) or None, self.pipeline],
             )
             if error:
@@ -258,7 +258,7 @@ class DuckDBDestination:
     def _check_gone(self, connection: Connection) -> None:
         if layout.present(connection):
             row = connection.execute(
-                f'SELECT "rows" FROM {layout.PIPELINES.sql} WHERE pipeline_name = ? AND lower(target_table) = lower(?)',
+                f'SELECT "rows" FROM {layout.PIPELINES.sql} WHERE pipeline_name = $1 AND lower(target_table) = lower($2)',
                 [self.pipeline, self.table],
             ).fetchone()
             if row and row[0]:

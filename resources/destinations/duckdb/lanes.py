@@ -139,7 +139,7 @@ def _delete(connection: Connection, commit: Commit, lanes: Sequence[Lane]) -> in
     names = [*_KEY, "next_offset", "lane_end", "kind"]
     values = [_values(lane) for lane in lanes]
     sql = (
-        f"DELETE FROM {LANES.sql} AS l USING ({LANES.unnested(names)}) AS c WHERE l.pipeline_name = ? AND {_SAME_KEY}"
+        f"DELETE FROM {LANES.sql} AS l USING ({LANES.unnested(names)}) AS c WHERE l.pipeline_name = $9 AND {_SAME_KEY}"
         " AND l.next_offset = c.next_offset AND l.lane_end IS NOT DISTINCT FROM c.lane_end AND l.kind = c.kind RETURNING 1"
     )
     parameters = [[value[name] for value in values] for name in names]
@@ -153,11 +153,11 @@ def _update(connection: Connection, commit: Commit, pairs: Sequence[tuple[Lane, 
     before = [_values(expect) for expect, _ in pairs]
     after = [_values(become) for _, become in pairs]
     sql = (
-        f"UPDATE {LANES.sql} AS l SET next_offset = c.to_next, lane_end = c.to_end, kind = c.to_kind, batch_id = ?"
-        f" FROM ({LANES.unnested(names)}, unnest(?::BIGINT[]) AS to_next, unnest(?::BIGINT[]) AS to_end,"
-        f" unnest(?::VARCHAR[]) AS to_kind) AS c WHERE l.pipeline_name = ? AND {_SAME_KEY}"
+        f"UPDATE {LANES.sql} AS l SET next_offset = c.to_next, lane_end = c.to_end, kind = c.to_kind, batch_id = $12"
+        f" FROM ({LANES.unnested(names)}, unnest($9::BIGINT[]) AS to_next, unnest($10::BIGINT[]) AS to_end,"
+        f" unnest($11::VARCHAR[]) AS to_kind) AS c WHERE l.pipeline_name = $13 AND {_SAME_KEY}"
         " AND l.next_offset = c.next_offset AND l.lane_end IS NOT DISTINCT FROM c.lane_end AND l.kind = c.kind RETURNING 1"
     )
     parameters = [[value[name] for value in before] for name in names]
     parameters += [[value[name] for value in after] for name in ("next_offset", "lane_end", "kind")]
-    return len(connection.execute(sql, [commit.id, *parameters, commit.pipeline]).fetchall())
+    return len(connection.execute(sql, [*parameters, commit.id, commit.pipeline]).fetchall())

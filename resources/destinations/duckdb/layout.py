@@ -39,8 +39,12 @@ class Table:
         return f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(parts)})"
 
     def unnested(self, names: Sequence[str]) -> str:
-        """`SELECT` of rows that are given as one list parameter for each of these columns: one statement for all rows."""
-        return "SELECT " + ", ".join(f"unnest(?::{self.columns[name]}[]) AS {quote(name)}" for name in names)
+        """`SELECT` of rows that are given as one list for each of these columns, as parameters from `$1` on.
+
+        Parameters are numbered in every statement of several clauses: `?` counts in another order in DuckDB 1.5 than in 2.0.
+        """
+        parts = [f"unnest(${at}::{self.columns[name]}[]) AS {quote(name)}" for at, name in enumerate(names, start=1)]
+        return f"SELECT {', '.join(parts)}"
 
     def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows that have the same keys; columns they lack are NULL."""

@@ -17,7 +17,7 @@ def waiting(connection: Connection, pipeline: str, limit: int) -> list[Publicati
     """What has not been mirrored, oldest first."""
     rows = connection.execute(
         f"SELECT batch_id, seq, metadata FROM {COMMITS.sql}"
-        " WHERE pipeline_name = ? AND published_at IS NULL AND metadata IS NOT NULL ORDER BY seq LIMIT ?",
+        " WHERE pipeline_name = $1 AND published_at IS NULL AND metadata IS NOT NULL ORDER BY seq LIMIT $2",
         [pipeline, limit],
     ).fetchall()
     return [Publication(batch, seq, json.loads(metadata)) for batch, seq, metadata in rows]
@@ -26,8 +26,8 @@ def waiting(connection: Connection, pipeline: str, limit: int) -> list[Publicati
 def mark(connection: Connection, pipeline: str, batches: Sequence[str]) -> list[str]:
     """Mark them as mirrored; gives those that were not, in the order asked for."""
     rows = connection.execute(
-        f"UPDATE {COMMITS.sql} SET published_at = now() WHERE pipeline_name = ? AND published_at IS NULL"
-        " AND batch_id IN (SELECT unnest(?::VARCHAR[])) RETURNING batch_id",
+        f"UPDATE {COMMITS.sql} SET published_at = now() WHERE pipeline_name = $1 AND published_at IS NULL"
+        " AND batch_id IN (SELECT unnest($2::VARCHAR[])) RETURNING batch_id",
         [pipeline, list(batches)],
     ).fetchall()
     mine = {row[0] for row in rows}

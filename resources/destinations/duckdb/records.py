@@ -35,9 +35,9 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
     counts, now = commit.totals, datetime.now(timezone.utc)
     skipped = int(commit.kind in _SKIPS)
     row = connection.execute(
-        f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + ?, config_json = ?,'
-        ' target_table = ?, "rows" = "rows" + ?, dead_letters = dead_letters + ?, error_events = error_events + ?,'
-        ' last_batch_id = ?, updated = ? WHERE pipeline_name = ? RETURNING seq, "rows", error_events',
+        f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + $1, config_json = $2,'
+        ' target_table = $3, "rows" = "rows" + $4, dead_letters = dead_letters + $5, error_events = error_events + $6,'
+        ' last_batch_id = $7, updated = $8 WHERE pipeline_name = $9 RETURNING seq, "rows", error_events',
         [
             skipped, json.dumps(config), table, counts.rows, counts.dead_letters, counts.dead_letters,
             commit.id, now, commit.pipeline,
@@ -170,12 +170,12 @@ def set_aside(connection: Connection, commit: Commit, staged: Sequence[Proven], 
     ]
     row = connection.execute(
         f"INSERT INTO {ERRORS.sql} ({', '.join(map(quote, names))})"
-        " SELECT current_database(), ?, ?, 'Warning', ?, 'External', ?, ?, true, ? + row_number() OVER (),"
+        " SELECT current_database(), $1, $2, 'Warning', $3, 'External', $4, $5, true, $6 + row_number() OVER (),"
         ' d.reason, d."value", d."partition", c.first, c.last, d.stage, d.topic, d."partition", d."offset",'
         ' d."timestamp", d."key", d.headers'
-        " FROM read_parquet(?, hive_partitioning = false, union_by_name = false, filename = false) AS d"
-        " LEFT JOIN (SELECT unnest(?::VARCHAR[]) AS topic, unnest(?::INTEGER[]) AS number,"
-        " unnest(?::BIGINT[]) AS first, unnest(?::BIGINT[]) AS last) AS c"
+        " FROM read_parquet($7, hive_partitioning = false, union_by_name = false, filename = false) AS d"
+        " LEFT JOIN (SELECT unnest($8::VARCHAR[]) AS topic, unnest($9::INTEGER[]) AS number,"
+        " unnest($10::BIGINT[]) AS first, unnest($11::BIGINT[]) AS last) AS c"
         ' ON c.topic = d.topic AND c.number = d."partition"',
         [
             commit.pipeline, time.time(), RecordRejected.__name__, commit.id, commit.version, events,

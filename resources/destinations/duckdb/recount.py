@@ -80,7 +80,7 @@ def _ranges(
     # join sorts once, where a join on both bounds would compare every row with every batch.
     found = connection.execute(
         f"WITH b AS (SELECT row_number() OVER () AS id, {_ENTRY}, seq FROM {BATCHES.sql}"
-        "   WHERE pipeline_name = ? AND lower(target_table) = lower(?) AND batch_latest_offset > batch_earliest_offset),"
+        "   WHERE pipeline_name = $1 AND lower(target_table) = lower($2) AND batch_latest_offset > batch_earliest_offset),"
         f" u AS (SELECT DISTINCT t._kafka_partition AS number FROM {quote('main', table)} AS t WHERE {unknown}),"
         " hits AS (SELECT b.id, t._kafka_offset AS at, count(*) AS n"
         f"   FROM {quote('main', table)} AS t ASOF JOIN b ON t._kafka_partition = b.batch_source_partition_id"

@@ -93,7 +93,7 @@ def rows(connection: Connection, name: str, pipeline: str, limit: int | None) ->
     instants = [kind == "TIMESTAMP WITH TIME ZONE" for _, kind, *_ in described]
     # As a number: DuckDB's client needs another package to make an aware datetime.
     parts = [f"epoch_us({quote(n)})" if instant else quote(n) for n, instant in zip(names, instants, strict=True)]
-    sql = f"SELECT {', '.join(parts)} FROM {view} WHERE pipeline_name = ? ORDER BY {order} LIMIT ?"
+    sql = f"SELECT {', '.join(parts)} FROM {view} WHERE pipeline_name = $1 ORDER BY {order} LIMIT $2"
     found = connection.execute(sql, [pipeline, 2**62 if limit is None else limit]).fetchall()
     return [dict(zip(names, map(_value, row, instants), strict=True)) for row in found]
 
