@@ -78,6 +78,7 @@ def test_name_that_does_not_resolve() -> None:
         topics.snapshot()
 
 
+@pytest.mark.slow
 def test_silent_broker_is_never_the_end(
     running_broker: Callable[..., LocalBroker], free_port: Callable[[], int], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_silent_broker_is_never_the_end(
     assert len(topics.snapshot().partitions) == 1
 
 
+@pytest.mark.slow
 def test_broker_that_comes_back_and_another_cluster_at_its_address(
     running_broker: Callable[..., LocalBroker], free_port: Callable[[], int], tmp_path: Path
 ) -> None:
