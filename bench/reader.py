@@ -30,7 +30,12 @@ from resources.kafka.config import client_config
 from resources.kafka.topics import KafkaTopics
 
 SIZE = 286
-LIBRDKAFKA = {"queued.max.messages.kbytes": 65536, "fetch.queue.backoff.ms": 1000, "fetch.wait.max.ms": 500}
+LIBRDKAFKA = {
+    "queued.max.messages.kbytes": 65536,
+    "fetch.queue.backoff.ms": 1000,
+    "fetch.wait.max.ms": 500,
+    "fetch.message.max.bytes": 1_048_576,
+}
 
 
 @contextmanager
@@ -88,7 +93,7 @@ def measure(brokers: str, topic: str, records: int, how: str, take: int, setting
     {"raw": raw, "reader": bounded}[how](config, topic, records, take)
     wall, cpu = time.perf_counter() - before, time.process_time() - cpu
     print(
-        f"{how:7} take={take:<6} {json.dumps(settings):95} {records / wall / 1e6:5.2f} M records/s"
+        f"{how:7} take={take:<6} {json.dumps(settings):131} {records / wall / 1e6:5.2f} M records/s"
         f" {records * SIZE / wall / 1e6:5.0f} MB/s  cpu {cpu / records * 1e6:4.2f} s per M  memory {_peak()}",
         flush=True,
     )
@@ -153,7 +158,7 @@ def main() -> None:
             ("reader", 500, LIBRDKAFKA),
             ("reader", 500, {"queued.max.messages.kbytes": 4096}),
             ("reader", 500, {"queued.max.messages.kbytes": 65536}),
-            ("reader", 500, {"fetch.message.max.bytes": 4_194_304}),
+            ("reader", 500, {"fetch.message.max.bytes": 1_048_576}),
         ):
             one = json.dumps([brokers, topic, options.records, how, take, settings])
             subprocess.run([sys.executable, __file__, "--one", one], check=True)

