@@ -23,6 +23,7 @@ from kpipe.batch import Batch, Commit, Committed, Counts, RangeReport
 from kpipe.beginnings import beginnings
 from kpipe.errors import (
     DeadLettersExceeded,
+    InvalidPipeline,
     KpipeError,
     LedgerMismatch,
     OffsetsBeyondEnd,
@@ -119,6 +120,7 @@ class Ingest:
         """
         began, started_ms = time.monotonic(), int(time.time() * 1000)
         snapshot, ledger = self.look()  # 1, 2, 3
+        self.check_chosen(snapshot)
         limits = self.pipeline.batch
         bounds = Limits(
             limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
@@ -160,6 +162,19 @@ class Ingest:
                 self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         self.tell(Event("committed", batch, result, snapshot=snapshot, ledger=ledger))
         return result
+
+    def check_chosen(self, snapshot: TopicSnapshot) -> None:
+        """Every chosen partition exists.
+
+        Raises:
+            InvalidPipeline: one does not; a run that reads nothing of it would look like success.
+        """
+        there = {source.partition for source in snapshot.partitions}
+        unknown = sorted(set(self.only or ()) - there)
+        if unknown:
+            raise InvalidPipeline(
+                f"pipeline {self.pipeline.name}: there is no partition {unknown[0]}", f"there are 0 to {max(there)}"
+            )
 
     def look(self) -> tuple[TopicSnapshot, Ledger]:
         """What the brokers hold and what is committed, proven to fit together.

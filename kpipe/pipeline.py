@@ -22,7 +22,8 @@ __all__ = [
 
 Policy = Literal["fail", "dead_letter", "skip"]
 CoordinateName = Literal["partition", "offset", "timestamp", "topic", "key", "headers"]
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+#: A pipeline's or a table's name: a plain identifier of SQL, so that it may stand in a path and in a statement.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic): 1 to 249 of these, not "." or "..".
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
@@ -185,7 +186,7 @@ class Into(_Model):
     @field_validator("table")
     @classmethod
     def _table(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
+        if not NAME.fullmatch(value):
             msg = f"{value!r} is not a table's name (a letter or _, then letters, digits, _; 63 at most)"
             raise ValueError(msg)
         if value.lower().startswith("kpipe_"):
@@ -219,7 +220,7 @@ class Pipeline(_Model):
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
+        if not NAME.fullmatch(value):
             msg = f"{value!r} is not a pipeline's name (a letter or _, then letters, digits, _; 63 at most)"
             raise ValueError(msg)
         return value

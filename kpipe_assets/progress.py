@@ -27,7 +27,7 @@ class Progress:
 
     def __init__(self, name: str, quiet: bool = False) -> None:
         self._name, self._quiet = name, quiet
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._done = self._total = 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.ingest import Seen
 from kpipe.notation import from_yaml, to_yaml
-from kpipe.pipeline import Pipeline
+from kpipe.pipeline import NAME, Pipeline
 
 __all__ = ["Home"]
 
@@ -91,9 +91,11 @@ class Home:
             InvalidPipeline: there is none, it cannot be read, or it is wrong; with file, line and field.
         """
         file = self.pipelines / f"{name}.yaml"
-        if not file.is_file() or file.stem != name:
+        if not NAME.fullmatch(name) or not file.is_file():
             known = ", ".join(self.names()) or "none yet"
-            raise InvalidPipeline(f"no pipeline {name!r} in {self.pipelines} (there are: {known})", f"write {file}")
+            raise InvalidPipeline(
+                f"no pipeline {name!r} in {self.pipelines} (there are: {known})", f"write {self.pipelines}/NAME.yaml"
+            )
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

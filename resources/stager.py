@@ -60,6 +60,8 @@ class SparkStager:
         transform = pipeline.transform
         self._program = resolve(transform.program, transform.archive, transform.args, Path.cwd()) if transform else None
         self._shipped: ProgramSpec | None = None
+        if self._program is not None:
+            self._spec(str(self._program.file))  # a variable that is missing is said before anything starts
 
     @property
     def version(self) -> str:

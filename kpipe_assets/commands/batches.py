@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from kpipe_assets.commands.options import as_json, emit, pipeline_name
+from kpipe_assets.commands.options import as_json, emit, pipeline_name, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -47,5 +46,5 @@ def batches(name: str, limit: int, as_json: bool) -> int:
             f"{row['mb_streamed']:.1f}",
             str(row["num_partitions"]),
         )
-    Console().print(table)
+    wide().print(table)
     return 0

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
+from kpipe_assets.commands.options import wide
 from kpipe_assets.commands.run import run_pipeline
 from kpipe_assets.commands.verify import prove, show
 from kpipe_assets.example.tweets import PARTITIONS
@@ -36,7 +37,7 @@ def demo(records: int | None) -> int:
     home = Home.from_env().make()
     broker = LocalBroker(home.broker)
     ran_before = broker.status().running
-    console = Console(highlight=False)
+    console = wide()
     stop = Stop()
     finished = False
     with stop:
@@ -152,15 +153,18 @@ def _wait_gone(pipeline: Pipeline) -> None:
 def _rows(console: Console, home: Home) -> None:
     import duckdb
 
-    columns = ("id", "created_at", "lang", "user_name", "text", "hashtags", "_kafka_partition", "_kafka_offset")
+    columns = ("id", "lang", "user_name", "hashtags", "_kafka_partition", "_kafka_offset", "text")
     with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         texts = ", ".join(f"CAST({name} AS VARCHAR)" for name in columns)
         order = "(_kafka_offset * 4 + _kafka_partition) % 9973"
         rows = connection.execute(f"SELECT {texts} FROM {NAME} ORDER BY {order} LIMIT 5").fetchall()  # noqa: S608
-    table = Table(*columns, box=None, header_style="bold", padding=(0, 1))
+    table = Table(box=None, header_style="bold", padding=(0, 1))
+    for name in columns:
+        table.add_column(name.removeprefix("_kafka_"), no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(str(value) if value is not None else "", overflow="ellipsis", no_wrap=True) for value in row))
+        shown = ["NULL" if value is None else str(value) for value in row]
+        table.add_row(*(Text(text if len(text) < 40 else text[:39] + "…") for text in shown))
     console.print(table)
 
 

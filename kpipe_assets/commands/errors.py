@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kpipe_assets.commands.options import as_json, emit, pipeline_name
+from kpipe_assets.commands.options import as_json, emit, pipeline_name, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -43,7 +42,7 @@ def errors(name: str, limit: int, as_json: bool) -> int:
         record = _readable(row.get("load_data_line"))
         # Text, not markup: what a record holds must not be read as a style.
         table.add_row(row["error_type"], *where, Text(row["error_message"] or ""), Text(repr(record)[:60] if record else ""))
-    Console().print(table)
+    wide().print(table)
     return 0
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from rich.console import Console
 
-__all__ = ["as_json", "as_partitions", "emit", "pipeline_name"]
+__all__ = ["as_json", "as_partitions", "emit", "pipeline_name", "wide"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -22,6 +23,12 @@ def as_json(command: _F) -> _F:
 def pipeline_name(command: _F) -> _F:
     """The argument NAME."""
     return click.argument("name", metavar="NAME")(command)
+
+
+def wide(stderr: bool = False) -> Console:
+    """A console as wide as the terminal, or wide enough for our tables where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
 
 
 def emit(value: Any) -> None:

@@ -138,14 +138,15 @@ def run_pipeline(
     Raises:
         KpipeError: the run failed; the summary has been printed.
     """
-    from resources.spark import start
+    from resources.spark import start, started
 
     totals, began = Totals(), time.monotonic()
     stop = stop or Stop()
     progress = Progress(pipeline.name, quiet=as_json)
 
     def spark() -> Any:
-        progress.say("starting Spark")
+        if not started():
+            progress.say("starting Spark")
         context = start(home.path)
         stop.install()  # pyspark takes SIGINT for itself when its context starts
         return context

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from kpipe.errors import KpipeError
 from kpipe.plan import lag
 from kpipe_assets.assembly import is_running
-from kpipe_assets.commands.options import as_json, emit
+from kpipe_assets.commands.options import as_json, emit, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -50,7 +49,7 @@ def status(name: str | None, as_json: bool) -> int:
             f"#{last['seq']} {last['committed']}" if last else "-",
             line["last_error"] or "",
         )
-    Console().print(table)
+    wide().print(table)
     return 0
 
 

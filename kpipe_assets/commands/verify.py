@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from kpipe.audit import Audit, audit
 from kpipe.errors import InvalidPipeline
 from kpipe.pipeline import Pipeline
-from kpipe_assets.commands.options import as_json, emit, pipeline_name
+from kpipe_assets.commands.options import as_json, emit, pipeline_name, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -66,7 +65,7 @@ def show(result: Audit) -> None:
         ranges = "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])
         names = ("span", "rows", "dead_letters", "filtered", "gaps", "rows_found")
         table.add_row(number, ranges.replace("[", "\\["), *(f"{item[name]:,}" for name in names))
-    Console().print(table)
+    wide().print(table)
     counts = result.counts
     if result.ok:
         click.echo(

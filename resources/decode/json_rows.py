@@ -57,7 +57,7 @@ def load(payload: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_float=_Number, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
-        raise Reject(f"not JSON: {error.msg} at character {error.pos}") from error
+        raise Reject(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from error
     except RecursionError as error:
         raise Reject("not JSON: nested too deeply") from error
     if not isinstance(value, dict):

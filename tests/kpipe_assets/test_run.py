@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-KEYS = {"event", "batch", "seq", "ranges", "messages", "rows", "dead_letters", "filtered", "gaps", "bytes", "seconds", "closed_by"}
+COUNTS = {"messages", "rows", "dead_letters", "filtered", "gaps", "bytes"}
+KEYS = {"event", "batch", "seq", "ranges", "seconds", "closed_by", *COUNTS}
 PROGRAMS = Path(__file__).resolve().parents[2] / "transforms" / "programs"
 
 
