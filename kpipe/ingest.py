@@ -134,6 +134,7 @@ class Ingest:
         columns, reports = self.stage(batch)  # 5
         counts = collect(batch, reports)
         self.check_dead_letters(ledger, counts, reports)
+        self.check_still_there(ledger, batch)
         self.tell(Event("staged", batch))
         seconds = time.monotonic() - began
         committed = self.destination.commit(  # 6
@@ -305,6 +306,16 @@ class Ingest:
             return Columns.of({"key": "BLOB", "value": "BLOB"})
         sample = self.stager.columns(batch)
         return Columns((*declared.items, *sample.without(declared.names()).items))
+
+    def check_still_there(self, ledger: Ledger, batch: Batch) -> None:
+        """The topics that were read are the ones that were planned: tasks know a topic by its name only.
+
+        Raises:
+            SourceIdentityChanged: a topic was made again while it was read. Nothing was committed.
+        """
+        now = self.topics.snapshot()
+        if any(step.source not in now.partitions for step in batch.steps):
+            check_source(ledger, now)
 
     def check_dead_letters(
         self, ledger: Ledger, counts: Mapping[tuple[PartitionId, int], Counts], reports: Sequence[RangeReport]

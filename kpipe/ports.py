@@ -123,6 +123,7 @@ class Destination(Protocol):
             DestinationBusy: it could not be had in time. Nothing was changed.
             StagingFailed: a file is not what was reported. Nothing was changed.
             SchemaConflict: the table cannot take the columns. Nothing was changed.
+            LedgerMismatch: the table is gone, or is another one than the ledger speaks of. Nothing was changed.
             OutcomeUnknown: the answer was lost and the destination cannot be read. Nothing is deleted.
             DestinationError: it failed; nothing was changed.
         """

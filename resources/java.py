@@ -123,6 +123,7 @@ def _probe(executable: Path, source: str) -> JavaHome:
     done = subprocess.run(
         [str(executable), "-XshowSettings:properties", "-version"],
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the caller, not an answer of this Java
         capture_output=True,
         text=True,
         errors="replace",

@@ -112,6 +112,7 @@ def format_storage(folder: Path) -> None:
         cwd=folder,
         env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the caller: half a format would have to be cleaned up
         capture_output=True,
         text=True,
         errors="replace",

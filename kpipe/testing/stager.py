@@ -45,6 +45,8 @@ class FakeStager:
         self.given: list[tuple[Batch, Columns]] = []
         #: Runs before each read; a test lets the world change here.
         self.before: Callable[[Batch], None] = lambda _: None
+        #: Runs after each read, before the reports are given.
+        self.after: Callable[[Batch], None] = lambda _: None
         self._errors: dict[int, BaseException] = {}
         self._lies: dict[int, Lie] = {}
 
@@ -70,6 +72,7 @@ class FakeStager:
         ]
         if self.calls in self._errors:
             raise self._errors[self.calls]
+        self.after(batch)
         lie = self._lies.get(self.calls)
         return reports if lie is None else lie(reports)
 

@@ -48,6 +48,10 @@ def errors(name: str, limit: int, as_json: bool) -> int:
 
 def _readable(value: Any) -> Any:
     """Bytes as text where they are text, else as hexadecimal."""
+    if isinstance(value, dict):
+        return {key: _readable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_readable(item) for item in value]
     if not isinstance(value, (bytes, bytearray)):
         return value
     try:

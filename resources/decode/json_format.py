@@ -17,8 +17,8 @@ import pyarrow.json as pj
 from kpipe.schema import JSON, Columns, ListOf, Struct, Type, infer
 from resources.decode import engine
 from resources.decode.block import Decoded, Payloads
-from resources.decode.json_rows import Reject, load, row
-from resources.decode.types import beyond, from_arrow, is_direct, staged_type, wire_type
+from resources.decode.json_rows import Reject, load, nameable, row
+from resources.decode.types import beyond, from_arrow, is_direct, names, staged_type, wire_type
 
 __all__ = ["JsonDecoder"]
 
@@ -87,6 +87,8 @@ class JsonDecoder:
         """Columns beyond the known ones; None when a name clashes and the rows have to be looked at."""
         found = []
         for item in table.schema:
+            if not all(map(nameable, (item.name, *names(item.type)))):
+                return None
             known = self.columns.get(item.name)
             if known is None:
                 kind = from_arrow(item.type)
@@ -108,9 +110,8 @@ class JsonDecoder:
         arrays = {name: _fit(table.column(name), wire_type(kind)) for name, kind in self._direct}
         if self._apart:
             texts = pa.array(payloads.values, pa.binary()).cast(pa.string())
-            names = self._apart.names()
-            found = engine.extract(texts, names, [kind == JSON for _, kind in self._apart])
-            arrays.update(zip(names, found, strict=True))
+            found = engine.extract(texts, self._apart.names(), [kind == JSON for _, kind in self._apart])
+            arrays.update(zip(self._apart.names(), found, strict=True))
         if not len(self.columns):
             return self._empty()
         wire = pa.table([arrays[name] for name in self.columns.names()], names=list(self.columns.names()))

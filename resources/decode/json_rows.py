@@ -10,7 +10,7 @@ from typing import Any
 from kpipe.schema import JSON, Columns, ListOf, Scalar, Struct, Type
 from resources.decode.engine import castable
 
-__all__ = ["Reject", "load", "row"]
+__all__ = ["Reject", "load", "nameable", "row"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
@@ -81,6 +81,11 @@ def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dic
     return converted, {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
 
 
+def nameable(name: str) -> bool:
+    """Whether a column or a field can have that name: not empty, no NUL (DuckDB 1.5 refuses it), 255 characters at most."""
+    return 0 < len(name) <= 255 and "\0" not in name
+
+
 def _members(
     value: Mapping[str, Any], fields: tuple[tuple[str, Type], ...], path: str, depth: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -95,6 +100,8 @@ def _members(
     for name, item in value.items():
         if name in known:
             continue
+        if not nameable(name):
+            raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'} has no name that a column can have")
         if name.lower() in folded:
             raise Reject(f"member {_short(path + name)} differs from a column by upper and lower case only")
         extra[name] = item

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from kpipe.schema import BLOB, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
 
-__all__ = ["beyond", "cast_type", "from_arrow", "is_direct", "needs_cast", "schema", "staged_type", "wire_type"]
+__all__ = ["beyond", "cast_type", "from_arrow", "is_direct", "names", "needs_cast", "schema", "staged_type", "wire_type"]
 
 _DIRECT = {
     "BOOLEAN": pa.bool_(),
@@ -71,6 +72,16 @@ def cast_type(kind: Type) -> Type:
     if isinstance(kind, ListOf):
         return ListOf(cast_type(kind.item))
     return VARCHAR if kind == JSON else kind
+
+
+def names(kind: pa.DataType) -> Iterator[str]:
+    """Names of all members, at any depth."""
+    if pa.types.is_list(kind):
+        yield from names(kind.value_type)
+    elif pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield kind.field(at).name
+            yield from names(kind.field(at).type)
 
 
 def from_arrow(kind: pa.DataType) -> Type | None:

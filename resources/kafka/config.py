@@ -16,6 +16,7 @@ from resources.kafka.settings import (
     CREDENTIALS,
     DEFAULTS,
     FIXED,
+    OPERATION_TIMEOUT,
     OPT_IN,
     SECRETS,
     why_refused,
@@ -45,7 +46,7 @@ def client_config(source: Source, environ: Mapping[str, str] | None = None) -> d
         InvalidPipeline: a setting is not allowed, stands in the wrong place, or would send credentials in the clear;
             a variable of a template is not set. Names settings, never a value of a credential.
     """
-    given = {key: _text(value) for key, value in source.config.items() if key != OPT_IN}
+    given = {key: _text(value) for key, value in source.config.items() if key not in (OPT_IN, OPERATION_TIMEOUT)}
     for key in given:
         _check_setting(key)
     for key in source.credentials:
@@ -59,6 +60,22 @@ def client_config(source: Source, environ: Mapping[str, str] | None = None) -> d
 def admin_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same settings for a client that reads no record."""
     return {key: value for key, value in config.items() if key not in CONSUMER_ONLY}
+
+
+def operation_timeout_s(source: Source) -> float:
+    """Longest time for a whole metadata request, in seconds; `operation.timeout.ms`, 10,000 by default.
+
+    Raises:
+        InvalidPipeline: not a positive number.
+    """
+    given = source.config.get(OPERATION_TIMEOUT, 10_000)
+    try:
+        seconds = float(given) / 1000
+    except ValueError:
+        seconds = 0.0
+    if isinstance(given, bool) or not 0 < seconds < float("inf"):
+        raise InvalidPipeline(f"source.config: {OPERATION_TIMEOUT} is {given!r}", "write milliseconds, such as 10000")
+    return seconds
 
 
 def secrets(source: Source, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -85,7 +102,7 @@ def _check_setting(key: str) -> None:
     reason = why_refused(key)
     if reason:
         raise InvalidPipeline(f"source.config: {key} cannot be set: {reason}", "remove it")
-    near = get_close_matches(key, sorted(ALLOWED | {OPT_IN}), n=3)
+    near = get_close_matches(key, sorted(ALLOWED | {OPT_IN, OPERATION_TIMEOUT}), n=3)
     known = f"did you mean {' or '.join(near)}?" if near else "see the list in resources/kafka/settings.py"
     raise InvalidPipeline(f"source.config: {key} is not a setting that kpipe passes on", known)
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ALLOWED", "CONSUMER_ONLY", "CREDENTIALS", "DEFAULTS", "FIXED", "OPT_IN", "READER", "SECRETS", "why_refused"]
+__all__ = [
+    "ALLOWED", "CONSUMER_ONLY", "CREDENTIALS", "DEFAULTS", "FIXED", "OPERATION_TIMEOUT", "OPT_IN", "READER", "SECRETS",
+    "why_refused",
+]  # fmt: skip
 
 OPT_IN: Final = "allow.plaintext.credentials"
+
+OPERATION_TIMEOUT: Final = "operation.timeout.ms"
+"""Longest time for a metadata request; a name and a default, 10,000 ms, of SingleStore's."""
 """kpipe's own key in `source.config`: SASL without TLS, for a network that is trusted."""
 
 SECRETS: Final = frozenset(

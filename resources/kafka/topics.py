@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kpipe.errors import BrokerUnreachable, InvalidPipeline, NotAvailable, SourceError, TopicUnknown
 from kpipe.pipeline import Source, Timestamp
 from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
-from resources.kafka.config import admin_config, client_config
+from resources.kafka.config import admin_config, client_config, operation_timeout_s
 from resources.kafka.failures import Voice, failure, unreachable_hint
 from resources.kafka.secret import redact, secrets_in
 
@@ -59,14 +59,14 @@ class KafkaTopics:
     Args:
         source: what to read.
         environ: where the templates of credentials find their variables; None: this process's environment.
-        timeout_s: for a whole call, in seconds.
+        timeout_s: for a whole call, in seconds; `operation.timeout.ms` by default.
 
     Raises:
         InvalidPipeline: the source's settings are not allowed, or the client refuses them.
         NotAvailable: `topic_pattern`.
     """
 
-    def __init__(self, source: Source, environ: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> None:
+    def __init__(self, source: Source, environ: Mapping[str, str] | None = None, timeout_s: float | None = None) -> None:
         if source.topic_pattern is not None:
             raise NotAvailable("source.topic_pattern is not supported yet", "list the topics: source.topics: [a, b]")
         names = [source.topic] if source.topic is not None else source.topics or []
@@ -76,7 +76,7 @@ class KafkaTopics:
         self._brokers = source.bootstrap
         self._config = admin_config(client_config(source, environ))
         self._secrets = secrets_in(self._config)
-        self._timeout = timeout_s
+        self._timeout = operation_timeout_s(source) if timeout_s is None else timeout_s
         self._voice = Voice(self._secrets)
         self._admin: AdminClient | None = None
         self._mock = False

@@ -96,6 +96,10 @@ class World:
     def run(self, pipeline: dict[str, Any] | None = None, max_batches: int | None = None, **more: Any) -> list[Committed]:
         return list(self.ingest(pipeline, **more).run(max_batches))
 
+    def begin(self) -> None:
+        """Partitions enter the ledger, nothing is read."""
+        self.ingest().look()
+
     def kinds(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
 

@@ -16,6 +16,7 @@ from kpipe.errors import (
     DestinationBusy,
     DestinationError,
     Fenced,
+    InvalidPipeline,
     LedgerMismatch,
     NeedsOperator,
     OffsetsBeyondEnd,
@@ -202,7 +203,7 @@ def test_the_run_that_commits_second_is_fenced_and_leaves_nothing(world: World) 
 
 def test_runs_of_different_partitions_do_not_fence_each_other(world: World) -> None:
     fill(world)
-    world.run(max_batches=1, only={7})
+    world.begin()
     world.stager.before = lambda batch: world.run(only={1}) if batch.steps[0].source.partition == 0 else None
     world.run(only={0})
     world.prove_exactly_once()
@@ -394,7 +395,7 @@ def test_no_dead_letters_at_all_is_a_limit_too(world: World) -> None:
 def test_reports_that_do_not_add_up_are_refused_and_nothing_is_committed(world: World, lie: Any, words: str) -> None:
     fill(world)
     world.stager.pieces = 3
-    world.run(max_batches=1, only={7})
+    world.begin()
     before = world.state()
     world.stager.lie(lie)
     with pytest.raises(StagingFailed, match=words) as raised:
@@ -403,6 +404,23 @@ def test_reports_that_do_not_add_up_are_refused_and_nothing_is_committed(world: 
     assert world.state() == before
     world.run()
     world.prove_exactly_once()
+
+
+def test_a_partition_that_does_not_exist_is_refused_instead_of_reading_nothing(world: World) -> None:
+    fill(world)
+    with pytest.raises(InvalidPipeline, match="no partition 7 -> there are 0 to 1"):
+        world.run(only={0, 7})
+    assert world.coordinates() == Counter()
+
+
+def test_a_topic_made_again_while_it_is_read_is_noticed_before_the_commit(world: World) -> None:
+    fill(world)
+    world.begin()
+    before = world.state()
+    world.stager.after = lambda _: world.topics.recreate(2)
+    with pytest.raises(SourceIdentityChanged, match="made again"):
+        world.run()
+    assert world.state() == before
 
 
 def test_a_program_that_drops_every_record_still_moves_the_ledger(world: World) -> None:
@@ -447,7 +465,7 @@ def test_a_loss_that_is_accepted_is_recorded_and_reading_goes_on(world: World, h
 
 def test_records_that_expire_between_plan_and_read_fail_the_batch_and_are_noticed_after(world: World) -> None:
     fill(world)
-    world.run(max_batches=1, only={7})
+    world.begin()
     world.stager.before = lambda _: world.topics.expire(0, 3)
     with pytest.raises(Exception, match="out of range"):
         world.run()
@@ -627,7 +645,7 @@ def test_two_crashes_in_a_row_do_no_more_harm_than_one(worlds: Callable[..., Wor
 
 def test_an_answer_that_is_lost_after_the_commit_landed_changes_nothing(world: World) -> None:
     fill(world)
-    world.run(max_batches=1, only={7})
+    world.begin()
     world.table.store.fail_next("after_landed")
     assert len(world.run({"batch": {"max_offsets_per_partition": 4}})) == 3
     world.prove_exactly_once()

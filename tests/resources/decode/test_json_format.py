@@ -99,6 +99,8 @@ def test_good_payloads_give_what_json_gives(payloads: list[bytes]) -> None:
         (b'{"A":1}', "member A differs from a column by upper and lower case only"),
         (b'{"a":1,"a":2}', "member a is given twice"),
         (b'{"a":1}{"a":2}', "not JSON: Extra data at character 7"),
+        (b'{"":1}', "member '' of the object has no name that a column can have"),
+        (b'{"d":{"\\u0000":{}}}', "member '\\x00' of d. has no name that a column can have"),
         (b"[1]", "not a JSON object but a list"),
         (b"\xff\xfe", "not UTF-8 at byte 0"),
         (b'{"b":"\\ud800"}', "not JSON: half of a surrogate pair"),
