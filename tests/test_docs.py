@@ -1,0 +1,337 @@
+"""The documents stay true: links, commands, definitions, fields, formats and errors are compared with the code."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import duckdb
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from kpipe import errors
+from kpipe.audit import Audit
+from kpipe.batch import Batch, Commit, Committed, Counts
+from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
+from kpipe.notation import from_yaml
+from kpipe.pipeline import Pipeline
+from kpipe_assets.assembly import check_available
+from kpipe_assets.cli import kpipe
+from kpipe_assets.commands.run import Totals, batch_line
+from resources.destinations import open_destination
+from resources.destinations.duckdb import layout
+from resources.home import Home
+from resources.kafka.config import client_config
+from resources.kafka.topics import KafkaTopics
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
+DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+OPERATING = (ROOT / "docs" / "guide" / "operating.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return [body for found, body in _FENCE.findall(text) if found == language]
+
+
+def prose(text: str) -> str:
+    return _FENCE.sub("", text)
+
+
+def spans(text: str) -> list[str]:
+    """What stands in backticks, outside of blocks."""
+    return re.findall(r"`([^`\n]+)`", prose(text))
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of the first table after that text."""
+    lines = text[text.index(heading) + len(heading) :].splitlines()
+    start = next(at for at, line in enumerate(lines) if line.startswith("|---"))
+    table = []
+    for line in lines[start + 1 :]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return table
+
+
+def ticked(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """As GitHub makes them: lower case, without punctuation, spaces as hyphens."""
+    headings = re.findall(r"^#+ (.+)$", prose(path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_document
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text(encoding="utf-8"))):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), f"{target} does not exist"
+        assert file.is_relative_to(ROOT), f"{target} leads out of the repository"
+        assert not anchor or anchor in anchors(file), f"{target}: no such heading"
+
+
+@each_document
+def test_no_paths_of_somebodys_machine(path: Path) -> None:
+    found = re.findall(r"(?<![\w.])/(?:work|root|home|tmp|Users)/\S*", path.read_text(encoding="utf-8"))
+    assert not found
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands(text: str) -> Iterator[str]:
+    """Command lines of `kpipe` in shell blocks and in backticks."""
+    lines = [line for language in ("sh", "console", "text") for body in blocks(text, language) for line in body.splitlines()]
+    for line in [*lines, *spans(text)]:
+        found = re.match(r"\s*(?:\$ )?(?:\.venv/bin/)?kpipe (.+)", line)
+        if found:
+            yield found[1]
+
+
+def problem(command: str) -> str:
+    """What the click tree has against a command line; empty when it would be taken."""
+    # Placeholders: [--follow] is an option that can be left out, 0,2-5 and NAME are values.
+    words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
+    here: click.Command = kpipe
+    for word in words:
+        context = click.Context(here)
+        options = {name: option for option in here.get_params(context) for name in (*option.opts, *option.secondary_opts)}
+        if word.startswith("-"):
+            if word not in options:
+                return f"{here.name} has no option {word}"
+        elif isinstance(here, click.Group):
+            found = here.get_command(context, word)
+            if found is None:
+                return f"{here.name} has no subcommand {word}"
+            here = found
+    return ""
+
+
+def test_a_command_that_does_not_exist_would_be_noticed() -> None:
+    assert problem("run orders --follow") == problem("--debug broker start --port 9092") == ""
+    assert "--folow" in problem("run orders --folow")
+    assert "fly" in problem("fly orders")
+
+
+@each_document
+def test_commands_and_their_options_exist(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    later = {"sql", "ui"}  # named where it says that they are not there yet
+    wrong = {command: problem(command) for command in commands(text) if command.split()[0] not in later}
+    assert not {command: why for command, why in wrong.items() if why}
+
+
+def test_commands_that_are_not_there_yet_are_not_there() -> None:
+    context = click.Context(kpipe)
+    assert not {"sql", "ui"} & set(kpipe.list_commands(context)), "take them off the lists of what comes later"
+
+
+def test_the_readme_names_every_command() -> None:
+    named = {command.split()[0] for command in commands(README)}
+    assert set(kpipe.list_commands(click.Context(kpipe))) <= named
+
+
+@pytest.mark.parametrize("target", ["install", "demo", "test", "check", "lock", "clean"])
+def test_targets_of_make_exist(target: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@each_document
+def test_only_targets_of_make_that_exist_are_named(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(r"`make ([a-z]+)`", text)) | set(re.findall(r"^\s*make ([a-z]+)", text, re.MULTILINE))
+    assert {name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)} == set()
+
+
+# -- definitions ------------------------------------------------------------------------------------------------------
+
+
+def definitions() -> list[tuple[str, str]]:
+    return [
+        (str(path.relative_to(ROOT)), body)
+        for path in DOCUMENTS
+        for body in blocks(path.read_text(encoding="utf-8"), "yaml")
+        if body.startswith("type:")
+    ]
+
+
+@pytest.mark.parametrize(("where", "body"), definitions(), ids=lambda value: value[:20])
+def test_definitions_can_be_read_and_run(where: str, body: str) -> None:
+    environ = {"KAFKA_USER": "u", "KAFKA_PASSWORD": "p"}
+    pipeline = from_yaml(body, where, environ)
+    check_available(pipeline)
+    client_config(pipeline.source, environ)
+
+
+def test_there_are_definitions() -> None:
+    assert len(definitions()) >= 4
+
+
+def test_python_in_the_readme_compiles_and_uses_names_that_exist() -> None:
+    import kpipe_assets
+
+    for body in blocks(README, "python"):
+        compile(body, "README.md", "exec")
+        for names in re.findall(r"from kpipe_assets import (.+)", body):
+            assert all(hasattr(kpipe_assets, name.strip()) for name in names.split(","))
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+
+
+def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every field by its path, with its default; `required` where there is none. Groups that are always there are left out."""
+    for name, field in model.model_fields.items():
+        path = prefix + (field.alias or name)
+        default = "required" if field.is_required() else field.get_default(call_default_factory=True)
+        # Fields of models have fields; start and end are one value that may be written as a model.
+        kinds = () if path.startswith("source.") else (field.annotation, *get_args(field.annotation))
+        group = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+        if group is None or default is None:
+            yield path, default
+        if group is not None:
+            yield from fields(group, f"{path}.")
+
+
+def described() -> dict[str, list[str]]:
+    return {ticked(row[0])[0]: row for row in rows(DESIGN, "<!-- fields")}
+
+
+def test_every_field_is_described() -> None:
+    known = dict(fields(Pipeline))
+    assert {"source.brokers", "transform.mode", "schema", "into.table", "errors.max_dead_letters"} <= set(known)
+    assert set(described()) == set(known)
+
+
+@pytest.mark.parametrize(("path", "default"), list(fields(Pipeline)), ids=lambda value: str(value)[:40])
+def test_defaults_are_those_of_the_model(path: str, default: Any) -> None:
+    text = described()[path][1]
+    told = text if text == "required" else yaml.safe_load(ticked(text)[0])
+    assert told == default
+
+
+#: For each field that the table marks as (later): what is refused.
+LATER: dict[str, list[dict[str, Any]]] = {
+    "source.topic_pattern": [{"source": {"brokers": "b:9092", "topic_pattern": "^a"}}],
+    "format.type": [{"format": {"type": kind}} for kind in ("csv", "avro", "protobuf")],
+    "select": [{"select": "SELECT 1"}],
+    "where": [{"where": "a > 1"}],
+    "set": [{"set": {"a": "1"}}],
+    "errors.constraint": [{"errors": {"constraint": kind}} for kind in ("dead_letter", "skip")],
+    "delivery": [{"delivery": kind} for kind in ("at_least_once", "at_most_once")],
+    "into.type": [{"into": {"table": "t", "type": "delta"}}],
+    "into.key": [{"into": {"table": "t", "key": ["id"]}}],
+    "into.on_conflict": [{"into": {"table": "t", "on_conflict": kind}} for kind in ("replace", "ignore", "update")],
+}
+
+
+def test_what_is_marked_as_later_is_what_is_refused() -> None:
+    assert {path for path, row in described().items() if "**(later)**" in " ".join(row)} == set(LATER)
+
+
+@pytest.mark.parametrize("change", [change for changes in LATER.values() for change in changes], ids=str)
+def test_what_comes_later_is_refused_by_name(change: dict[str, Any], tmp_path: Path) -> None:
+    base = {"name": "p", "source": {"brokers": "b:9092", "topic": "a"}, "into": {"table": "t"}}
+    pipeline = Pipeline.model_validate({**base, **change})
+    with pytest.raises(NotAvailable):
+        check_available(pipeline)
+        KafkaTopics(pipeline.source)
+        open_destination(pipeline, Home(tmp_path))
+
+
+# -- formats ----------------------------------------------------------------------------------------------------------
+
+
+def test_json_in_the_readme_has_the_keys_of_the_code() -> None:
+    told = {tuple(json.loads(line)) for body in blocks(README, "json") for line in body.splitlines()}
+    commit = Commit("0" * 32, "p", ())
+    assert tuple(batch_line(Committed(commit, 1, Batch("0" * 32, "p", ())))) in told
+    assert tuple(Totals().line("p")) in told
+    assert tuple(Audit(0, Counts(), {}, []).to_dict()) in told
+    assert ("running", "brokers", "kind", "version") in told
+
+
+def test_tables_and_views_have_the_columns_that_are_told() -> None:
+    told = {ticked(row[0])[0]: ticked(row[2]) for row in rows(DESIGN, "<!-- columns")}
+    connection = duckdb.connect(":memory:")
+    try:
+        layout.create(connection)
+        names = [name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()]
+        found = {name: [row[0] for row in connection.execute(f'DESCRIBE "{name}"').fetchall()] for name in names}
+    finally:
+        connection.close()
+    assert told == found
+
+
+# -- errors, names, modules ---------------------------------------------------------------------------------------------
+
+
+def leaves(base: type[KpipeError]) -> set[str]:
+    return {name for name in errors.__all__ if isinstance(kind := getattr(errors, name), type) and issubclass(kind, base)
+            and not kind.__subclasses__()}  # fmt: skip
+
+
+ERRORS = rows(OPERATING, "## Errors, and what to type")
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=lambda row: row[0])
+def test_errors_are_told_as_they_are(row: list[str]) -> None:
+    kind = getattr(errors, ticked(row[0])[0])
+    assert row[1] == str(kind.exit_status)
+    assert row[2] == ("yes" if kind.retriable else "no")
+
+
+def test_every_named_error_is_in_the_guide() -> None:
+    told = {ticked(row[0])[0] for row in ERRORS}
+    assert leaves(KpipeError) <= told
+
+
+def test_the_readme_has_every_error_that_needs_an_operator() -> None:
+    told = {ticked(row[0])[0] for row in rows(README, "## When kpipe asks for a person")}
+    assert told == leaves(NeedsOperator)
+
+
+def sources() -> str:
+    layers = ("kpipe", "transforms", "resources", "kpipe_assets", "tests")
+    own = Path(__file__)
+    files = (path for layer in layers for path in (ROOT / layer).rglob("*.py") if path != own)
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+@each_document
+def test_names_in_the_spelling_of_classes_are_in_the_code(path: Path) -> None:
+    named = {word for span in spans(path.read_text(encoding="utf-8")) for word in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+\b", span)}
+    code = set(re.findall(r"\b[A-Z]\w+\b", sources())) if named else set()
+    assert named <= code
+
+
+@each_document
+def test_files_that_are_named_exist(path: Path) -> None:
+    wanted = {
+        span.rstrip("/")
+        for span in spans(path.read_text(encoding="utf-8"))
+        if re.fullmatch(r"(kpipe|transforms|resources|kpipe_assets|tests|bench|docs)/[\w./-]*", span)
+    }
+    assert {name for name in wanted if "NAME" not in name and not (ROOT / name).exists()} == set()
