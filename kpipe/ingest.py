@@ -86,6 +86,12 @@ class Ingest:
         Raises:
             KpipeError: what could not be retried, or not any more.
         """
+        for result in self.passes(max_batches, follow):
+            if isinstance(result, Committed):
+                yield result
+
+    def passes(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed | Idle]:
+        """As `run`, and with `follow` also every look that found nothing to do, before the wait."""
         done = failures = 0
         while not self.stopped() and (max_batches is None or done < max_batches):
             try:
@@ -105,6 +111,7 @@ class Ingest:
             elif not follow or result.reason == "finished":
                 return
             else:
+                yield result
                 self.wait(self.pipeline.batch.interval_ms / 1000)
 
     def backoff(self, failures: int) -> float:

@@ -16,7 +16,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.schema import Columns
 
 __all__ = [
-    "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Source",
+    "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Shown", "Source",
     "Timestamp", "Transform",
 ]  # fmt: skip
 
@@ -199,6 +199,22 @@ def _coordinates() -> list[CoordinateName]:
     return ["partition", "offset", "timestamp"]
 
 
+class Shown(_Model):
+    """How the table is shown in Dagster's catalog.
+
+    Attributes:
+        group: group of the table's asset.
+        owners: e-mail addresses, or `team:name`.
+        tags: key to value.
+        description: Markdown; made from the definition by default.
+    """
+
+    group: str = Field(default="kpipe", pattern=r"^[A-Za-z0-9_]+$")
+    owners: list[str] = Field(default_factory=list)
+    tags: dict[str, str] = Field(default_factory=dict)
+    description: str | None = None
+
+
 class Pipeline(_Model):
     """A pipeline: a source, what happens on the way, and a table. Only name, source and into have no default."""
 
@@ -216,6 +232,7 @@ class Pipeline(_Model):
     errors: Errors = Errors()
     delivery: Literal["exactly_once", "at_least_once", "at_most_once"] = "exactly_once"
     into: Into
+    asset: Shown = Shown()
 
     @field_validator("name")
     @classmethod

@@ -1,6 +1,6 @@
 """The three edges of the core: the topics, the tasks, the table. Each is small, and its contract stands here.
 
-Real ones live in resources/; public fakes in kpipe/testing.py. What every destination must hold is also written as a
+Real ones live in resources/; public fakes in kpipe/testing/. What every destination must hold is also written as a
 suite (tests/resources/destinations/conformance.py).
 """
 

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kpipe.batch import Committed
 from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
 from kpipe.ingest import Decisions, Event, Ingest
 from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
+from kpipe.plan import Idle
+from kpipe.ports import Destination, Stager, Topics
 from resources.destinations import open_destination
 from resources.home import Home
 from resources.staging import collect_garbage, discard
@@ -34,6 +35,7 @@ def check_available(pipeline: Pipeline) -> None:
     errors, into = pipeline.errors, pipeline.into
     refused = {
         f"format: {pipeline.format.type}": pipeline.format.type not in ("json", "raw"),
+        "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
         "where": pipeline.where is not None,
         "set": bool(pipeline.set),
@@ -56,36 +58,70 @@ class Run:
     Attributes:
         pipeline: the definition.
         home: where it keeps things.
-        spark: gives the SparkContext when the first batch is read.
+        topics, stager, destination: the edges (kpipe/ports.py).
         only: partition numbers; None: all.
         decisions: what an operator decided.
         run_id: who runs it.
+        version: of definition and program.
         tell: called with every event of the loop.
         wait, stopped: see `Ingest`.
+        ready: called when the first pass is about to begin.
     """
 
     pipeline: Pipeline
     home: Home
-    spark: Callable[[], SparkContext]
+    topics: Topics
+    stager: Stager
+    destination: Destination
     only: Collection[int] | None = None
     decisions: Decisions = field(default_factory=Decisions)
     run_id: str = ""
+    version: str = ""
     tell: Callable[[Event], None] = lambda _: None
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
+    ready: Callable[[], None] = lambda: None
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], **more: Any) -> Run:
+        """A run with real brokers, Spark and destination.
+
+        Args:
+            pipeline: the definition.
+            home: where it keeps things.
+            spark: gives the SparkContext when the first batch is read.
+            more: the other attributes.
+
+        Raises:
+            NotAvailable, InvalidPipeline: the definition cannot be run here.
+        """
         from resources.kafka.topics import KafkaTopics
-        from resources.stager import SparkStager
+        from resources.stager import SparkStager, version
 
-        check_available(self.pipeline)
-        self.home.make()
-        self.topics = KafkaTopics(self.pipeline.source)
-        self.stager = SparkStager(self.pipeline, self.home, self.spark)
-        self.destination: Destination = open_destination(self.pipeline, self.home)
+        check_available(pipeline)
+        home.make()
+        return cls(
+            pipeline,
+            home,
+            KafkaTopics(pipeline.source),
+            SparkStager(pipeline, home, spark),
+            open_destination(pipeline, home),
+            version=version(pipeline),
+            **more,
+        )
 
     def batches(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
-        """Commit batch after batch; see `Ingest.run`. The pipeline's state is noted on the way."""
+        """Commit batch after batch; see `Ingest.run`."""
+        for result in self.passes(max_batches, follow):
+            if isinstance(result, Committed):
+                yield result
+
+    def passes(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed | Idle]:
+        """Commit batch after batch; see `Ingest.passes`. The pipeline's state is noted on the way.
+
+        Raises:
+            KpipeError: the run failed.
+        """
         loop = Ingest(
             pipeline=self.pipeline,
             topics=self.topics,
@@ -95,19 +131,21 @@ class Run:
             decisions=self.decisions,
             seen=self.home.seen(self.pipeline.name),
             run_id=self.run_id or f"pid-{os.getpid()}",
-            version=self.stager.version,
+            version=self.version,
             tell=self.tell,
-            stopped=self.stopped,
             wait=self.wait,
+            stopped=self.stopped,
         )
         with self._marked():
             landed = {entry.batch for entry in self.destination.history()}
             collect_garbage(self.home.staging, landed.__contains__)
             self.destination.record_state("running")
+            self.ready()
             try:
-                for committed in loop.run(max_batches, follow):
-                    discard(self.home.staging, committed.commit.id)
-                    yield committed
+                for result in loop.passes(max_batches, follow):
+                    if isinstance(result, Committed):
+                        discard(self.home.staging, result.commit.id)
+                    yield result
             except NeedsOperator as error:
                 self._note("needs_operator", error)
                 raise
@@ -164,4 +202,4 @@ def ingest(
     from resources.spark import start
 
     place = home or Home.from_env()
-    yield from Run(pipeline, place, lambda: start(place.path)).batches(max_batches, follow)
+    yield from Run.real(pipeline, place, lambda: start(place.path)).batches(max_batches, follow)

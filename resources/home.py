@@ -31,7 +31,12 @@ class Home:
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Home:
         """The folder that KPIPE_HOME names, else `.kpipe/` under the current one."""
         values = os.environ if environ is None else environ
-        return cls(Path(values.get("KPIPE_HOME") or ".kpipe").expanduser().absolute())
+        return cls.at(values.get("KPIPE_HOME") or ".kpipe")
+
+    @classmethod
+    def at(cls, path: str | Path) -> Home:
+        """The home in that folder."""
+        return cls(Path(path).expanduser().absolute())
 
     @property
     def pipelines(self) -> Path:
@@ -57,6 +62,11 @@ class Home:
     def broker(self) -> Path:
         """The local Kafka."""
         return self.path / "broker"
+
+    @property
+    def dagster(self) -> Path:
+        """DAGSTER_HOME, where that is not set."""
+        return self.path / "dagster"
 
     @property
     def logs(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from resources.job import Failure, Job
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["run_pieces", "settings", "share_out", "start", "started"]
+__all__ = ["prepared", "run_pieces", "settings", "share_out", "start", "started"]
 
 # A piece shorter than this is not split further: opening a consumer costs about as much as reading so many (20 ms).
 SMALLEST_PIECE = 20_000
@@ -58,8 +59,6 @@ def started() -> bool:
 def start(home: Path, master: str | None = None) -> SparkContext:
     """The process's SparkContext, started when there is none. Costs about 3 s the first time.
 
-    The JVM's own output goes to home/logs/spark.log.
-
     Raises:
         NotAvailable: no Java.
         KpipeError: Spark does not start; the message holds the last lines of its log.
@@ -68,18 +67,28 @@ def start(home: Path, master: str | None = None) -> SparkContext:
 
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
+    with prepared(home):
+        return SparkContext(conf=SparkConf().setAll(list(settings(home, master).items())))
+
+
+@contextmanager
+def prepared(home: Path) -> Iterator[None]:
+    """Inside, a session may be started: Java is chosen, and the JVM's own output goes to home/logs/spark.log.
+
+    Raises:
+        NotAvailable: no Java.
+        KpipeError: what is inside failed; the message holds the last lines of the log.
+    """
     os.environ.update(spark_environment())
     (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     (home / "spark").mkdir(mode=0o700, parents=True, exist_ok=True)
     log = home / "logs" / "spark.log"
-    configuration = SparkConf().setAll(list(settings(home, master).items()))
     try:
         with _stderr_to(log):
-            context = SparkContext(conf=configuration)
+            yield
     except Exception as error:
         tail = "; ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
-    return context
 
 
 class _stderr_to:

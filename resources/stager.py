@@ -26,12 +26,28 @@ from transforms.preflight import Resolved, resolve
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["SparkStager"]
+__all__ = ["SparkStager", "version"]
 
 # Columns are inferred from this many records of each of at most so many partitions; what the sample lacks is found when
 # the batch is read (`new_columns`), so it only has to be good enough to make a second reading rare.
 _SAMPLE_RECORDS = 500
 _SAMPLE_PARTITIONS = 4
+
+
+def version(pipeline: Pipeline) -> str:
+    """Short hash of the definition and of the program: kept with every commit, and shown by Dagster as code version.
+
+    Raises:
+        InvalidPipeline: the program cannot be run.
+    """
+    text = json.dumps(pipeline.to_dict(), sort_keys=True)
+    program = _resolved(pipeline)
+    return hashlib.sha256(f"{text}{program.sha256 if program else ''}".encode()).hexdigest()[:12]
+
+
+def _resolved(pipeline: Pipeline) -> Resolved | None:
+    transform = pipeline.transform
+    return resolve(transform.program, transform.archive, transform.args, Path.cwd()) if transform else None
 
 
 class SparkStager:
@@ -57,18 +73,10 @@ class SparkStager:
         self._pipeline, self._home, self._spark = pipeline, home, spark
         self._environ = os.environ if environ is None else environ
         self._config = client_config(pipeline.source, self._environ)
-        transform = pipeline.transform
-        self._program = resolve(transform.program, transform.archive, transform.args, Path.cwd()) if transform else None
+        self._program = _resolved(pipeline)
         self._shipped: ProgramSpec | None = None
         if self._program is not None:
             self._spec(str(self._program.file))  # a variable that is missing is said before anything starts
-
-    @property
-    def version(self) -> str:
-        """Short hash of the definition and of the program: kept with every commit."""
-        text = json.dumps(self._pipeline.to_dict(), sort_keys=True)
-        program = self._program.sha256 if self._program else ""
-        return hashlib.sha256(f"{text}{program}".encode()).hexdigest()[:12]
 
     def columns(self, batch: Batch) -> Columns:
         """See `Stager`. Reads a few records in this process, through the program."""

@@ -71,6 +71,11 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     if not any(needs_cast(kind) for _, kind in columns):
         return table
     renamed = table.rename_columns([f"c{at}" for at in range(table.num_columns)])
+    lossy = [_LOSSY[str(kind)].format(f"c{at}") for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
+    sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
+    if lossy and _query(sql, renamed).column("n")[0].as_py():
+        msg = "text that a cast would take and change"
+        raise duckdb.ConversionException(msg)
     parts = [_cast(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
     result = _query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
     arrays = [
@@ -80,9 +85,20 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     return pa.table(arrays, names=list(columns.names()))
 
 
+# Text that DuckDB casts without a word while it drops or rounds something (measured on 2.0.0), as conditions on a column.
+# DECIMAL rounds to its scale, and times are cut to microseconds: that is what the declared types mean.
+_LOSSY = {
+    "DATE": "length({0}) > 10",
+    "TIME": "regexp_matches({0}, '[zZ+-]')",
+    "HUGEINT": "NOT regexp_full_match({0}, '[+-]?[0-9]+')",
+}
+
+
 def _cast(column: str, kind: Type) -> str:
     if not needs_cast(kind):
         return column
+    if str(kind) == "TIMESTAMP":  # cast directly, `10:00+02:00` becomes 10:00; a time without zone is UTC
+        return f"CAST(CAST({column} AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS TIMESTAMP) AS {column}"
     if str(kind) == "BLOB":
         return f"encode({column}) AS {column}"
     if staged_type(kind) == pa.string():  # UUID, HUGEINT: checked, kept as text
@@ -91,7 +107,10 @@ def _cast(column: str, kind: Type) -> str:
 
 
 @lru_cache(maxsize=4096)
-def castable(text: str, kind: str) -> bool:
-    """Whether DuckDB can read that text as that type."""
-    found = _connection().execute(f"SELECT TRY_CAST($1 AS {kind}) IS NOT NULL", [text]).fetchall()
-    return bool(found[0][0])
+def castable(text: str, kind: str) -> str | None:
+    """The text as it can be cast to that type without losing anything; None if it cannot. Times with a zone come in UTC."""
+    value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else "$1"
+    refused = _LOSSY.get(kind, "false").format("$1")
+    where = f"TRY_CAST($1 AS {kind}) IS NOT NULL AND NOT ({refused})"
+    found = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
+    return str(found[0][0]) if found and found[0][0] is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from kpipe.schema import JSON, Columns, ListOf, Scalar, Struct, Type
@@ -18,6 +19,9 @@ _INTEGERS = {
 }  # fmt: skip
 # Nesting beyond this is refused before Python's own recursion limit (1000) is met; RapidJSON and yyjson go deeper.
 _DEEPEST = 200
+
+
+_LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN are kept as they are
 
 
 class Reject(Exception):
@@ -139,10 +143,9 @@ def _scalar(value: Any, kind: Scalar, path: str) -> Any:
     elif name in _INTEGERS:
         return _integer(value, kind, path)
     elif name in ("DOUBLE", "FLOAT"):
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(value, str) and castable(value, name):
-            return float(value)
+        number = _real(value)
+        if number is not None and (name == "DOUBLE" or abs(number) <= _LARGEST_FLOAT or not isfinite(number)):
+            return number
     elif name == "BLOB":
         if isinstance(value, str):
             return value
@@ -150,9 +153,18 @@ def _scalar(value: Any, kind: Scalar, path: str) -> Any:
         text = value if isinstance(value, str) else _text(value)
         numeric = name.startswith("DECIMAL") or name == "HUGEINT"
         plain = isinstance(value, str) or (numeric and isinstance(value, (int, float)) and not isinstance(value, bool))
-        if plain and castable(text, name):
-            return text
+        found = castable(text, name) if plain else None
+        if found is not None:
+            return found
     raise _wrong(value, kind, path)
+
+
+def _real(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(str(value))  # beyond a DOUBLE's range: infinity, as the block reader has it
+    return float(value) if isinstance(value, str) and castable(value, "DOUBLE") is not None else None
 
 
 def _integer(value: Any, kind: Scalar, path: str) -> int:
@@ -176,7 +188,8 @@ def _text(value: Any) -> str:
 
 
 def _wrong(value: Any, kind: Type, path: str) -> Reject:
-    return Reject(f"{_short(path)}: {_name(value)} is not {'an' if str(kind)[0] in 'AEIOU' else 'a'} {_short(str(kind), 60)}")
+    article = "an" if str(kind)[0] in "AEIO" else "a"  # a UUID, a UBIGINT
+    return Reject(f"{_short(path)}: {_name(value)} is not {article} {_short(str(kind), 60)}")
 
 
 def _name(value: Any) -> str:

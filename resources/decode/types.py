@@ -15,9 +15,10 @@ _DIRECT = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64(),
-    "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(),
+    "DOUBLE": pa.float64(), "VARCHAR": pa.string(),
 }  # fmt: skip
 _STAGED = {
+    "FLOAT": pa.float32(),
     "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"), "BLOB": pa.binary(),
 }  # fmt: skip
@@ -32,6 +33,8 @@ def wire_type(kind: Type) -> pa.DataType:
         return pa.struct([(name, wire_type(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
         return pa.list_(wire_type(kind.item))
+    if kind.name == "FLOAT":  # read as DOUBLE, so that the cast can see what is out of range
+        return pa.float64()
     return _DIRECT.get(kind.name, pa.string())
 
 
@@ -49,11 +52,16 @@ def staged_type(kind: Type) -> pa.DataType:
 
 def is_direct(kind: Type) -> bool:
     """Whether a strict JSON reader, given the wire type, takes every good value of the column and no bad one."""
+    return _proven(kind) or (isinstance(kind, Scalar) and kind.name in _TEXT)
+
+
+def _proven(kind: Type) -> bool:
+    """Inside structs and lists text of another type is not taken: it could not be looked at before it is cast."""
     if isinstance(kind, Struct):
-        return all(is_direct(item) for _, item in kind.fields)
+        return all(_proven(item) for _, item in kind.fields)
     if isinstance(kind, ListOf):
-        return is_direct(kind.item)
-    return kind.name in _DIRECT or kind.name in _TEXT
+        return _proven(kind.item)
+    return kind.name in _DIRECT or kind.name == "FLOAT"
 
 
 def needs_cast(kind: Type) -> bool:

@@ -1,7 +1,7 @@
 """Proof that staged files are what the tasks reported, before any table is touched.
 
 Formats verify nothing at commit: a missing, truncated or exchanged file would be accepted and found by a reader later
-(design.md, rule 8; reliability.md 2.4, B19). So the driver looks at every byte once more.
+(docs/design.md, rule 8). So the driver looks at every byte once more.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A bounded read of one partition, inside a task: `[start, end)`, in blocks, to an end that is proven.
 
-Rules: reliability.md 4.2. `assign` at the start, never `seek`, never a group's offset. Silence proves nothing, a count
+Rules: docs/design.md, section 6. `assign` at the start, never `seek`, never a group's offset. Silence proves nothing, a count
 proves nothing: only an offset or an end-of-partition event does.
 """
 

@@ -1,8 +1,8 @@
 """Which of librdkafka's settings a pipeline may give, which it may not, and why.
 
-A pipeline's definition is less trusted than the machine that runs it (reliability.md D7), so the list names what is
-let through: a setting that librdkafka gains later is refused until somebody looks at it. Names and meanings:
-librdkafka's CONFIGURATION.md.
+A pipeline's definition is less trusted than the machine that runs it: some settings load libraries, run commands, or
+send credentials elsewhere. So the list names what is let through: a setting that librdkafka gains later is refused until
+somebody looks at it. Names and meanings: librdkafka's CONFIGURATION.md.
 """
 
 from __future__ import annotations

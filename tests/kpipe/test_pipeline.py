@@ -53,6 +53,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "errors": {"parse": "dead_letter", "transform": "fail", "constraint": "fail", "max_dead_letters": None},
         "delivery": "exactly_once",
         "into": {"type": "duckdb", "database": None, "table": "tweets", "key": None, "on_conflict": "error"},
+        # docs/adr/0008: how the table is shown in Dagster
+        "asset": {"group": "kpipe", "owners": [], "tags": {}, "description": None},
     }  # fmt: skip
 
 
@@ -300,6 +302,6 @@ def test_every_field_of_the_contract_is_in_the_model(define: Callable[..., Pipel
     names = [field.alias or name for name, field in Pipeline.model_fields.items()]
     assert names == [
         "name", "source", "batch", "transform", "format", "columns", "select", "where", "set", "metadata", "schema",
-        "errors", "delivery", "into",
+        "errors", "delivery", "into", "asset",
     ]  # fmt: skip
     assert Path(define().into.table).name == "tweets"

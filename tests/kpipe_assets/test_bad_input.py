@@ -109,7 +109,7 @@ def test_wrong_usage(offline: Any, arguments: tuple[str, ...], words: str) -> No
 
 
 def test_brokers_that_do_not_answer(offline: Any) -> None:
-    offline.define("far", "t", batch={"max_retries": 0})
+    offline.define("far", "t", batch={"max_retries": 0}, source={"config": {"operation.timeout.ms": 700}})
     done = offline("run", "far", "--json", status=1)
     assert "127.0.0.1:1" in only_line(done)
     assert json.loads(done.stdout)["status"] == "error"
@@ -138,7 +138,12 @@ def test_a_secret_never_shows(kpipe: Any, topic: Any) -> None:
     kpipe.define(
         "hidden", name,
         source={
-            "config": {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
+            "config": {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "u",
+                "operation.timeout.ms": 700,
+            },
             "credentials": {"sasl.password": "{{ env('KPIPE_TEST_SECRET') }}"},
         },
         batch={"max_retries": 0},

@@ -122,7 +122,7 @@ class Database:
     def _harden(self, connection: Connection) -> bool:
         """Close the database to everything but itself and the staging folders; False when it is closed otherwise.
 
-        The order matters: each statement is refused after the one behind it (reliability.md, D4).
+        The order matters: each statement is refused after the one behind it.
         """
         wanted = [f"{root}/" for root in self.roots]
         try:

@@ -1,4 +1,4 @@
-"""A DuckDB file as a destination: rows, dead letters and ledger change in one transaction (reliability.md, 5.3)."""
+"""A DuckDB file as a destination: rows, dead letters and ledger change in one transaction (docs/design.md, section 5)."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -122,7 +122,7 @@ class DuckDBDestination:
         raise failure.error
 
     def _attempt(self, commit: Commit) -> _Failure | None:
-        """One transaction. Its own answer is never believed: COMMIT of an aborted one says OK (reliability.md, 2.8)."""
+        """One transaction. Its own answer is never believed: COMMIT of an aborted one says OK."""
         step = ""
 
         def enter(name: str) -> None:

@@ -50,7 +50,7 @@ def columns(connection: Connection, table: str) -> Columns:
 
 
 def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
-    """The error of a table that is gone although the ledger says that rows were written (reliability.md, B17)."""
+    """The error of a table that is gone although the ledger says that rows were written."""
     return LedgerMismatch(
         f"pipeline {pipeline}: table {table} is gone, the ledger says that {rows} rows were written to it",
         f"restore it; or create {table} empty to go on without these rows; or begin anew under another pipeline name",

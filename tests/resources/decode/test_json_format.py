@@ -177,6 +177,38 @@ def test_types_that_json_lacks_are_cast_and_checked(count: int) -> None:
     assert bad.rejects[0][1] == 'at: "yesterday" is not a TIMESTAMP WITH TIME ZONE'
 
 
+@pytest.mark.parametrize("count", [0, 40])
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("TIMESTAMP", "2026-11-20T10:00:00+02:00", "2026-11-20 08:00:00"),
+        ("TIMESTAMP", "2026-11-20 10:00:00", "2026-11-20 10:00:00"),
+        ("STRUCT(t TIMESTAMP)", {"t": "2026-11-20T10:00:00+02:00"}, "{'t': datetime.datetime(2026, 11, 20, 8, 0)}"),
+        ("DATE", "2026-11-01T23:30:00-05:00", None),
+        ("TIME", "10:00:00+02", None),
+        ("TIME", "10:00:00", "10:00:00"),
+        ("HUGEINT", 1.5, None),
+        ("HUGEINT", 7, "7"),
+        ("FLOAT", 1e300, None),
+        ("FLOAT", 0.5, "0.5"),
+        ("DOUBLE", 10**400, "inf"),
+        ("DECIMAL(12,2)", 1.239, "1.24"),
+    ],
+)
+def test_declared_types_take_a_value_or_refuse_it_but_never_change_it(
+    kind: str, value: object, expected: str | None, count: int
+) -> None:
+    good = {"TIMESTAMP": "2026-01-01", "DATE": "2026-01-01", "TIME": "10:00"}.get(kind)
+    fillers = [json.dumps({"v": good}).encode()] * count
+    decoded = JsonDecoder(Columns.of({"v": kind})).decode(Payloads([*fillers, json.dumps({"v": value}).encode()]))
+    if expected is None:
+        assert [at for at, _ in decoded.rejects] == [count]
+        assert decoded.rows == count
+    else:
+        assert not decoded.rejects
+        assert str(decoded.table.to_pylist()[-1]["v"]) == expected
+
+
 def test_numbers_and_booleans_become_text_where_text_is_declared() -> None:
     decoded = JsonDecoder(Columns.of({"b": "VARCHAR"})).decode(
         Payloads([b'{"b":1.10}', b'{"b":true}', b'{"b":{"x":1}}', b'{"b":"s"}', b'{"b":null}'])

@@ -1,0 +1,119 @@
+"""The three edges as Dagster resources: Kafka, Spark, destinations. Configuration only; each connects when it is used.
+
+Assets ask for them by name and by what they do, so a test may put anything in their place that has the same methods
+(kpipe/testing holds fakes of what they give).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
+
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Destination, Stager, Topics
+from resources.home import Home
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["DestinationResource", "Destinations", "KafkaResource", "SparkResource", "Stagers", "Topicsources", "real"]
+
+
+class Topicsources(Protocol):
+    """Gives the topics of a pipeline."""
+
+    def topics(self, pipeline: Pipeline) -> Topics:
+        """What the brokers know of the pipeline's topics."""
+        ...
+
+
+class Stagers(Protocol):
+    """Gives what reads, transforms and stages a pipeline's batches."""
+
+    def stager(self, pipeline: Pipeline) -> Stager:
+        """A stager for the pipeline."""
+        ...
+
+    def version(self, pipeline: Pipeline) -> str:
+        """Short hash of the definition and its program."""
+        ...
+
+
+class Destinations(Protocol):
+    """Gives the destination of a pipeline."""
+
+    def open(self, pipeline: Pipeline) -> Destination:
+        """Its table and ledger."""
+        ...
+
+
+class KafkaResource(dg.ConfigurableResource):
+    """Kafka's side: metadata of topics. Brokers and credentials belong to each pipeline's definition."""
+
+    operation_timeout_s: float | None = Field(
+        default=None, description="Longest time for a metadata request, in seconds. Each pipeline's own setting by default."
+    )
+
+    def topics(self, pipeline: Pipeline) -> Topics:
+        """See `Topicsources`."""
+        from resources.kafka.topics import KafkaTopics
+
+        return KafkaTopics(pipeline.source, timeout_s=self.operation_timeout_s)
+
+
+class SparkResource(dg.ConfigurableResource):
+    """Spark's side: a session of dagster-pyspark, started when the first batch is read, and never for a sensor."""
+
+    home: str = Field(description="KPIPE_HOME: scratch and staged files lie below it.")
+    master: str | None = Field(default=None, description="Spark's master; KPIPE_SPARK_MASTER or local[*] by default.")
+    spark_config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, by their full names.")
+    _session: LazyPySparkResource | None = PrivateAttr(default=None)
+
+    def context(self) -> SparkContext:
+        """The process's SparkContext."""
+        from resources.spark import prepared, settings
+
+        if self._session is None:
+            home = Home.at(self.home)
+            configuration = {**settings(home.path, self.master), **self.spark_config}
+            self._session = LazyPySparkResource(spark_config=configuration)
+            with prepared(home.path):
+                return self._session.spark_context
+        return self._session.spark_context
+
+    def stager(self, pipeline: Pipeline) -> Stager:
+        """See `Stagers`."""
+        from resources.stager import SparkStager
+
+        return SparkStager(pipeline, Home.at(self.home), self.context)
+
+    def version(self, pipeline: Pipeline) -> str:
+        """See `Stagers`."""
+        from resources.stager import version
+
+        return version(pipeline)
+
+
+class DestinationResource(dg.ConfigurableResource):
+    """The table's side: opens what a pipeline's `into` names."""
+
+    home: str = Field(description="KPIPE_HOME: the default destination lies below it.")
+
+    def open(self, pipeline: Pipeline) -> Destination:
+        """See `Destinations`."""
+        from resources.destinations import open_destination
+
+        return open_destination(pipeline, Home.at(self.home))
+
+
+def real(home: Home) -> dict[str, object]:
+    """The three real resources of a home, by the names under which assets ask for them."""
+    path = str(home.path)
+    return {
+        "kafka": KafkaResource(),
+        "spark": SparkResource(home=path),
+        "destinations": DestinationResource(home=path),
+    }

@@ -1,0 +1,86 @@
+"""Mirrors the ledger into Dagster: what a commit stored to be shown is shown once, whatever dies in between.
+
+Two systems cannot change together, so the order is fixed and each step can be repeated:
+
+    1. take the home's publishing lock        only one publisher at a time; a crash frees it
+    2. read what the ledger says is waiting
+    3. leave out what the event log already shows: every event carries the newest commit that it tells of
+    4. store the events
+    5. mark the commits as published
+
+A crash before 4 shows nothing and marks nothing. One between 4 and 5, or in the middle of 4, leaves commits waiting
+that some partitions show already: step 3 of the next publisher leaves out just these.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+
+from kpipe.ports import Destination, Publication
+from kpipe_assets.shown import LAST_SEQ, of_publications
+from resources.home import Home
+
+__all__ = ["Publisher"]
+
+# At once; what is left waits for the next time. A thousand commits of 64 partitions are some 20 MB of metadata.
+_MOST_COMMITS = 1000
+
+
+class Publisher:
+    """Publishes what one pipeline's ledger has waiting.
+
+    Args:
+        instance: Dagster's.
+        key: the table's asset key.
+        destination: where the ledger is.
+        home: where the lock file lies.
+        pipeline: the pipeline's name.
+    """
+
+    def __init__(
+        self, instance: dg.DagsterInstance, key: dg.AssetKey, destination: Destination, home: Home, pipeline: str
+    ) -> None:
+        self._instance, self._key, self._destination = instance, key, destination
+        self._lock = home.state / f"{pipeline}.publishing"
+
+    @contextmanager
+    def waiting(self) -> Iterator[dict[str, dict[str, Any]]]:
+        """Events to store, metadata by partition key. Leaving without an error marks their commits as published.
+
+        Store them inside, each before the next; nobody else publishes meanwhile.
+        """
+        with self._lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # 1
+            publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
+            shown = {key: self.shown(key) for key in {key for item in publications for key in item.metadata}}  # 3
+            yield of_publications([_without_shown(item, shown) for item in publications])  # 4
+            self._destination.published([item.batch for item in publications])  # 5
+
+    def shown(self, key: str) -> int:
+        """Sequence number of the newest commit that the event log shows of a partition; 0 for none."""
+        found = self._instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=self._key, asset_partitions=[key]), limit=1)
+        for record in found.records:
+            event = record.asset_materialization
+            value = event.metadata.get(LAST_SEQ) if event is not None else None
+            if value is not None and isinstance(value.value, int):
+                return value.value
+        return 0
+
+    def publish(self) -> int:
+        """Store events without a run, as a sensor does. Gives their number."""
+        with self.waiting() as events:
+            for key in sorted(events, key=int):
+                self._instance.report_runless_asset_event(
+                    dg.AssetMaterialization(asset_key=self._key, partition=key, metadata=events[key])
+                )
+            return len(events)
+
+
+def _without_shown(publication: Publication, shown: Mapping[str, int]) -> Publication:
+    left = {key: item for key, item in publication.metadata.items() if publication.seq > shown[key]}
+    return Publication(publication.batch, publication.seq, left)

@@ -1,0 +1,87 @@
+"""What Dagster shows of a pipeline: the names of all metadata, declared once, and numbers made of publications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from kpipe.ports import Publication
+from kpipe.schema import Columns
+from kpipe.source import PartitionState
+
+__all__ = ["LAST_SEQ", "column_schema", "observed", "of_publications", "partition_keys"]
+
+#: Sequence number of the newest commit that an event tells of: how a mirror knows what it has already shown.
+LAST_SEQ = "kpipe/last_seq"
+_SUMMED = ("messages", "rows", "dead_letters", "filtered", "gaps", "bytes")
+# An event holds the newest ranges only: a run of hours may commit thousands, and the ledger has them all.
+_MOST_RANGES = 50
+
+
+def partition_keys(numbers: Sequence[int]) -> list[str]:
+    """Kafka's partition numbers as Dagster's keys, in numeric order."""
+    return [str(number) for number in sorted(numbers)]
+
+
+def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
+    """One event's metadata for each partition, from all commits that it tells of.
+
+    Offsets are exclusive at the end; counts and bytes are sums; `lag` is of the newest commit, up to the high watermark
+    at its plan; `rows_per_second` is the rows over the time that the commits took.
+
+    Args:
+        publications: in order of commit.
+    """
+    by_partition: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+    for publication in publications:
+        for key, item in publication.metadata.items():
+            by_partition.setdefault(key, []).append((publication.seq, item))
+    return {key: _event(items) for key, items in by_partition.items()}
+
+
+def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
+    last = items[-1][1]
+    sums = {name: sum(int(item[name]) for _, item in items) for name in _SUMMED}
+    seconds = sum(float(item.get("seconds", 0.0)) for _, item in items)
+    ranges = [
+        dg.TableRecord(
+            {
+                "commit": seq,
+                "start": int(item["start_offset"]),
+                "end": int(item["end_offset"]),
+                "rows": int(item["rows"]),
+                "dead letters": int(item["dead_letters"]),
+                "gaps": int(item["gaps"]),
+                "batch": str(item["batch"]),
+            }
+        )
+        for seq, item in items[-_MOST_RANGES:]
+    ]
+    return {
+        "kpipe/start_offset": int(items[0][1]["start_offset"]),
+        "kpipe/end_offset": int(last["end_offset"]),
+        **{f"kpipe/{name}": value for name, value in sums.items()},
+        "kpipe/lag": int(last["lag"]),
+        "kpipe/rows_per_second": round(sums["rows"] / seconds, 1) if seconds else float(last["rows_per_second"]),
+        "kpipe/batches": len(items),
+        LAST_SEQ: items[-1][0],
+        "kpipe/ranges": dg.MetadataValue.table(ranges),
+    }
+
+
+def observed(state: PartitionState, lag: int) -> dict[str, Any]:
+    """Metadata of an observation of one Kafka partition; ends are exclusive."""
+    return {
+        "kpipe/log_start": state.log_start,
+        "kpipe/high_watermark": state.high,
+        "kpipe/last_stable_offset": state.end,
+        "kpipe/records": state.high - state.log_start,
+        "kpipe/lag": lag,
+    }
+
+
+def column_schema(columns: Columns) -> dg.TableSchema:
+    """Columns as the catalog shows them."""
+    return dg.TableSchema([dg.TableColumn(name, str(kind)) for name, kind in columns])

@@ -1,0 +1,186 @@
+"""The destination table as an asset on the topic's partitions: one run for all of them, batch after batch, on Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from kpipe.batch import Committed
+from kpipe.errors import Fenced, KpipeError
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Destination
+from kpipe_assets.assembly import Run
+from kpipe_assets.edges import Destinations, Stagers, Topicsources
+from kpipe_assets.handover import Turn
+from kpipe_assets.publisher import Publisher
+from kpipe_assets.shown import column_schema
+from kpipe_assets.topics import partitions, topic_key
+from resources.home import Home
+
+__all__ = ["OP_TAG", "HowLong", "table_asset", "table_key"]
+
+#: Tag of every run of a pipeline, for the queue's limit and for the sensor.
+OP_TAG = "kpipe/pipeline"
+# While a run goes on, a partition gets an event at most this often: Dagster keeps events for ever, and a run of one
+# batch a second would write 86,400 a day for each partition.
+_EVENT_EVERY_S = 30.0
+
+
+class HowLong(dg.Config):
+    """How long a run goes on. Both unset: until it has caught up."""
+
+    max_seconds: float | None = None
+    idle_seconds: float | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """Whether to wait for more when caught up."""
+        return self.max_seconds is not None or self.idle_seconds is not None
+
+
+def table_key(pipeline: Pipeline) -> dg.AssetKey:
+    """Key of the table's asset: the table's name."""
+    return dg.AssetKey([pipeline.into.table])
+
+
+def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsDefinition:
+    """The asset of a pipeline's table. Materializing it ingests; selecting partitions ingests only those.
+
+    Args:
+        pipeline: the definition.
+        home: where it keeps things.
+        code_version: of definition and program.
+    """
+    topic = pipeline.source.topic or ""
+    shown = pipeline.asset
+
+    @dg.asset(
+        key=table_key(pipeline),
+        partitions_def=partitions(topic),
+        deps=[topic_key(topic)],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=shown.group,
+        owners=list(shown.owners) or None,
+        tags={**shown.tags},
+        kinds={"spark", pipeline.into.type},
+        description=shown.description or _description(pipeline),
+        code_version=code_version,
+        metadata={"dagster/table_name": pipeline.into.table, "kpipe/pipeline": pipeline.name},
+        op_tags={OP_TAG: pipeline.name},
+    )
+    def table(
+        context: dg.AssetExecutionContext,
+        config: HowLong,
+        kafka: dg.ResourceParam[Topicsources],
+        spark: dg.ResourceParam[Stagers],
+        destinations: dg.ResourceParam[Destinations],
+    ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[Any]]:
+        destination = destinations.open(pipeline)
+        home.make()
+        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name)
+        turn = Turn(home, pipeline.name, context.run_id) if config.continuous else None
+        began = time.monotonic()
+
+        def ended() -> bool:
+            if turn is not None and turn.is_over():
+                return True
+            return config.max_seconds is not None and time.monotonic() - began > config.max_seconds
+
+        run = Run(
+            pipeline,
+            home,
+            topics=kafka.topics(pipeline),
+            stager=spark.stager(pipeline),
+            destination=destination,
+            only=_chosen(context),
+            run_id=context.run_id,
+            version=spark.version(pipeline),
+            stopped=ended,
+            ready=turn.take if turn is not None else lambda: None,
+        )
+        yield from _work(context, config, run, publisher)
+        yield from _closing(context, destination, publisher)
+
+    return table
+
+
+def _work(
+    context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher
+) -> Iterator[dg.AssetMaterialization]:
+    """Batch after batch, with an event for each partition every 30 s."""
+    shown_at = busy_at = time.monotonic()
+    try:
+        for result in run.passes(follow=config.continuous):
+            now = time.monotonic()
+            if isinstance(result, Committed):
+                busy_at = now
+                totals = result.commit.totals
+                context.log.info(
+                    f"batch {result.seq}: {totals.messages:,} records, {totals.rows:,} rows, {totals.dead_letters} dead"
+                    f" letters in {result.commit.seconds:.2f} s"
+                )
+            if now - shown_at >= _EVENT_EVERY_S:
+                shown_at = now
+                with publisher.waiting() as events:
+                    for key in sorted(events, key=int):
+                        yield dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
+            if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
+                break
+    except Fenced as fenced:
+        # The successor of a continuous run may commit while this one still works on a batch: nothing is lost by ending.
+        if not (config.continuous and run.stopped()):
+            raise _failure(fenced) from fenced
+        context.log.info("the next run has taken over")
+    except KpipeError as error:
+        raise _failure(error) from error
+
+
+def _closing(
+    context: dg.AssetExecutionContext, destination: Destination, publisher: Publisher
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """One event for every partition of the run, also for those that had nothing new (Dagster expects one of each).
+
+    The result is given while the publisher still waits: only when Dagster has stored it, commits are marked.
+    """
+    columns = destination.columns()
+    _, ledger = destination.ledger()
+    rows = sum(entry.counts.rows for entry in destination.history())
+    positions = {str(source.partition): offset for source, offset in ledger.positions().items()}
+    with publisher.waiting() as events:
+        for key in context.partition_keys:
+            fallback = {
+                "kpipe/rows": 0,
+                "kpipe/batches": 0,
+                "kpipe/end_offset": positions.get(key, 0),
+                "kpipe/last_seq": publisher.shown(key),
+            }
+            context.add_asset_metadata(events.pop(key, fallback), partition_key=key)
+        for key in sorted(events, key=int):  # of other partitions: a run of some must not swallow what others wait for
+            context.instance.report_runless_asset_event(
+                dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
+            )
+        metadata: dict[str, Any] = {"dagster/row_count": rows}
+        if columns is not None:
+            metadata["dagster/column_schema"] = column_schema(columns)
+        yield dg.MaterializeResult(metadata=metadata)
+
+
+def _chosen(context: dg.AssetExecutionContext) -> frozenset[int]:
+    return frozenset(int(key) for key in context.partition_keys)
+
+
+def _failure(error: KpipeError) -> dg.Failure:
+    """The error as the run page shows it: what, what to do, and whether a person must."""
+    return dg.Failure(
+        description=str(error),
+        metadata={"error": type(error).__name__, "what to do": error.hint or "run it again"},
+        allow_retries=error.retriable,
+    )
+
+
+def _description(pipeline: Pipeline) -> str:
+    program = f", through `{pipeline.transform.program}`" if pipeline.transform else ""
+    return f"Rows of Kafka topic **{pipeline.source.topic}**{program}, exactly once."
