@@ -46,12 +46,12 @@ class _Lazy(click.Group):
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def kpipe(context: click.Context, debug: bool) -> None:
-    r"""Kafka topics into tables, exactly once.
+    """Kafka topics into tables, exactly once.
 
     Everything kpipe writes lies in KPIPE_HOME (default: .kpipe/ in the current folder).
 
-    \b
     Exit status: 0 done, 1 failed, 2 wrong usage or definition, 3 an operator must decide.
+
     \b
     Examples:
       kpipe demo

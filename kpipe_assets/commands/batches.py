@@ -17,7 +17,7 @@ __all__ = ["batches"]
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Batches to show.")
 @as_json
 def batches(name: str, limit: int, as_json: bool) -> int:
-    r"""Committed batches of the pipeline NAME, newest first.
+    """Committed batches of the pipeline NAME, newest first.
 
     \b
     Examples:

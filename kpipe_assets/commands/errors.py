@@ -20,7 +20,7 @@ __all__ = ["errors"]
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Errors to show.")
 @as_json
 def errors(name: str, limit: int, as_json: bool) -> int:
-    r"""Dead letters and failed runs of the pipeline NAME, newest first.
+    """Dead letters and failed runs of the pipeline NAME, newest first.
 
     \b
     Examples:

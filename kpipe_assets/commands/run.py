@@ -51,7 +51,7 @@ def run(
     on_older_ledger: str,
     as_json: bool,
 ) -> int:
-    r"""Ingest the pipeline NAME until caught up.
+    """Ingest the pipeline NAME until caught up.
 
     Decisions (--on-...) hold for this run and are recorded in the ledger.
 
@@ -153,10 +153,16 @@ def run_pipeline(
 
     with stop, progress:
         try:
-            ingest = Run(
-                pipeline, home, spark, partitions, decisions or Decisions(),
-                tell=progress.tell, wait=stop.wait, stopped=stop.requested,
-            )  # fmt: skip
+            ingest = Run.real(
+                pipeline,
+                home,
+                spark,
+                only=partitions,
+                decisions=decisions or Decisions(),
+                tell=progress.tell,
+                wait=stop.wait,
+                stopped=stop.requested,
+            )
             for committed in ingest.batches(max_batches, follow):
                 totals.add(committed)
                 progress.committed(committed)

@@ -21,7 +21,7 @@ __all__ = ["status"]
 @click.argument("name", metavar="[NAME]", required=False)
 @as_json
 def status(name: str | None, as_json: bool) -> int:
-    r"""Positions, lag and state of the pipeline NAME, or of all.
+    """Positions, lag and state of the pipeline NAME, or of all.
 
     \b
     Examples:

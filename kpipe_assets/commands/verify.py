@@ -19,7 +19,7 @@ __all__ = ["prove", "show", "verify"]
 @pipeline_name
 @as_json
 def verify(name: str, as_json: bool) -> int:
-    r"""Recount the table and the dead letters of the pipeline NAME against its ledger.
+    """Recount the table and the dead letters of the pipeline NAME against its ledger.
 
     Every offset of every committed range must be a row, a dead letter, filtered, or a gap (an offset that holds no
     record). Exit status 1 when it does not add up.
