@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from kpipe.errors import InvalidPipeline
 from kpipe.pipeline import Pipeline
 
-__all__ = ["COMPONENT", "from_yaml", "resolve", "to_yaml"]
+__all__ = ["COMPONENT", "filled", "from_yaml", "resolve", "to_yaml"]
 
 COMPONENT = "kpipe_assets.KafkaPipeline"
 _TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s*)?\)\s*\}\}")
@@ -132,6 +132,15 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str
             found[here] = value.start_mark.line + 1
             found.update(_lines(value, here))
     return found
+
+
+def filled(attributes: Any, environ: Mapping[str, str] | None = None) -> Any:
+    """Attributes with every template filled in, but for credentials.
+
+    Raises:
+        InvalidPipeline: a variable is not set; names the field.
+    """
+    return _filled(attributes, (), "attributes", {}, environ)
 
 
 def _filled(value: Any, path: tuple[str, ...], file: str, lines: Mapping[tuple[str, ...], int], environ: Any) -> Any:

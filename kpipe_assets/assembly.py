@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch import Committed
@@ -23,7 +24,7 @@ from resources.staging import collect_garbage, discard
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Run", "check_available", "ingest", "is_running"]
+__all__ = ["Run", "check_available", "ingest", "is_alive", "is_running"]
 
 
 def check_available(pipeline: Pipeline) -> None:
@@ -167,16 +168,30 @@ class Run:
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
-        """While inside, `is_running` says so. Shared: two runs at once are fenced by the ledger, not by this."""
-        with (self.home.state / f"{self.pipeline.name}.running").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            yield
+        """While inside, `is_running` and `is_alive` say so. Two runs at once are fenced by the ledger, not by this."""
+        mine = self.home.state / f"{self.pipeline.name}.{self.run_id or os.getpid()}.run"
+        with (self.home.state / f"{self.pipeline.name}.running").open("a") as all_runs, mine.open("a") as file:
+            fcntl.flock(all_runs, fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                mine.unlink(missing_ok=True)
 
 
 def is_running(home: Home, name: str) -> bool:
     """Whether some process is running the pipeline now; killed ones do not count, whatever they had noted."""
+    return _is_locked(home.state / f"{name}.running")
+
+
+def is_alive(home: Home, name: str, run_id: str) -> bool:
+    """Whether the process of that run is at work."""
+    return _is_locked(home.state / f"{name}.{run_id}.run")
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        with (home.state / f"{name}.running").open("r") as file:
+        with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

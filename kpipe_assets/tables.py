@@ -1,6 +1,6 @@
 """The destination table as an asset on the topic's partitions: one run for all of them, batch after batch, on Spark."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
 import time
 from collections.abc import Iterator
@@ -46,6 +46,11 @@ def table_key(pipeline: Pipeline) -> dg.AssetKey:
     return dg.AssetKey([pipeline.into.table])
 
 
+def op_name(pipeline: Pipeline) -> str:
+    """Name of the asset's op, under which a run's configuration stands: Dagster makes it of the key."""
+    return "__".join(table_key(pipeline).path)
+
+
 def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsDefinition:
     """The asset of a pipeline's table. Materializing it ingests; selecting partitions ingests only those.
 
@@ -81,7 +86,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         destination = destinations.open(pipeline)
         home.make()
         publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name)
-        turn = Turn(home, pipeline.name, context.run_id) if config.continuous else None
+        turn = Turn(home, pipeline.name, context.run.run_id) if config.continuous else None
         began = time.monotonic()
 
         def ended() -> bool:
@@ -96,7 +101,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
             stager=spark.stager(pipeline),
             destination=destination,
             only=_chosen(context),
-            run_id=context.run_id,
+            run_id=context.run.run_id,
             version=spark.version(pipeline),
             stopped=ended,
             ready=turn.take if turn is not None else lambda: None,

@@ -1,0 +1,157 @@
+"""The proofs as asset checks of the table: green is a statement about every offset, red names what does not add up."""
+
+# No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from kpipe.audit import audit
+from kpipe.errors import KpipeError
+from kpipe.pipeline import Pipeline
+from kpipe.plan import check_source, lag
+from kpipe.ports import Destination
+from kpipe.schema import Columns
+from kpipe_assets.edges import Destinations, Topicsources
+from kpipe_assets.publisher import Publisher
+from kpipe_assets.tables import table_key
+from resources.home import Home
+
+__all__ = ["Bounds", "table_checks"]
+
+_NAMES = {
+    "complete": "Every offset of every committed range is a row, a dead letter, filtered, or a gap; no offset twice.",
+    "mirror": "Dagster shows of each partition what the ledger holds.",
+    "lag": "Offsets that wait in Kafka are below the bound, and nothing needs an operator.",
+    "schema": "The table has the declared columns with the declared types.",
+    "dead_letters": "Dead letters are a small share of the records.",
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What still counts as well.
+
+    Attributes:
+        lag: most offsets behind the high watermark, over all partitions.
+        dead_letters: largest share of dead letters among rows and dead letters.
+    """
+
+    lag: int = 1_000_000
+    dead_letters: float = 0.01
+
+
+def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> dg.AssetChecksDefinition:
+    """The checks of a pipeline's table. `complete` and `mirror` are errors, the others warnings."""
+    key = table_key(pipeline)
+
+    @dg.multi_asset_check(
+        name=f"{pipeline.name}_checks",
+        specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in _NAMES.items()],
+        can_subset=True,
+    )
+    def checks(
+        context: dg.AssetCheckExecutionContext,
+        kafka: dg.ResourceParam[Topicsources],
+        destinations: dg.ResourceParam[Destinations],
+    ) -> Iterator[dg.AssetCheckResult]:
+        destination = destinations.open(pipeline)
+        home.make()
+        how = {
+            "complete": lambda: _complete(destination),
+            "mirror": lambda: _mirror(context.instance, pipeline, home, destination),
+            "lag": lambda: _lag(destination, kafka.topics(pipeline), bounds.lag),
+            "schema": lambda: _schema(pipeline, destination),
+            "dead_letters": lambda: _dead_letters(destination, bounds.dead_letters),
+        }
+        for check in sorted(context.selected_asset_check_keys, key=lambda item: item.name):
+            passed, severity, words, metadata = how[check.name]()
+            yield dg.AssetCheckResult(
+                passed=passed,
+                asset_key=key,
+                check_name=check.name,
+                severity=severity,
+                description=words,
+                metadata=metadata,
+            )
+
+    return checks
+
+
+_Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
+_ERROR, _WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+
+
+def _complete(destination: Destination) -> _Result:
+    _, ledger = destination.ledger()
+    result = audit(ledger, destination.history(), destination.recount())
+    records = [
+        dg.TableRecord(
+            {
+                "partition": number,
+                "ranges": " ".join(f"[{start}, {end})" for start, end in item["ranges"]),
+                **{name: int(item[name]) for name in ("span", "rows", "dead_letters", "filtered", "gaps", "rows_found")},
+            }
+        )
+        for number, item in result.partitions.items()
+    ]
+    words = "; ".join(result.problems) or f"{result.span:,} offsets accounted for"
+    metadata: dict[str, Any] = {"kpipe/span": result.span, "kpipe/rows": result.counts.rows}
+    if records:
+        metadata["kpipe/partitions"] = dg.MetadataValue.table(records)
+    return result.ok, _ERROR, words, metadata
+
+
+def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination) -> _Result:
+    publisher = Publisher(instance, table_key(pipeline), destination, home, pipeline.name)
+    waiting = {key for item in destination.unpublished() for key in item.metadata}
+    newest: dict[str, tuple[int, int]] = {}
+    for row in destination.view("batches"):
+        number, seq = str(row["batch_source_partition_id"]), int(row["seq"])
+        if seq > newest.get(number, (0, 0))[0]:
+            newest[number] = (seq, int(row["batch_latest_offset"]))
+    problems = []
+    for number, (seq, end) in sorted(newest.items(), key=lambda item: int(item[0])):
+        shown = publisher.shown(number)
+        if shown > seq:
+            problems.append(f"partition {number}: Dagster shows commit {shown}, the ledger's last is {seq} (offset {end})")
+        elif shown < seq and number not in waiting:
+            problems.append(f"partition {number}: commit {seq} (up to offset {end}) is marked as shown, Dagster has {shown}")
+    words = "; ".join(problems) or f"{len(newest)} partitions agree" + (f"; {len(waiting)} wait to be shown" if waiting else "")
+    return not problems, _ERROR, words, {"kpipe/waiting": len(waiting)}
+
+
+def _lag(destination: Destination, topics: Any, bound: int) -> _Result:
+    _, ledger = destination.ledger()
+    try:
+        snapshot = topics.snapshot()
+        check_source(ledger, snapshot)
+    except KpipeError as error:
+        return False, _ERROR, str(error), {"kpipe/error": type(error).__name__}
+    behind = lag(ledger, snapshot)
+    total = sum(behind.values())
+    worst = max(behind, key=lambda source: behind[source], default=None)
+    words = f"{total:,} offsets behind" + (f", most of them in {worst}: {behind[worst]:,}" if worst and total else "")
+    return total <= bound, _WARN, f"{words} (bound {bound:,})", {"kpipe/lag": total}
+
+
+def _schema(pipeline: Pipeline, destination: Destination) -> _Result:
+    declared, found = Columns.of(pipeline.columns), destination.columns()
+    if found is None:
+        return True, _WARN, "there is no table yet", {}
+    problems = [
+        f"column {name} is {'missing' if found.get(name) is None else found.get(name)}, declared as {kind}"
+        for name, kind in declared
+        if found.get(name) != kind
+    ]
+    return not problems, _WARN, "; ".join(problems) or f"{len(declared)} declared columns, {len(found)} in all", {}
+
+
+def _dead_letters(destination: Destination, bound: float) -> _Result:
+    counts = [entry.counts for entry in destination.history()]
+    dead, rows = sum(c.dead_letters for c in counts), sum(c.rows for c in counts)
+    share = dead / (dead + rows) if dead + rows else 0.0
+    words = f"{dead:,} dead letters, {share:.4%} of {dead + rows:,} (bound {bound:.2%})"
+    return share <= bound, _WARN, words, {"kpipe/dead_letters": dead, "kpipe/share": share}

@@ -1,0 +1,118 @@
+"""A pipeline as a Dagster component: YAML that makes a topic, a table, a sensor and checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel, model_validator
+
+from kpipe.errors import InvalidPipeline
+from kpipe.notation import filled
+from kpipe.pipeline import Pipeline
+from kpipe_assets.assembly import check_available
+from kpipe_assets.checks import table_checks
+from kpipe_assets.edges import real
+from kpipe_assets.sensors import Pace, ingest_sensor
+from kpipe_assets.tables import table_asset
+from kpipe_assets.topics import topic_spec
+from resources.home import Home
+from resources.stager import version
+
+__all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
+
+
+def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.Definitions:  # noqa: B008
+    """Everything of one pipeline but the resources.
+
+    - the topic as a partitioned source asset `kafka/TOPIC`
+    - the table as an asset on the same partitions
+    - the sensor `NAME_ingest`, off until switched on
+    - checks: complete, mirror, lag, schema, dead_letters
+
+    Raises:
+        InvalidPipeline, NotAvailable: the definition cannot be run here.
+    """
+    check_available(pipeline)
+    table = table_asset(pipeline, home, version(pipeline))
+    return dg.Definitions(
+        assets=[topic_spec(pipeline), table],
+        asset_checks=[table_checks(pipeline, home)],
+        sensors=[ingest_sensor(pipeline, home, table, pace)],
+    )
+
+
+class _Attributes(Pipeline):
+    """The attributes as they stand in the YAML of a Dagster project, templates and all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, data: Any) -> Any:
+        try:
+            return filled(data)
+        except InvalidPipeline as error:
+            raise ValueError(str(error)) from error
+
+
+class KafkaPipeline(dg.Component):
+    """A Kafka topic into a table, exactly once.
+
+    Creates the topic as a partitioned source asset, the table as an asset on the same partitions, a sensor for continuous
+    ingest, and asset checks that prove completeness. The attributes are those of KPIPE_HOME/pipelines/NAME.yaml.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """For `dg list components`."""
+        return dg.ComponentTypeSpec(description=(cls.__doc__ or "").strip().splitlines()[0])
+
+    @classmethod
+    def get_model_cls(cls) -> type[BaseModel]:
+        """The attributes; Dagster names file, line and field of what does not fit."""
+        return _Attributes
+
+    @classmethod
+    def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> KafkaPipeline:
+        """A component from its YAML. Templates `{{ env('NAME') }}` are filled in, but for credentials."""
+        assert isinstance(attributes, Pipeline)
+        return cls(attributes)
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """See the class."""
+        return pipeline_defs(self.pipeline, Home.from_env())
+
+
+class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
+    """All pipelines of a home: every KPIPE_HOME/pipelines/NAME.yaml, and the resources that they need.
+
+    Attributes:
+        home: the folder; KPIPE_HOME by default.
+    """
+
+    home: str | None = None
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """See the class."""
+        return catalog(Home.at(self.home) if self.home else Home.from_env())
+
+
+def catalog(home: Home, pace: Pace = Pace()) -> dg.Definitions:  # noqa: B008
+    """Definitions of all pipelines of a home, with the real resources. Two pipelines may share a topic."""
+    topics: dict[dg.AssetKey, dg.AssetSpec] = {}
+    parts = []
+    for name in home.names():
+        defs = pipeline_defs(home.pipeline(name), home, pace)
+        for asset in defs.assets or ():
+            if isinstance(asset, dg.AssetSpec):
+                topics.setdefault(asset.key, asset)
+        parts.append(
+            dg.Definitions(
+                assets=[asset for asset in defs.assets or () if not isinstance(asset, dg.AssetSpec)],
+                asset_checks=defs.asset_checks,
+                sensors=defs.sensors,
+            )
+        )
+    return dg.Definitions.merge(dg.Definitions(assets=list(topics.values()), resources=real(home)), *parts)

@@ -1,0 +1,415 @@
+"""Dagster's face over the public fakes: real instances and runs, no Kafka, no Spark, no database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Destination, Stager, Topics
+from kpipe.testing.memory import MemoryDestination
+from kpipe.testing.memory_store import MemoryStore
+from kpipe.testing.stager import FakeStager
+from kpipe.testing.topics import FakeTopics
+from kpipe_assets import tables
+from kpipe_assets.checks import Bounds, table_checks
+from kpipe_assets.publisher import Publisher
+from kpipe_assets.sensors import CONTINUOUS_TAG, Pace, ingest_sensor
+from kpipe_assets.tables import OP_TAG, table_asset
+from kpipe_assets.topics import topic_spec
+from resources.home import Home
+
+KEY = dg.AssetKey(["tweets"])
+PIPELINE = Pipeline.model_validate(
+    {
+        "name": "tweets",
+        "source": {"brokers": "b", "topic": "tweets"},
+        "into": {"table": "tweets"},
+        "batch": {"interval_ms": 20},
+    }
+)
+
+
+@dataclass
+class World:
+    """A pipeline over fakes, in a home and an instance of its own."""
+
+    home: Home
+    instance: dg.DagsterInstance
+    topics: FakeTopics
+    stager: FakeStager
+    store: MemoryStore = field(default_factory=MemoryStore)
+    pipeline: Pipeline = field(default_factory=lambda: PIPELINE)
+
+    @property
+    def destination(self) -> MemoryDestination:
+        return MemoryDestination(self.store, "tweets", "tweets")
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        world = self
+
+        class Kafka:
+            def topics(self, _: Pipeline) -> Topics:
+                return world.topics
+
+        class Spark:
+            def stager(self, _: Pipeline) -> Stager:
+                return world.stager
+
+            def version(self, _: Pipeline) -> str:
+                return "v1"
+
+        class Destinations:
+            def open(self, _: Pipeline) -> Destination:
+                return world.destination
+
+        return {"kafka": Kafka(), "spark": Spark(), "destinations": Destinations()}
+
+    @property
+    def table(self) -> dg.AssetsDefinition:
+        return table_asset(self.pipeline, self.home, "v1")
+
+    def grow(self) -> None:
+        keys = [str(source.partition) for source in sorted(self.topics.snapshot().partitions)]
+        self.instance.add_dynamic_partitions("kafka/tweets", keys)
+
+    def run(self, first: str = "0", last: str | None = None, **config: Any) -> dg.ExecuteInProcessResult:
+        self.grow()
+        last = last or str(len(self.topics.snapshot().partitions) - 1)
+        return dg.materialize(
+            [topic_spec(self.pipeline), self.table],
+            resources=self.resources,
+            instance=self.instance,
+            run_config={"ops": {"tweets": {"config": config}}} if config else None,
+            tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
+            raise_on_error=False,
+        )
+
+    def events(self, key: str | None = None) -> list[dg.AssetMaterialization]:
+        """All materializations, oldest first."""
+        asked = dg.AssetRecordsFilter(asset_key=KEY, asset_partitions=[key] if key else None)
+        found = self.instance.fetch_materializations(asked, limit=1000).records
+        return [record.asset_materialization for record in reversed(found) if record.asset_materialization]
+
+    def value(self, event: dg.AssetMaterialization, name: str) -> Any:
+        return event.metadata[name].value
+
+    def mirrored(self) -> None:
+        """Every commit is told of by exactly one event of each of its partitions."""
+        told: dict[str, list[int]] = {}
+        for event in self.events():
+            records = event.metadata["kpipe/ranges"].value.records if "kpipe/ranges" in event.metadata else ()
+            told.setdefault(str(event.partition), []).extend(int(record.data["commit"]) for record in records)
+        committed: dict[str, list[int]] = {}
+        for row in self.destination.view("batches"):
+            committed.setdefault(str(row["batch_source_partition_id"]), []).append(int(row["seq"]))
+        assert {key: sorted(value) for key, value in told.items()} == {key: sorted(v) for key, v in committed.items()}
+        assert not self.destination.unpublished()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    topics = FakeTopics({"tweets": 3})
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    with dg.DagsterInstance.ephemeral() as instance:
+        made = World(Home(tmp_path / "home").make(), instance, topics, FakeStager(topics, staged))
+        for partition in range(3):
+            topics.produce(partition, *({"id": 10 * partition + n} for n in range(4)))
+        yield made
+
+
+def test_one_run_ingests_all_partitions_and_ends_with_one_event_for_each(world: World) -> None:
+    result = world.run()
+    assert result.success
+    assert [event.partition for event in sorted(world.events(), key=lambda e: str(e.partition))] == ["0", "1", "2"]
+    event = world.events("1")[0]
+    names = ("start_offset", "end_offset", "rows", "dead_letters", "filtered", "gaps", "lag", "batches", "bytes")
+    assert {name: world.value(event, f"kpipe/{name}") for name in names} == {
+        "start_offset": 0, "end_offset": 4, "rows": 4, "dead_letters": 0, "filtered": 0, "gaps": 0, "lag": 0, "batches": 1,
+        "bytes": world.value(event, "kpipe/bytes"),
+    }  # fmt: skip
+    assert world.value(event, "dagster/row_count") == 12
+    assert [column.name for column in world.value(event, "dagster/column_schema").columns] == ["id"]
+    world.mirrored()
+
+
+def test_a_selection_ingests_only_its_partitions(world: World) -> None:
+    assert world.run("1", "1").success
+    assert [event.partition for event in world.events()] == ["1"]
+    assert {source.partition: at for source, at in world.destination.ledger()[1].positions().items()} == {0: 0, 1: 4, 2: 0}
+
+
+def test_a_partition_without_news_gets_its_closing_event(world: World) -> None:
+    world.run()
+    assert world.run().success
+    assert [world.value(event, "kpipe/rows") for event in world.events("2")] == [4, 0]
+    assert world.value(world.events("2")[-1], "kpipe/end_offset") == 4
+    world.mirrored()
+
+
+def test_events_of_many_batches_are_one_for_each_partition(world: World) -> None:
+    world.pipeline = world.pipeline.model_copy(
+        update={"batch": world.pipeline.batch.model_copy(update={"max_offsets_per_partition": 1})}
+    )
+    assert world.run().success
+    assert len(world.events()) == 3
+    event = world.events("0")[0]
+    assert (world.value(event, "kpipe/batches"), world.value(event, "kpipe/rows")) == (4, 4)
+    world.mirrored()
+
+
+def test_while_a_run_goes_on_events_come_at_intervals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_EVENT_EVERY_S", 0.0)
+    world.pipeline = world.pipeline.model_copy(
+        update={"batch": world.pipeline.batch.model_copy(update={"max_offsets_per_partition": 2})}
+    )
+    assert world.run().success
+    assert [world.value(event, "kpipe/batches") for event in world.events("0")] == [1, 1, 0]
+    world.mirrored()
+
+
+def test_a_continuous_run_ends_when_idle(world: World) -> None:
+    assert world.run(idle_seconds=0.2).success
+    assert len(world.destination.history()) == 3
+
+
+def test_a_continuous_run_ends_after_its_time_and_when_another_takes_its_turn(world: World) -> None:
+    from kpipe_assets.handover import Turn
+
+    began = time.monotonic()
+    assert world.run(max_seconds=0.3).success
+    assert time.monotonic() - began < 20
+    first, second = Turn(world.home, "tweets", "a" * 12), Turn(world.home, "tweets", "b" * 12)
+    first.take()
+    assert not first.is_over()
+    second.take()
+    assert first.is_over() and not second.is_over()
+
+
+def test_an_error_fails_the_run_with_what_to_do(world: World) -> None:
+    world.run()
+    world.topics.recreate(3)
+    result = world.run()
+    assert not result.success
+    failure = next(event for event in result.all_events if event.is_step_failure).step_failure_data.user_failure_data
+    assert failure is not None and "--on-new-topic begin" in str(failure.metadata["what to do"].value)
+
+
+class Death(BaseException):
+    """What a kill looks like from inside: nothing after it runs."""
+
+
+@pytest.mark.parametrize("stored", [0, 1, 2])
+def test_a_crash_between_commit_and_events_loses_and_doubles_no_event(world: World, stored: int) -> None:
+    """After the commit, some events are stored, then death; the next run and a tick complete the mirror."""
+    publisher = Publisher(world.instance, KEY, world.destination, world.home, "tweets")
+    loop = list(_ingest_without_dagster(world))
+    assert loop
+    with pytest.raises(Death), publisher.waiting() as events:
+        for key in sorted(events)[:stored]:
+            world.instance.report_runless_asset_event(dg.AssetMaterialization(KEY, partition=key, metadata=events[key]))
+        raise Death
+    assert world.destination.unpublished()
+    assert Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish() == 3 - stored
+    world.mirrored()
+    assert world.run().success
+    world.mirrored()
+
+
+def test_a_crash_after_the_events_and_before_the_mark_publishes_nothing_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDestination, "published", die)
+        assert not world.run().success
+    assert len(world.events()) == 3 and world.destination.unpublished()
+    assert Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish() == 0
+    world.mirrored()
+
+
+def _ingest_without_dagster(world: World) -> Any:
+    from kpipe.ingest import Ingest
+
+    return Ingest(world.pipeline, world.topics, world.stager, world.destination).run()
+
+
+# The sensor
+
+
+def tick(world: World, cursor: str | None = None, pace: Pace = Pace(observe_s=0)) -> tuple[Any, dg.SensorEvaluationContext]:  # noqa: B008
+    table = world.table
+    sensor = ingest_sensor(world.pipeline, world.home, table, pace)
+    defs = dg.Definitions([topic_spec(world.pipeline), table], sensors=[sensor], resources=world.resources)
+    context = dg.build_sensor_context(
+        instance=world.instance,
+        cursor=cursor,
+        definitions=defs,
+        resources={k: world.resources[k] for k in ("kafka", "destinations")},
+    )
+    return sensor(context), context
+
+
+def test_the_first_tick_finds_the_partitions_and_starts_a_run_over_all_of_them(world: World) -> None:
+    result, _ = tick(world)
+    (request,) = result.dynamic_partitions_requests
+    assert list(request.partition_keys) == ["0", "1", "2"]
+    (run,) = result.run_requests
+    assert run.run_key is None and run.tags[OP_TAG] == "tweets" and run.tags[CONTINUOUS_TAG] == "true"
+    assert (run.tags["dagster/asset_partition_range_start"], run.tags["dagster/asset_partition_range_end"]) == ("0", "2")
+    assert run.run_config["ops"]["tweets"]["config"] == {"max_seconds": 900, "idle_seconds": 300}
+
+
+def test_a_tick_without_work_starts_nothing_and_observes_only_what_changed(world: World) -> None:
+    world.run()
+    result, _ = tick(world)
+    assert not result.run_requests
+    assert {event.partition for event in result.asset_events} == {"0", "1", "2"}
+    world.topics.produce(1, {"id": 99})
+    again, _ = tick(world, result.cursor)
+    (seen,) = again.asset_events
+    assert (seen.partition, seen.metadata["kpipe/high_watermark"].value, seen.metadata["kpipe/lag"].value) == ("1", 5, 1)
+    assert len(again.run_requests) == 1
+    world.run()
+    quiet, _ = tick(world, again.cursor)
+    assert isinstance(quiet, dg.SkipReason) and "caught up" in str(quiet.skip_message)
+
+
+def test_a_tick_publishes_what_a_run_outside_of_dagster_committed(world: World) -> None:
+    world.grow()
+    list(_ingest_without_dagster(world))
+    tick(world)
+    world.mirrored()
+
+
+def _pretend_run(world: World, status: dg.DagsterRunStatus, **tags: str) -> dg.DagsterRun:
+    from dagster._core.test_utils import create_run_for_test
+
+    return create_run_for_test(world.instance, job_name="job", status=status, tags={OP_TAG: "tweets", **tags})
+
+
+def test_a_run_in_progress_keeps_the_next_one_away(world: World) -> None:
+    world.grow()
+    _pretend_run(world, dg.DagsterRunStatus.NOT_STARTED)
+    result, _ = tick(world)
+    assert not result.run_requests if isinstance(result, dg.SensorResult) else "in progress" in str(result.skip_message)
+
+
+def test_a_started_run_without_a_process_is_reported_dead_and_does_not_wedge(world: World) -> None:
+    world.grow()
+    run = _pretend_run(world, dg.DagsterRunStatus.STARTED)
+    result, _ = tick(world, pace=Pace(dead_after_s=-1, first_wait_s=0))
+    assert world.instance.get_run_by_id(run.run_id).status == dg.DagsterRunStatus.FAILURE
+    assert len(result.run_requests) == 1
+
+
+def test_the_successor_of_a_continuous_run_is_started_before_its_end(world: World) -> None:
+    world.grow()
+    _pretend_run(world, dg.DagsterRunStatus.STARTED, **{CONTINUOUS_TAG: "true"})
+    late, _ = tick(world, pace=Pace(run_s=60, lead_s=61))
+    assert len(late.run_requests) == 1
+    _pretend_run(world, dg.DagsterRunStatus.NOT_STARTED, **{CONTINUOUS_TAG: "true"})
+    crowd, _ = tick(world, pace=Pace(run_s=60, lead_s=61))
+    assert not getattr(crowd, "run_requests", None)
+
+
+def test_failures_in_a_row_make_it_wait_longer(world: World) -> None:
+    world.grow()
+    for _ in range(3):
+        run = _pretend_run(world, dg.DagsterRunStatus.STARTED)
+        world.instance.report_run_failed(run)
+    result, _ = tick(world)
+    reason = str(result.skip_message) if isinstance(result, dg.SkipReason) else ""
+    assert not getattr(result, "run_requests", None)
+    assert not reason or "3 failed in a row" in reason
+    soon, _ = tick(world, pace=Pace(first_wait_s=0))
+    assert len(soon.run_requests) == 1
+
+
+def test_what_needs_an_operator_starts_no_runs_in_a_loop(world: World) -> None:
+    world.run()
+    world.topics.recreate(3)
+    world.topics.produce(0, {"id": 1})
+    result, _ = tick(world)
+    assert not getattr(result, "run_requests", None)
+
+
+def test_new_partitions_of_the_topic_appear_in_numeric_order(world: World) -> None:
+    world.run()
+    world.topics.add_partitions(12)
+    result, _ = tick(world)
+    (request,) = result.dynamic_partitions_requests
+    assert list(request.partition_keys) == [str(n) for n in range(3, 15)]
+
+
+# Checks
+
+
+def check(world: World, bounds: Bounds = Bounds()) -> dict[str, dg.AssetCheckEvaluation]:  # noqa: B008
+    checks = table_checks(world.pipeline, world.home, bounds)
+    result = dg.materialize(
+        [checks],
+        resources=world.resources,
+        instance=world.instance,
+        raise_on_error=False,
+        selection=dg.AssetSelection.all_asset_checks(),
+    )
+    return {item.check_name: item for item in result.get_asset_check_evaluations()}
+
+
+def test_all_checks_pass_on_a_good_table(world: World) -> None:
+    world.run()
+    found = check(world)
+    assert set(found) == {"complete", "mirror", "lag", "schema", "dead_letters"}
+    assert all(item.passed for item in found.values()), {name: item.description for name, item in found.items()}
+    table = found["complete"].metadata["kpipe/partitions"].value
+    assert [record.data["rows_found"] for record in table.records] == [4, 4, 4]
+
+
+def test_complete_fails_when_a_row_is_gone(world: World) -> None:
+    world.run()
+    world.store.tables["tweets"].rows.pop()
+    item = check(world)["complete"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.ERROR
+    assert "the table holds 3 rows, the ledger says 4" in (item.description or "")
+
+
+def test_mirror_fails_when_dagster_lacks_what_was_marked_as_shown(world: World) -> None:
+    list(_ingest_without_dagster(world))
+    assert check(world)["mirror"].passed, "what waits is no fault"
+    world.destination.published([item.batch for item in world.destination.unpublished()])
+    item = check(world)["mirror"]
+    assert not item.passed and "is marked as shown" in (item.description or "")
+
+
+def test_lag_fails_above_its_bound_and_when_an_operator_is_needed(world: World) -> None:
+    world.run()
+    world.topics.produce(2, *({"id": n} for n in range(9)))
+    item = check(world, Bounds(lag=5))["lag"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.WARN and "9 offsets behind" in (item.description or "")
+    world.topics.recreate(3)
+    item = check(world)["lag"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.ERROR and "made again" in (item.description or "")
+
+
+def test_schema_fails_when_a_declared_column_is_missing(world: World) -> None:
+    world.run()
+    world.pipeline = world.pipeline.model_copy(update={"columns": {"id": "BIGINT", "extra": "DATE"}})
+    item = check(world)["schema"]
+    assert not item.passed and "column extra is missing, declared as DATE" in (item.description or "")
+
+
+def test_dead_letters_fail_above_their_share(world: World) -> None:
+    world.run()
+    item = check(world, Bounds(dead_letters=-1.0))["dead_letters"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.WARN
