@@ -44,6 +44,8 @@ __all__ = ["Decisions", "Event", "Ingest", "Seen"]
 # A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
 # new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
 _MOST_STAGINGS = 3
+# With an interval of 0 an idle pipeline would keep a core busy with asking; 10 ms cost nobody anything.
+_SHORTEST_WAIT_S = 0.01
 
 
 @dataclass
@@ -112,7 +114,7 @@ class Ingest:
                 return
             else:
                 yield result
-                self.wait(self.pipeline.batch.interval_ms / 1000)
+                self.wait(max(_SHORTEST_WAIT_S, self.pipeline.batch.interval_ms / 1000))
 
     def backoff(self, failures: int) -> float:
         """Seconds before the next try: the interval (at least 0.1 s), doubled each time, ten times it at most."""

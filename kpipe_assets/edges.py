@@ -41,6 +41,10 @@ class Stagers(Protocol):
         """Short hash of the definition and its program."""
         ...
 
+    def warm(self) -> None:
+        """Start what a batch will need, so that the first one costs no more than any other."""
+        ...
+
 
 class Destinations(Protocol):
     """Gives the destination of a pipeline."""
@@ -89,6 +93,12 @@ class SparkResource(dg.ConfigurableResource):
         from resources.stager import SparkStager
 
         return SparkStager(pipeline, Home.at(self.home), self.context)
+
+    def warm(self) -> None:
+        """See `Stagers`: the JVM, and on each core a Python worker with its imports."""
+        from resources.spark import warm
+
+        warm(self.context())
 
     def version(self, pipeline: Pipeline) -> str:
         """See `Stagers`."""

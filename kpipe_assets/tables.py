@@ -106,6 +106,8 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
             stopped=ended,
             ready=turn.take if turn is not None else lambda: None,
         )
+        if turn is not None:  # ready to read before the predecessor is sent home
+            spark.warm()
         yield from _work(context, config, run, publisher)
         yield from _closing(context, destination, publisher)
 

@@ -17,7 +17,7 @@ from resources.job import Failure, Job
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["prepared", "run_pieces", "settings", "share_out", "start", "started"]
+__all__ = ["prepared", "run_pieces", "settings", "share_out", "start", "started", "warm"]
 
 # A piece shorter than this is not split further: opening a consumer costs about as much as reading so many (20 ms).
 SMALLEST_PIECE = 20_000
@@ -146,6 +146,18 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
         # An error that is worth another try must not hide one that is not.
         raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
     return [item for item in results if isinstance(item, RangeReport)]
+
+
+def warm(context: SparkContext) -> None:
+    """One empty task on each core, so that Python workers are there and have imported what they need (some 2 s)."""
+    cores = context.defaultParallelism
+    context.parallelize(range(cores), cores).mapPartitions(_import_worker).collect()
+
+
+def _import_worker(_: Iterable[int]) -> Iterator[int]:
+    import resources.worker
+
+    yield len(resources.worker.__name__)
 
 
 def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:

@@ -44,6 +44,7 @@ class World:
     instance: dg.DagsterInstance
     topics: FakeTopics
     stager: FakeStager
+    warmed: int = 0
     store: MemoryStore = field(default_factory=MemoryStore)
     pipeline: Pipeline = field(default_factory=lambda: PIPELINE)
 
@@ -65,6 +66,9 @@ class World:
 
             def version(self, _: Pipeline) -> str:
                 return "v1"
+
+            def warm(self) -> None:
+                world.warmed += 1
 
         class Destinations:
             def open(self, _: Pipeline) -> Destination:
@@ -178,6 +182,7 @@ def test_while_a_run_goes_on_events_come_at_intervals(world: World, monkeypatch:
 
 def test_a_continuous_run_ends_when_idle(world: World) -> None:
     assert world.run(idle_seconds=0.2).success
+    assert world.warmed == 1
     assert len(world.destination.history()) == 3
 
 
