@@ -43,8 +43,10 @@ SELECT
     any_value(b.seq) AS seq,
     sum(b.dead_letters)::BIGINT AS dead_letters,
     sum(b.filtered)::BIGINT AS filtered,
-    sum(b.gaps)::BIGINT AS gaps
+    sum(b.gaps)::BIGINT AS gaps,
+    any_value(c.committed) AS committed
 FROM main.kpipe_batches AS b
+LEFT JOIN main.kpipe_commits AS c ON c.batch_id = b.batch_id
 GROUP BY b.pipeline_name, b.batch_id
 """
 
