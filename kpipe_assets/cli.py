@@ -22,7 +22,7 @@ _COMMANDS = {
     "batches": "Committed batches of a pipeline.",
     "errors": "Dead letters and failed runs of a pipeline.",
     "verify": "Recount the destination against the ledger.",
-    "broker": "The local one-node Kafka for development: start, stop, status.",
+    "broker": "The local one-node Kafka for development: start, stop, status, topic.",
 }
 
 

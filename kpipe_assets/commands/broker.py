@@ -1,4 +1,4 @@
-"""`kpipe broker start|stop|status`: the local one-node Kafka of this home, for development."""
+"""`kpipe broker start|stop|status|topic`: the local one-node Kafka of this home, for development."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 
 import click
 
+from kpipe_assets.commands.options import count
 from resources.broker import BrokerStatus, LocalBroker
 from resources.home import Home
 
@@ -46,6 +47,27 @@ def stop(context: click.Context, as_json: bool) -> None:
 def status(context: click.Context, as_json: bool) -> None:
     """Say whether it runs, and where."""
     _show(_local(context).status(), as_json)
+
+
+@broker.command()
+@click.argument("name", metavar="NAME")
+@click.option("--partitions", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Partitions to make it with.")
+@_as_json
+@click.pass_context
+def topic(context: click.Context, name: str, partitions: int, as_json: bool) -> None:
+    """Make the topic NAME on it, to try a pipeline of your own.
+
+    \b
+    Examples:
+      kpipe broker topic orders
+      kpipe broker topic orders --partitions 4
+    """
+    local = _local(context)
+    local.create_topic(name, partitions)
+    if as_json:
+        click.echo(json.dumps({"topic": name, "partitions": partitions, "brokers": local.status().brokers}))
+    else:
+        click.echo(f"topic {name} with {count(partitions, 'partition')} on {local.status().brokers}")
 
 
 def _local(context: click.Context) -> LocalBroker:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.table import Table
 
-__all__ = ["as_json", "as_partitions", "emit", "pipeline_name", "wide"]
+__all__ = ["as_json", "as_partitions", "count", "emit", "first_sentence", "listing", "pipeline_name", "plain", "wide"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -29,6 +31,29 @@ def wide(stderr: bool = False) -> Console:
     """A console as wide as the terminal, or wide enough for our tables where there is none."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
+
+
+def listing(*titles: str) -> Table:
+    """An empty table as all commands print them; a title that ends in `>` is that of numbers, which stand to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in titles:
+        table.add_column(title.rstrip(">"), justify="right" if title.endswith(">") else "left", no_wrap=title.endswith(">"))
+    return table
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 row`, `2 rows`; the plural has an s unless it is given."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def plain(text: str) -> str:
+    """What can be printed, with the rest (colours, line ends, signs that turn the direction of text) as escapes."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def first_sentence(error: str) -> str:
+    """What happened, without what follows from it and without the hint."""
+    return plain(re.split(r" -> |; |\n", error, maxsplit=1)[0])
 
 
 def emit(value: Any) -> None:

@@ -122,7 +122,7 @@ class KafkaTopics:
         return TopicSnapshot(states)
 
     def _partitions(self) -> list[PartitionId]:
-        """All partitions of all topics. A topic without partitions, or with some left out, is an error (A13)."""
+        """All partitions of all topics. A topic without partitions, or with some left out, is an error."""
         admin = self._connected()
         if self._mock:
             return self._partitions_of_mock(admin)
@@ -256,7 +256,9 @@ class KafkaTopics:
             near = get_close_matches(name, self._admin.list_topics(timeout=self._left()).topics, n=3)
         except (KafkaException, SourceError):
             near = []
-        create = f"create it: kafka-topics.sh --bootstrap-server {self._brokers} --create --topic {name}"
+        local = self._brokers.startswith(("127.0.0.1:", "localhost:"))
+        ours = f"kpipe broker topic {name} (kpipe's local broker), or " if local else ""
+        create = f"create it: {ours}kafka-topics.sh --bootstrap-server {self._brokers} --create --topic {name}"
         return TopicUnknown(
             f"{self._brokers}: the cluster has no topic {name}",
             f"did you mean {' or '.join(near)}? else {create}" if near else create,
