@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections.abc import Collection
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from kpipe.batch import Committed
 from kpipe.ingest import Event
 from kpipe.plan import lag
+from kpipe_assets.commands.options import count, first_sentence
 
 __all__ = ["Progress"]
 
@@ -23,16 +27,25 @@ class Progress:
     Args:
         name: the pipeline's name.
         quiet: show nothing; positions are still kept.
+        only: partition numbers that are read; None: all.
+
+    Attributes:
+        positions: next offsets, by partition number as text.
+        idle: why there was nothing to read at the last look; "" if there was something. See `kpipe.plan.Idle`.
+        behind: offsets of the chosen partitions up to the high watermark that were not read at the last look.
     """
 
-    def __init__(self, name: str, quiet: bool = False) -> None:
-        self._name, self._quiet = name, quiet
+    def __init__(self, name: str, quiet: bool = False, only: Collection[int] | None = None) -> None:
+        self._name, self._quiet, self._only = name, quiet, only
         self._console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._done = self._total = 0
         self._since = time.monotonic()
+        self._trouble = ""
         self.positions: dict[str, int] = {}
+        self.idle = ""
+        self.behind = 0
 
     def __enter__(self) -> Progress:
         if not self._quiet and sys.stderr.isatty():
@@ -60,32 +73,51 @@ class Progress:
     def say(self, text: str) -> None:
         """A line."""
         if not self._quiet:
-            self._console.print(f"[dim]{self._name}:[/dim] {text}", markup=True)
+            self._console.print(f"[dim]{self._name}:[/dim] {escape(text)}", markup=True)
 
     def tell(self, event: Event) -> None:
         """An event of the loop."""
         if event.ledger is not None and event.snapshot is not None:
             present = event.snapshot.partitions
             self.positions = {str(s.partition): n for s, n in event.ledger.positions().items() if s in present}
-        if event.kind == "planned" and event.ledger is not None and event.snapshot is not None:
-            self._total = self._done + sum(lag(event.ledger, event.snapshot).values())
+            behind = lag(event.ledger, event.snapshot)
+            self.behind = sum(n for s, n in behind.items() if self._only is None or s.partition in self._only)
+        if event.kind in ("planned", "idle"):
+            self.idle = event.text if event.kind == "idle" else ""
+        if event.kind == "planned":
+            self._total = self._done + self.behind
             self._show()
-        elif event.kind in ("retry", "restaged", "decided"):
+        elif event.kind == "idle":
+            self._trouble = ""
+        elif event.kind == "retry":
+            self.say(self._retry(event.text))
+        elif event.kind in ("restaged", "decided"):
             self.say(event.text)
+
+    def _retry(self, text: str) -> str:
+        """The error whole when it is new; else only what it is, and when it is tried again."""
+        error, _, again = text.rpartition("; again in ")
+        # To the first colon behind some words: before it stands what happened, behind it the client's details.
+        found = re.match(r"(\S+ ){3}.*?(?=: |$)", first_sentence(error))
+        gist = found[0] if found else error
+        before, self._trouble = self._trouble, re.sub(r"\d+", "", gist)
+        return f"still: {gist}; again in {again}" if self._trouble == before else text
 
     def committed(self, committed: Committed) -> None:
         """A batch."""
         for step in committed.commit.steps:
             self.positions[str(step.source.partition)] = step.end
+        self._trouble = ""
         counts, span = committed.commit.totals, sum(len(step.range) for step in committed.commit.steps)
         if not self._done:
             self._since = time.monotonic() - committed.commit.seconds
         self._done += span
         seconds = committed.commit.seconds
         self.say(
-            f"batch {committed.seq}: {span:,} offsets, {counts.rows:,} rows, {counts.dead_letters} dead letters"
-            f" in {seconds:.2f} s ({counts.messages / max(seconds, 1e-9):,.0f} rows/s)"
-            + (f"  [{self._done:,} / {max(self._total, self._done):,} offsets]".replace("[", "\\[") if self._bars is None else "")
+            f"commit {committed.seq}: {count(span, 'offset')}, {count(counts.rows, 'row')},"
+            f" {count(counts.dead_letters, 'dead letter')}"
+            f" in {seconds:.2f} s ({counts.messages / max(seconds, 1e-9):,.0f} records/s)"
+            + (f"  [{self._done:,} / {max(self._total, self._done):,} offsets]" if self._bars is None else "")
         )
         self._show()
 

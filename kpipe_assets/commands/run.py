@@ -15,7 +15,7 @@ from kpipe.errors import KpipeError
 from kpipe.ingest import Decisions
 from kpipe.pipeline import Pipeline
 from kpipe_assets.assembly import Run
-from kpipe_assets.commands.options import as_json, as_partitions, emit, pipeline_name
+from kpipe_assets.commands.options import as_json, as_partitions, count, emit, pipeline_name
 from kpipe_assets.progress import Progress
 from kpipe_assets.signals import Stop
 from resources.home import Home
@@ -142,7 +142,7 @@ def run_pipeline(
 
     totals, began = Totals(), time.monotonic()
     stop = stop or Stop()
-    progress = Progress(pipeline.name, quiet=as_json)
+    progress = Progress(pipeline.name, as_json, partitions)
 
     def spark() -> Any:
         if not started():
@@ -185,18 +185,28 @@ def run_pipeline(
             if as_json:
                 emit(totals.line(pipeline.name))
             else:
-                click.echo(_sentence(pipeline.name, totals), file=sys.stdout)
+                click.echo(_sentence(pipeline.name, totals, progress), file=sys.stdout)
     return totals
 
 
-def _sentence(name: str, totals: Totals) -> str:
-    counts = totals.counts
-    if not totals.batches and totals.status == "caught_up":
-        return f"{name}: nothing new; every committed offset is already in the table"
+def _sentence(name: str, totals: Totals, progress: Progress) -> str:
+    counts, idle = totals.counts, progress.idle if totals.status == "caught_up" else ""
+    waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} behind an open transaction"
+    if not totals.batches:
+        why = {
+            "error": "failed, nothing written",
+            "stopped": "stopped, nothing written",
+            "open_transaction": f"nothing new; {waiting}",
+            "finished": "nothing new; it has been read to its end (source.end)",
+            "no_partitions": "nothing to read: no partition was chosen, or none exists",
+        }
+        return f"{name}: " + why.get(idle or totals.status, "nothing new; every committed offset is already in the table")
     words = {"caught_up": "caught up", "limit": "batch limit reached", "stopped": "stopped", "error": "failed"}
+    done = "read to its end (source.end)" if idle == "finished" else words[totals.status]
     rate = counts.messages / totals.seconds if totals.seconds > 0 else 0
     return (
-        f"{name}: {words[totals.status]} after {totals.batches} batches: {counts.messages:,} records,"
-        f" {counts.rows:,} rows, {counts.dead_letters:,} dead letters, {counts.filtered:,} filtered, {counts.gaps:,} gaps"
-        f" in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
+        f"{name}: {done} after {count(totals.batches, 'batch', 'batches')}: {count(counts.messages, 'record')},"
+        f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered,"
+        f" {count(counts.gaps, 'gap')} in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
+        + (f"; {waiting}" if idle == "open_transaction" else "")
     )
