@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 
-from kpipe_assets.commands.options import as_json, emit, pipeline_name, wide
+from kpipe_assets.commands.options import as_json, emit, listing, pipeline_name, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["batches"]
+
+_WIDTH = 132
+"""Columns of a terminal that shows the whole table."""
 
 
 @click.command()
@@ -33,18 +35,23 @@ def batches(name: str, limit: int, as_json: bool) -> int:
     if not rows:
         click.echo(f"{name}: nothing committed yet")
         return 0
-    table = Table("seq", "batch", "state", "started (UTC)", "seconds", "rows", "rows/s", "MB", "partitions", box=None)
+    console = wide()
+    shown = {
+        "commit>": lambda row: str(row["seq"]),
+        "batch": lambda row: row["batch_id"],
+        "committed (UTC)": lambda row: str(row.get("committed") or "-")[:19],
+        "seconds>": lambda row: f"{row['batch_time']:.2f}",
+        "records>": lambda row: f"{row['rows_streamed']:,}",
+        "rows>": lambda row: f"{row['rows_inserted']:,}",
+        "dead letters>": lambda row: f"{row['dead_letters']:,}",
+        "records/s>": lambda row: f"{row['rows_per_sec'] or 0:,.0f}",
+        "MB>": lambda row: f"{row['mb_streamed']:.1f}",
+        "partitions>": lambda row: str(row["num_partitions"]),
+    }
+    if console.width < _WIDTH:  # what can best be missed; --json has everything
+        shown = {title: cell for title, cell in shown.items() if title not in ("batch", "records/s>", "MB>")}
+    table = listing(*shown)
     for row in rows:
-        table.add_row(
-            str(row["seq"]),
-            row["batch_id"],
-            row["batch_state"],
-            str(row["start_time"])[:19],
-            f"{row['batch_time']:.2f}",
-            f"{row['rows_streamed']:,}",
-            f"{row['rows_per_sec'] or 0:,.0f}",
-            f"{row['mb_streamed']:.1f}",
-            str(row["num_partitions"]),
-        )
-    wide().print(table)
+        table.add_row(*(cell(row) for cell in shown.values()))
+    console.print(table)
     return 0

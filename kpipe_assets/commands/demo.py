@@ -8,12 +8,11 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
-from kpipe_assets.commands.options import wide
+from kpipe_assets.commands.options import listing, wide
 from kpipe_assets.commands.run import run_pipeline
 from kpipe_assets.commands.verify import prove, show
 from kpipe_assets.example.tweets import PARTITIONS
@@ -25,6 +24,9 @@ __all__ = ["demo"]
 
 NAME = "tweets"
 RECORDS = {"kafka": 200_000, "mock": 20_000}
+
+_WIDTH = 139
+"""Of a terminal that shows all columns of the table."""
 
 
 @click.command()
@@ -153,34 +155,39 @@ def _wait_gone(pipeline: Pipeline) -> None:
 def _rows(console: Console, home: Home) -> None:
     import duckdb
 
-    columns = ("id", "lang", "user_name", "hashtags", "_kafka_partition", "_kafka_offset", "text")
+    columns = ["id", "lang", "user_name", "hashtags", "_kafka_partition", "_kafka_offset", "text"]
+    widest = 40
+    if console.width < _WIDTH:
+        widest = 30
+        columns = [name for name in columns if name not in ("user_name", "hashtags")]
     with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         texts = ", ".join(f"CAST({name} AS VARCHAR)" for name in columns)
         order = "(_kafka_offset * 4 + _kafka_partition) % 9973"
         rows = connection.execute(f"SELECT {texts} FROM {NAME} ORDER BY {order} LIMIT 5").fetchall()  # noqa: S608
-    table = Table(box=None, header_style="bold", padding=(0, 1))
-    for name in columns:
-        table.add_column(name.removeprefix("_kafka_"), no_wrap=True)
+    table = listing(*(f"{name.removeprefix('_kafka_')}{'>' if name.startswith('_kafka_') else ''}" for name in columns))
     for row in rows:
-        shown = ["NULL" if value is None else str(value) for value in row]
-        table.add_row(*(Text(text if len(text) < 40 else text[:39] + "…") for text in shown))
+        cells = [Text("NULL" if value is None else str(value)) for value in row]
+        for cell in cells:
+            cell.truncate(widest, overflow="ellipsis")  # by what it takes on the screen: 東 is as wide as two letters
+        table.add_row(*cells)
     console.print(table)
 
 
 def _next(console: Console, home: Home) -> None:
-    database = _short(home.data / "kpipe.duckdb")
+    opened = f"duckdb.connect({_short(home.data / 'kpipe.duckdb')!r}, read_only=True)"
     console.print("\n[bold]Next[/bold]")
     lines = {
         "kpipe status": "positions and lag",
         "kpipe batches tweets": "what was committed, and when",
         "kpipe errors tweets": "the records that were not JSON, kept whole",
         "kpipe run tweets --follow": "stay and ingest what comes",
-        f"python -c \"import duckdb; print(duckdb.connect({database!r}).sql('FROM tweets LIMIT 5'))\"": "read the table",
+        f"python -c \"import duckdb; print({opened}.sql('FROM tweets LIMIT 5'))\"": "read the table",
         "kpipe broker stop": "the Kafka of this demo is still running; this stops it",
     }
     for command, what in lines.items():
         console.print(f"   .venv/bin/{command}\n        [dim]{what}[/dim]", markup=True, soft_wrap=True)
+    console.print("   your own Kafka: README.md")
 
 
 def _short(path: Path) -> str:

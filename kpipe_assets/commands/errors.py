@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
-from kpipe_assets.commands.options import as_json, emit, pipeline_name, wide
+from kpipe_assets.commands.options import as_json, emit, pipeline_name, plain, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -28,7 +31,8 @@ def errors(name: str, limit: int, as_json: bool) -> int:
       kpipe errors tweets --limit 100 --json
     """
     home = Home.from_env()
-    rows = open_destination(home.pipeline(name), home).view("errors", limit=limit)
+    destination = open_destination(home.pipeline(name), home)
+    rows = destination.view("errors", limit=limit)
     if as_json:
         for row in rows:
             emit({key: _readable(value) for key, value in row.items()})
@@ -36,14 +40,41 @@ def errors(name: str, limit: int, as_json: bool) -> int:
     if not rows:
         click.echo(f"{name}: no errors")
         return 0
-    table = Table("type", "stage", "partition", "offset", "reason", "record", box=None, header_style="bold")
+    console = wide()
     for row in rows:
-        where = [str(row[key]) if row.get(key) is not None else "" for key in ("stage", "partition", "offset")]
-        record = _readable(row.get("load_data_line"))
-        # Text, not markup: what a record holds must not be read as a style.
-        table.add_row(row["error_type"], *where, Text(row["error_message"] or ""), Text(repr(record)[:60] if record else ""))
-    wide().print(table)
+        _show(console, row)
+    if len(rows) == limit:
+        total = next((known.get("error_events") for known in destination.view("pipelines")), None)
+        if total is not None and total > limit:
+            click.echo(f"{limit:,} of {total:,} shown; --limit for more")
     return 0
+
+
+def _show(console: Console, row: Mapping[str, Any]) -> None:
+    """Two or more lines: a table would leave an error's text a few letters of width."""
+    seconds = row.get("error_unix_timestamp")
+    when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S") if seconds is not None else ""
+    # Text, not markup: what a record holds must not be read as a style.
+    message = Text(plain(row["error_message"] or ""))
+    if not row.get("dead_letter"):
+        console.print(Text.assemble(when, "  ", ("run failed", "bold"), f"  {row['error_code'] or ''}"))
+        console.print(Padding(message, (0, 0, 0, 4), expand=False))
+        return
+    where = f"  {row['topic']}/{row['partition']} offset {row['offset']:,}  "
+    console.print(Text.assemble(when, "  ", ("dead letter", "bold"), where, message))
+    line = Text(f"    record: {_record(row.get('load_data_line'))}")
+    line.truncate(console.width, overflow="ellipsis")
+    console.print(line)
+
+
+def _record(value: Any) -> str:
+    """A record's value on one line."""
+    if value is None:
+        return "(null)"
+    if not value:
+        return "(empty)"
+    found = _readable(value)
+    return f"x'{found['hex']}'" if isinstance(found, dict) else repr(found)
 
 
 def _readable(value: Any) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe.plan import lag
 from kpipe_assets.assembly import is_running
-from kpipe_assets.commands.options import as_json, emit, wide
+from kpipe_assets.commands.options import as_json, emit, first_sentence, listing, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -29,7 +30,8 @@ def status(name: str | None, as_json: bool) -> int:
       kpipe status tweets --json
     """
     home = Home.from_env()
-    lines = [describe(home, item) for item in ([name] if name else home.names())]
+    seen = [describe(home, item) for item in ([name] if name else home.names())]
+    lines = [line for line, _ in seen]
     if as_json:
         for line in lines:
             emit(line)
@@ -37,24 +39,36 @@ def status(name: str | None, as_json: bool) -> int:
     if not lines:
         click.echo(f"no pipelines in {home.pipelines}")
         return 0
-    table = Table("pipeline", "state", "positions", "lag", "last commit", "last error", box=None, header_style="bold")
+    table = listing("pipeline", "state", "positions", "lag>", "last commit (UTC)")
     for line in lines:
-        positions = "  ".join(f"{part}: {offset:,}" for part, offset in line["positions"].items())
+        positions = "  ".join(f"{part}:{offset:,}" for part, offset in line["positions"].items())
         last, behind = line["last_batch"], line["lag"]
         table.add_row(
             line["pipeline"],
             line["state"],
             positions or "-",
             "?" if behind is None else f"{behind:,}",
-            f"#{last['seq']} {last['committed']}" if last else "-",
-            line["last_error"] or "",
+            f"{last['seq']} at {(last['committed'] or '?').rstrip('Z').replace('T', ' ')}" if last else "-",
         )
-    wide().print(table)
+    console = wide()
+    console.print(table)
+    for line, trouble in seen:
+        recorded = line["last_error"] if line["last_error"] != trouble else None
+        for what, error in (("last error", recorded), ("Kafka now", trouble)):
+            if error:
+                text = Text(f"{line['pipeline']}: {what}: {first_sentence(error)}")
+                text.truncate(console.width, overflow="ellipsis")
+                console.print(text)
+        if recorded:
+            console.print(Text(f"    kpipe errors {line['pipeline']}"))
     return 0
 
 
-def describe(home: Home, name: str) -> dict[str, Any]:
-    """The object that `kpipe status --json` prints for a pipeline. Lag is null where the brokers do not answer."""
+def describe(home: Home, name: str) -> tuple[dict[str, Any], str | None]:
+    """The object that `kpipe status --json` prints for a pipeline, and what is wrong with the brokers at this moment.
+
+    Lag is null where they do not answer. `last_error` is what the last run recorded; only without that, what they say now.
+    """
     from resources.kafka.topics import KafkaTopics
 
     pipeline = home.pipeline(name)
@@ -82,7 +96,11 @@ def describe(home: Home, name: str) -> dict[str, Any]:
         "high": high,
         "lag": behind,
         "last_batch": {
-            "batch": batches[0]["batch_id"], "seq": batches[0]["seq"], "committed": str(batches[0]["start_time"])[:19]
+            "batch": batches[0]["batch_id"], "seq": batches[0]["seq"], "committed": _iso(batches[0].get("committed"))
         } if batches else None,
-        "last_error": trouble or known.get("last_error") or None,
-    }  # fmt: skip
+        "last_error": known.get("last_error") or trouble,
+    }, trouble  # fmt: skip
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if moment is not None else None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 
 from kpipe.audit import Audit, audit
 from kpipe.errors import InvalidPipeline
 from kpipe.pipeline import Pipeline
-from kpipe_assets.commands.options import as_json, emit, pipeline_name, wide
+from kpipe_assets.commands.options import as_json, count, emit, listing, pipeline_name, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["prove", "show", "verify"]
+
+_GUIDE = "When it is not proven"
 
 
 @click.command()
@@ -58,9 +59,7 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
 
 def show(result: Audit) -> None:
     """The audit as a table and one sentence."""
-    table = Table(header_style="bold", box=None)
-    for title in ("partition", "ranges", "span", "rows", "dead letters", "filtered", "gaps", "rows found"):
-        table.add_column(title, justify="left" if title in ("partition", "ranges") else "right")
+    table = listing("partition>", "ranges", "span>", "rows>", "dead letters>", "filtered>", "gaps>", "rows found>")
     for number, item in result.partitions.items():
         ranges = "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])
         names = ("span", "rows", "dead_letters", "filtered", "gaps", "rows_found")
@@ -69,8 +68,11 @@ def show(result: Audit) -> None:
     counts = result.counts
     if result.ok:
         click.echo(
-            f"proven: {result.span:,} offsets = {counts.rows:,} rows + {counts.dead_letters:,} dead letters"
-            f" + {counts.filtered:,} filtered + {counts.gaps:,} gaps; no offset twice"
+            f"proven: {count(result.span, 'offset')} = {count(counts.rows, 'row')}"
+            f" + {count(counts.dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
+            " no offset twice"
         )
+        return
     for problem in result.problems:
         click.echo(f"problem: {problem}", err=True)
+    click.echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/guide/operating.md, "{_GUIDE}"', err=True)
