@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo test check lint types format lock clean
+.PHONY: help install demo ui test check lint types format lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 
 demo: install ## the whole story on this machine
 	.venv/bin/kpipe demo
+
+ui: install ## Dagster's web UI and daemon on this home
+	.venv/bin/kpipe ui
 
 test: check ## lint, types and every test
 	$(PY) -m pytest

@@ -23,6 +23,7 @@ _COMMANDS = {
     "errors": "Dead letters and failed runs of a pipeline.",
     "verify": "Recount the destination against the ledger.",
     "broker": "The local one-node Kafka for development: start, stop, status, topic.",
+    "ui": "Dagster's web UI and daemon on this home.",
 }
 
 

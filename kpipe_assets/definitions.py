@@ -15,5 +15,6 @@ __all__ = ["defs"]
 def defs() -> dg.Definitions:
     """All of it; read again whenever the code location is reloaded."""
     home = Home.from_env()
-    found = catalog(home)
-    return dg.Definitions.merge(found, downstream(home)) if "tweets" in home.names() else found
+    parts = [catalog(home), *([downstream(home)] if "tweets" in home.names() else [])]
+    # One process for each run: a second one for the step would be seconds of start and a second Python for nothing.
+    return dg.Definitions.merge(dg.Definitions(executor=dg.in_process_executor), *parts)

@@ -1,0 +1,67 @@
+"""Dagster's own folder of a home: its settings, and what its processes find in their environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from kpipe.errors import KpipeError
+from resources.home import Home
+
+__all__ = ["environment", "prepare"]
+
+_FILE = "dagster.yaml"
+# The last line of a file that we wrote: as long as it fits what stands above it, nobody has edited the file.
+_MARK = re.compile(r"# written by kpipe, unedited: ([0-9a-f]{64})\n\Z")
+
+
+def environment(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of Dagster's processes: this home, wherever they are started.
+
+    DAGSTER_HOME stays what the user has set it to.
+    """
+    values = dict(os.environ if environ is None else environ)
+    values["KPIPE_HOME"] = str(home.path)
+    values["DAGSTER_HOME"] = str(Path(values.get("DAGSTER_HOME") or home.dagster).expanduser().absolute())
+    # A folder of the user's that is called `resources` or `dagster` must not be imported in place of ours (Python 3.11+).
+    values["PYTHONSAFEPATH"] = "1"
+    values["PYTHONUNBUFFERED"] = "1"
+    values.setdefault("PYTHONWARNINGS", "ignore")  # Dagster's "is currently in beta", at every load
+    return values
+
+
+def prepare(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Make the folder, write the settings where they are missing or an older version's, and give the environment.
+
+    A file that somebody has edited, and a DAGSTER_HOME of the user's own, stay as they are.
+
+    Raises:
+        KpipeError: the folder cannot be written, or DAGSTER_HOME does not exist.
+    """
+    home.make()
+    values = environment(home, environ)
+    folder = Path(values["DAGSTER_HOME"])
+    if folder != home.dagster:
+        if not folder.is_dir():
+            raise KpipeError(f"DAGSTER_HOME is {folder}, which is no folder", "unset DAGSTER_HOME, or make the folder")
+        return values
+    folder.mkdir(mode=0o700, exist_ok=True)
+    file = folder / _FILE
+    wanted = _sealed(files("kpipe_assets").joinpath(_FILE).read_text(encoding="utf-8"))
+    if not file.exists() or (_is_ours(text := file.read_text(encoding="utf-8")) and text != wanted):
+        fresh = file.with_suffix(".new")
+        fresh.write_text(wanted, encoding="utf-8")
+        fresh.replace(file)
+    return values
+
+
+def _sealed(text: str) -> str:
+    return f"{text}# written by kpipe, unedited: {hashlib.sha256(text.encode()).hexdigest()}\n"
+
+
+def _is_ours(text: str) -> bool:
+    return bool(_MARK.search(text)) and text == _sealed(_MARK.sub("", text))
