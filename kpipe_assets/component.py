@@ -12,6 +12,7 @@ from kpipe.notation import filled
 from kpipe.pipeline import Pipeline
 from kpipe_assets.assembly import check_available
 from kpipe_assets.checks import table_checks
+from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.edges import real
 from kpipe_assets.sensors import Pace, ingest_sensor
 from kpipe_assets.tables import table_asset
@@ -28,6 +29,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.Def
     - the topic as a partitioned source asset `kafka/TOPIC`
     - the table as an asset on the same partitions
     - the sensor `NAME_ingest`, off until switched on
+    - the sensor `NAME_metadata`, on: partitions and watermarks
     - checks: complete, mirror, lag, schema, dead_letters
 
     Raises:
@@ -38,7 +40,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.Def
     return dg.Definitions(
         assets=[topic_spec(pipeline), table],
         asset_checks=[table_checks(pipeline, home)],
-        sensors=[ingest_sensor(pipeline, home, table, pace)],
+        sensors=[ingest_sensor(pipeline, home, table, pace), metadata_sensor(pipeline, home)],
     )
 
 
