@@ -64,6 +64,7 @@ def measure(home: Home, asked: argparse.Namespace) -> None:
     dagster_home = home.dagster
     dagster_home.mkdir(exist_ok=True)
     template = Path(__file__).resolve().parents[1] / "kpipe_assets" / "dagster.yaml"
+    template = template if template.exists() else Path("/tmp/dagster.yaml")
     (dagster_home / "dagster.yaml").write_text(template.read_text())
     environment = {
         **os.environ, "KPIPE_HOME": str(home.path), "DAGSTER_HOME": str(dagster_home),
@@ -168,6 +169,11 @@ def report(home: Home, asked: argparse.Namespace, warm: int) -> None:
     ).fetchall()
     gaps = [later[0] - earlier[0] for earlier, later in itertools.pairwise(commits)]
     handovers = [later[0] - earlier[0] for earlier, later in itertools.pairwise(commits) if earlier[1] != later[1]]
+    spans = connection.execute(
+        "SELECT run_id, min(epoch_ms(committed)), max(epoch_ms(committed)), count(*) FROM kpipe_commits"
+        " WHERE kind = 'batch' GROUP BY 1 ORDER BY 2"
+    ).fetchall()
+    show_runs(home, spans)
     events = connection_to_events(home)
     hours = asked.seconds / 3600
     print(f"{asked.rate} msg/s for {asked.seconds} s, runs of {asked.run_s} s, interval {asked.interval_ms} ms")
@@ -175,6 +181,27 @@ def report(home: Home, asked: argparse.Namespace, warm: int) -> None:
     print(f"rows {total:,}, distinct {distinct:,}; commits {len(commits)}; longest gap between commits {max(gaps)} ms")
     print(f"handovers {len(handovers)}, commit to commit across them: {handovers} ms")
     print(f"Dagster events {events}: {events / hours:,.0f} an hour")
+
+
+def show_runs(home: Home, spans: list[tuple[str, int, int, int]]) -> None:
+    """When each run was asked for, started, committed first and last, and ended; seconds from the first."""
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        records = {record.dagster_run.run_id: record for record in instance.get_run_records()}
+        for run_id, record in records.items():
+            if record.dagster_run.status == dg.DagsterRunStatus.FAILURE:
+                failures = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+                print(
+                    f"  FAILED {run_id[:8]}: {[item.dagster_event.step_failure_data.error_display_string[:1500] for item in failures]}"
+                )
+    zero = min(record.create_timestamp.timestamp() for record in records.values())
+    for run_id, first, last, count in spans:
+        record = records[run_id]
+        moments = (record.create_timestamp.timestamp(), record.start_time or 0, first / 1000, last / 1000, record.end_time or 0)
+        words = ("asked for", "started", "first commit", "last commit", "ended")
+        shown = ", ".join(f"{word} {at - zero:.1f}" for word, at in zip(words, moments, strict=True) if at)
+        print(f"  run {run_id[:8]}: {shown} s; {count} commits")
 
 
 def connection_to_events(home: Home) -> int:

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kpipe import mirror, moves
-from kpipe.batch import Batch, Commit, Committed, Counts, RangeReport
+from kpipe.batch import Batch, Commit, Committed, RangeReport
 from kpipe.beginnings import beginnings
+from kpipe.bounds import check_chosen, check_dead_letters
 from kpipe.errors import (
-    DeadLettersExceeded,
-    InvalidPipeline,
+    Fenced,
     KpipeError,
     LedgerMismatch,
     OffsetsBeyondEnd,
@@ -63,6 +63,7 @@ class Ingest:
         tell: called with every event.
         wait: sleeps that many seconds, or less when something woke it.
         stopped: whether to end after the batch at hand.
+        contend: whether a pass that was fenced is tried again, planned anew: for runs that hand over to each other.
     """
 
     pipeline: Pipeline
@@ -77,6 +78,7 @@ class Ingest:
     tell: Callable[[Event], None] = lambda _: None
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
+    contend: bool = False
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
     _turn: int | None = None
 
@@ -100,7 +102,8 @@ class Ingest:
                 result = self.step()
             except KpipeError as error:
                 failures += 1
-                if not error.retriable or failures > self.pipeline.batch.max_retries:
+                again = error.retriable or (isinstance(error, Fenced) and self.contend)
+                if not again or failures > self.pipeline.batch.max_retries:
                     raise
                 seconds = self.backoff(failures)
                 self.tell(Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})"))
@@ -129,7 +132,7 @@ class Ingest:
         """
         began, started_ms = time.monotonic(), int(time.time() * 1000)
         snapshot, ledger = self.look()  # 1, 2, 3
-        self.check_chosen(snapshot)
+        check_chosen(self.pipeline, self.only, snapshot)
         limits = self.pipeline.batch
         bounds = Limits(
             limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
@@ -142,7 +145,7 @@ class Ingest:
         self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         columns, reports = self.stage(batch)  # 5
         counts = collect(batch, reports)
-        self.check_dead_letters(ledger, counts, reports)
+        check_dead_letters(self.pipeline, ledger, counts, reports)
         self.check_still_there(ledger, batch)
         self.tell(Event("staged", batch))
         seconds = time.monotonic() - began
@@ -172,19 +175,6 @@ class Ingest:
                 self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         self.tell(Event("committed", batch, result, snapshot=snapshot, ledger=ledger))
         return result
-
-    def check_chosen(self, snapshot: TopicSnapshot) -> None:
-        """Every chosen partition exists.
-
-        Raises:
-            InvalidPipeline: one does not; a run that reads nothing of it would look like success.
-        """
-        there = {source.partition for source in snapshot.partitions}
-        unknown = sorted(set(self.only or ()) - there)
-        if unknown:
-            raise InvalidPipeline(
-                f"pipeline {self.pipeline.name}: there is no partition {unknown[0]}", f"there are 0 to {max(there)}"
-            )
 
     def look(self) -> tuple[TopicSnapshot, Ledger]:
         """What the brokers hold and what is committed, proven to fit together.
@@ -325,21 +315,6 @@ class Ingest:
         now = self.topics.snapshot()
         if any(step.source not in now.partitions for step in batch.steps):
             check_source(ledger, now)
-
-    def check_dead_letters(
-        self, ledger: Ledger, counts: Mapping[tuple[PartitionId, int], Counts], reports: Sequence[RangeReport]
-    ) -> None:
-        """The pipeline's limit on dead letters, before the commit that would pass it."""
-        limit = self.pipeline.errors.max_dead_letters
-        new = sum(count.dead_letters for count in counts.values())
-        if limit is None or not new or ledger.dead_letters + new <= limit:
-            return
-        reason = next((r.sample_dead_letter for r in reports if r.sample_dead_letter), "")
-        raise DeadLettersExceeded(
-            f"pipeline {self.pipeline.name}: {ledger.dead_letters} dead letters are kept, this batch adds {new},"
-            f" errors.max_dead_letters is {limit}; the first: {reason}",
-            "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
-        )
 
 
 def _merged(columns: Columns, new: Columns) -> Columns:

@@ -66,6 +66,7 @@ class Run:
         version: of definition and program.
         tell: called with every event of the loop.
         wait, stopped: see `Ingest`.
+        contend: see `Ingest`.
         ready: called when the first pass is about to begin.
     """
 
@@ -81,6 +82,7 @@ class Run:
     tell: Callable[[Event], None] = lambda _: None
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
+    contend: bool = False
     ready: Callable[[], None] = lambda: None
 
     @classmethod
@@ -136,6 +138,7 @@ class Run:
             tell=self.tell,
             wait=self.wait,
             stopped=self.stopped,
+            contend=self.contend,
         )
         with self._marked():
             landed = {entry.batch for entry in self.destination.history()}

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 
 from kpipe.batch import Committed
-from kpipe.errors import Fenced, KpipeError
+from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Destination
 from kpipe_assets.assembly import Run
@@ -104,6 +104,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
             run_id=context.run.run_id,
             version=spark.version(pipeline),
             stopped=ended,
+            contend=config.continuous,
             ready=turn.take if turn is not None else lambda: None,
         )
         if turn is not None:  # ready to read before the predecessor is sent home
@@ -136,11 +137,6 @@ def _work(
                         yield dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
                 break
-    except Fenced as fenced:
-        # The successor of a continuous run may commit while this one still works on a batch: nothing is lost by ending.
-        if not (config.continuous and run.stopped()):
-            raise _failure(fenced) from fenced
-        context.log.info("the next run has taken over")
     except KpipeError as error:
         raise _failure(error) from error
 

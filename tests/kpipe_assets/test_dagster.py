@@ -199,6 +199,21 @@ def test_a_continuous_run_ends_after_its_time_and_when_another_takes_its_turn(wo
     assert first.is_over() and not second.is_over()
 
 
+def test_a_continuous_run_that_is_fenced_plans_anew_and_a_bounded_one_fails(world: World) -> None:
+    def intrude(_: Any) -> None:
+        world.stager.before = lambda _: None
+        list(_ingest_without_dagster(world))
+
+    world.stager.before = intrude
+    assert world.run(idle_seconds=0.2).success
+    world.mirrored()
+    world.topics.produce(0, {"id": 77})
+    world.stager.before = intrude
+    assert not world.run().success
+    assert world.run().success
+    world.mirrored()
+
+
 def test_an_error_fails_the_run_with_what_to_do(world: World) -> None:
     world.run()
     world.topics.recreate(3)

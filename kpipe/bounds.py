@@ -1,0 +1,45 @@
+"""What a run must not go beyond: partitions that exist, and the dead letters that the pipeline allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kpipe.batch import Counts, RangeReport
+from kpipe.errors import DeadLettersExceeded, InvalidPipeline
+from kpipe.ledger import Ledger
+from kpipe.pipeline import Pipeline
+from kpipe.source import PartitionId, TopicSnapshot
+
+__all__ = ["check_chosen", "check_dead_letters"]
+
+
+def check_chosen(pipeline: Pipeline, only: Collection[int] | None, snapshot: TopicSnapshot) -> None:
+    """Every chosen partition exists.
+
+    Raises:
+        InvalidPipeline: one does not; a run that reads nothing of it would look like success.
+    """
+    there = {source.partition for source in snapshot.partitions}
+    unknown = sorted(set(only or ()) - there)
+    if unknown:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: there is no partition {unknown[0]}", f"there are 0 to {max(there)}")
+
+
+def check_dead_letters(
+    pipeline: Pipeline, ledger: Ledger, counts: Mapping[tuple[PartitionId, int], Counts], reports: Sequence[RangeReport]
+) -> None:
+    """The pipeline's limit on dead letters, before the commit that would pass it.
+
+    Raises:
+        DeadLettersExceeded: it would be passed. Nothing was committed.
+    """
+    limit = pipeline.errors.max_dead_letters
+    new = sum(count.dead_letters for count in counts.values())
+    if limit is None or not new or ledger.dead_letters + new <= limit:
+        return
+    reason = next((report.sample_dead_letter for report in reports if report.sample_dead_letter), "")
+    raise DeadLettersExceeded(
+        f"pipeline {pipeline.name}: {ledger.dead_letters} dead letters are kept, this batch adds {new},"
+        f" errors.max_dead_letters is {limit}; the first: {reason}",
+        "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
+    )
