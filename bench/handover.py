@@ -64,7 +64,6 @@ def measure(home: Home, asked: argparse.Namespace) -> None:
     dagster_home = home.dagster
     dagster_home.mkdir(exist_ok=True)
     template = Path(__file__).resolve().parents[1] / "kpipe_assets" / "dagster.yaml"
-    template = template if template.exists() else Path("/tmp/dagster.yaml")
     (dagster_home / "dagster.yaml").write_text(template.read_text())
     environment = {
         **os.environ, "KPIPE_HOME": str(home.path), "DAGSTER_HOME": str(dagster_home),
@@ -138,7 +137,7 @@ def produce(brokers: str, rate: int, seconds: int, home: Home) -> int:
             producer.produce("fresh", json.dumps({"id": number, "text": "x" * 200}), partition=number % 4)
             number += 1
         producer.poll(0)
-        if not warm and number % 1000 < rate // 50 and committed(home) > number - 3 * rate:
+        if not warm and number % 1000 < rate // 50 and committed(home) > max(0, number - 3 * rate):
             warm = number + 5 * rate
         time.sleep(0.01)
     producer.flush(30)
@@ -193,7 +192,8 @@ def show_runs(home: Home, spans: list[tuple[str, int, int, int]]) -> None:
             if record.dagster_run.status == dg.DagsterRunStatus.FAILURE:
                 failures = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
                 print(
-                    f"  FAILED {run_id[:8]}: {[item.dagster_event.step_failure_data.error_display_string[:1500] for item in failures]}"
+                    texts = [item.dagster_event.step_failure_data.error_display_string[:500] for item in failures]
+                    sys.stdout.write(f"  FAILED {run_id[:8]}: {texts}\n")
                 )
     zero = min(record.create_timestamp.timestamp() for record in records.values())
     for run_id, first, last, count in spans:
