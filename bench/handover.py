@@ -191,10 +191,8 @@ def show_runs(home: Home, spans: list[tuple[str, int, int, int]]) -> None:
         for run_id, record in records.items():
             if record.dagster_run.status == dg.DagsterRunStatus.FAILURE:
                 failures = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
-                print(
-                    texts = [item.dagster_event.step_failure_data.error_display_string[:500] for item in failures]
-                    sys.stdout.write(f"  FAILED {run_id[:8]}: {texts}\n")
-                )
+                texts = [item.dagster_event.step_failure_data.error_display_string[:500] for item in failures]
+                print(f"  FAILED {run_id[:8]}: {texts}")
     zero = min(record.create_timestamp.timestamp() for record in records.values())
     for run_id, first, last, count in spans:
         record = records[run_id]
