@@ -163,6 +163,7 @@ class Run:
 
     def _note(self, state: str, error: KpipeError | None = None) -> None:
         """For people; it must not hide the error that is on its way."""
+        self.home.note(self.pipeline.name, state, str(error) if error else "")
         try:
             self.destination.record_state(state, str(error) if error else "", type(error).__name__ if error else "")
         except KpipeError:

@@ -144,6 +144,18 @@ class Home:
                 f"{file} is damaged: {error}", f"remove it if the destination of {name} is known to be right"
             ) from error
 
+    def note(self, name: str, state: str, error: str = "") -> None:
+        """Remember how the pipeline's last run ended, for people: a destination keeps it only from its first commit on."""
+        _replace(self.state / f"{name}.ended.json", json.dumps({"state": state, "error": error}))
+
+    def noted(self, name: str) -> dict[str, str]:
+        """What `note` remembered: `state` and `error`; empty when there is nothing, or nothing that can be read."""
+        try:
+            known = json.loads((self.state / f"{name}.ended.json").read_text())
+            return {"state": str(known["state"]), "error": str(known["error"])}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
 
 def _replace(file: Path, text: str) -> None:
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")

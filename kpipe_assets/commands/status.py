@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -74,7 +75,10 @@ def describe(home: Home, name: str) -> tuple[dict[str, Any], str | None]:
     pipeline = home.pipeline(name)
     destination = open_destination(pipeline, home)
     _, ledger = destination.ledger()
-    known = next(iter(destination.view("pipelines")), {})
+    known: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
+    if not known:  # nothing was ever committed; the home knows how the last run ended
+        noted = home.noted(name)
+        known = {"state": noted.get("state"), "last_error": noted.get("error")}
     batches = destination.view("batches_summary", limit=1)
     positions, high, behind, trouble = ledger.positions(), {}, None, None
     try:

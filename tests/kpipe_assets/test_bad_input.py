@@ -120,6 +120,8 @@ def test_brokers_that_do_not_answer(offline: Any) -> None:
 def test_a_topic_that_does_not_exist(kpipe: Any) -> None:
     kpipe.define("none", "no-such-topic")
     assert "no-such-topic" in only_line(kpipe("run", "none", status=1))
+    state = kpipe.json("status", "none")[0]
+    assert state["state"] == "error" and "no-such-topic" in state["last_error"]
 
 
 def test_offsets_and_partitions_that_do_not_exist(kpipe: Any, topic: Any, write: Any) -> None:
