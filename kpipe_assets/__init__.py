@@ -8,7 +8,8 @@
     for committed in ingest(tweets):
         print(committed.seq, committed.commit.totals.rows)
 
-Names are loaded when they are used: nothing here imports an engine or Dagster by itself.
+`KafkaPipeline` is the Dagster component of `type: kpipe_assets.KafkaPipeline`, too. Names are loaded when they are used:
+nothing here imports an engine or Dagster by itself.
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kpipe.pipeline import Pipeline as KafkaPipeline
     from kpipe_assets.assembly import ingest
+    from kpipe_assets.component import KafkaPipeline, PipelineCatalog
 
-__all__ = ["KafkaPipeline", "ingest"]
+__all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
 
-_WHERE = {"KafkaPipeline": ("kpipe.pipeline", "Pipeline"), "ingest": ("kpipe_assets.assembly", "ingest")}
+_WHERE = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "assembly"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    module, attribute = _WHERE[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

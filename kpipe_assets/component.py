@@ -56,15 +56,13 @@ class _Attributes(Pipeline):
             raise ValueError(str(error)) from error
 
 
-class KafkaPipeline(dg.Component):
+class KafkaPipeline(dg.Component, Pipeline):
     """A Kafka topic into a table, exactly once.
 
-    Creates the topic as a partitioned source asset, the table as an asset on the same partitions, a sensor for continuous
-    ingest, and asset checks that prove completeness. The attributes are those of KPIPE_HOME/pipelines/NAME.yaml.
+    Creates the topic as a partitioned source asset, the table as an asset on the same partitions, sensors for its
+    metadata and for continuous ingest, and asset checks that prove completeness. The fields are those of a file
+    KPIPE_HOME/pipelines/NAME.yaml; as a Python object it is a pipeline as any other, for `ingest` and `Home.save`.
     """
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -80,11 +78,11 @@ class KafkaPipeline(dg.Component):
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> KafkaPipeline:
         """A component from its YAML. Templates `{{ env('NAME') }}` are filled in, but for credentials."""
         assert isinstance(attributes, Pipeline)
-        return cls(attributes)
+        return cls.model_validate(attributes.model_dump(by_alias=True, exclude_unset=True))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """See the class."""
-        return pipeline_defs(self.pipeline, Home.from_env())
+        return pipeline_defs(self, Home.from_env())
 
 
 class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):

@@ -1,0 +1,175 @@
+"""`type: kpipe_assets.KafkaPipeline` in somebody's Dagster project: what it makes, what it refuses, what it never tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster.components.testing import create_defs_folder_sandbox
+
+import kpipe_assets
+from kpipe.notation import from_yaml, to_yaml
+from kpipe.pipeline import Pipeline
+from kpipe_assets import KafkaPipeline
+from kpipe_assets.component import catalog
+from kpipe_assets.editor import json_schema
+from kpipe_assets.tables import table_key
+from resources.home import Home
+
+# Loading components imports what every installed library registers; dagster-spark's own class warns of itself.
+pytestmark = pytest.mark.filterwarnings("ignore::dagster.PreviewWarning")
+ROOT = Path(__file__).parent.parent.parent
+SECRET = "hunter2-of-the-test"
+
+ORDERS = """\
+type: kpipe_assets.KafkaPipeline
+attributes:
+  name: orders
+  source:
+    brokers: "{{ env('TEST_BROKERS') }}"
+    topic: orders
+    config: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN}
+    credentials: {sasl.username: me, sasl.password: "{{ env('TEST_PASSWORD') }}"}
+  batch: {max_offsets_per_partition: "{{ env('TEST_OFFSETS', '500') }}"}
+  columns: {id: BIGINT}
+  into: {table: orders}
+  asset: {group: shop, owners: ["team:shop"]}
+"""
+CLICKS = """\
+type: kpipe_assets.KafkaPipeline
+attributes:
+  name: clicks
+  source: {brokers: "b:9092", topic: clicks}
+  into: {table: clicks}
+"""
+RESOURCES = """\
+import dagster as dg
+from kpipe_assets.edges import real
+from resources.home import Home
+
+@dg.definitions
+def resources() -> dg.Definitions:
+    return dg.Definitions(resources=real(Home.from_env()))
+"""
+
+
+@contextmanager
+def project(text: str) -> Iterator[dg.Definitions]:
+    """The definitions of a dg project with one defs.yaml."""
+    with create_defs_folder_sandbox() as sandbox:
+        folder = sandbox.defs_folder_path / "ingest"
+        folder.mkdir(parents=True)
+        (folder / "defs.yaml").write_text(text)
+        (sandbox.defs_folder_path / "kpipe_resources.py").write_text(RESOURCES)
+        with sandbox.build_all_defs() as defs:
+            yield defs
+
+
+@pytest.fixture(autouse=True)
+def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_BROKERS", "broker.example:9093")
+    monkeypatch.setenv("TEST_PASSWORD", SECRET)
+
+
+def test_yaml_makes_a_topic_a_table_sensors_and_checks() -> None:
+    with project(ORDERS) as defs:
+        specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
+        assert set(specs) == {"kafka/orders", "orders"}
+        assert specs["orders"].group_name == "shop"
+        assert specs["orders"].owners == ["team:shop"]
+        assert specs["kafka/orders"].metadata["kpipe/brokers"] == "broker.example:9093"
+        assert {sensor.name for sensor in defs.sensors or ()} == {"orders_ingest", "orders_metadata"}
+        checks = {key.name for key in defs.resolve_asset_graph().asset_check_keys}
+        assert checks == {"complete", "mirror", "lag", "schema", "dead_letters"}
+        dg.Definitions.validate_loadable(defs)
+
+
+def test_several_documents_in_one_file() -> None:
+    with project(f"{ORDERS}---\n{CLICKS}") as defs:
+        keys = {spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()}
+        assert keys == {"kafka/orders", "orders", "kafka/clicks", "clicks"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("columns: {id: BIGINT}", "colums: {id: BIGINT}", "colums"),
+        ("columns: {id: BIGINT}", "columns: {id: BIGNIT}", "BIGNIT"),
+        ("into: {table: orders}", "into: {tabel: orders}", "tabel"),
+        ("env('TEST_BROKERS')", "env('TEST_NO_SUCH')", "TEST_NO_SUCH"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_file_and_field(before: str, after: str, told: str) -> None:
+    text = ORDERS.replace(before, after)
+    with pytest.raises(Exception) as refused, project(text):
+        pass
+    words = _chain(refused.value)
+    assert told in words
+    assert "defs.yaml" in words
+    assert SECRET not in words
+
+
+def test_a_secret_is_in_nothing_that_dagster_holds() -> None:
+    with project(ORDERS) as defs:
+        held = repr(
+            [(spec.key, spec.metadata, spec.description, spec.code_version, spec.tags) for spec in defs.resolve_all_asset_specs()]
+        )
+        assert "broker.example" in held
+        assert SECRET not in held
+
+
+def test_the_python_object_is_a_pipeline_and_a_component(tmp_path: Path) -> None:
+    orders = KafkaPipeline(
+        name="orders",
+        source={"brokers": "b:9092", "topic": "orders", "credentials": {"sasl.password": "{{ env('TEST_PASSWORD') }}"}},
+        into={"table": "orders"},
+    )
+    assert isinstance(orders, Pipeline)
+    assert isinstance(orders, dg.Component)
+    assert SECRET not in repr(orders)
+    home = Home(tmp_path)
+    home.save(orders)
+    assert home.pipeline("orders") == from_yaml(to_yaml(orders))
+    assert home.pipeline("orders").to_dict() == orders.to_dict()
+    with pytest.raises(ValueError, match="into"):
+        KafkaPipeline(name="orders", source={"brokers": "b", "topic": "t"})
+
+
+def test_the_catalog_has_all_pipelines_of_a_home_and_shares_topics(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for name in ("a", "b"):
+        home.save(from_yaml(CLICKS.replace("name: clicks", f"name: {name}").replace("table: clicks", f"table: {name}")))
+    defs = catalog(home)
+    dg.Definitions.validate_loadable(defs)
+    assert {spec.key for spec in defs.resolve_all_asset_specs()} == {
+        dg.AssetKey(["kafka", "clicks"]),
+        *(table_key(home.pipeline(name)) for name in ("a", "b")),
+    }
+
+
+def test_dg_finds_the_components() -> None:
+    (found,) = [entry for entry in entry_points(group="dagster_dg_cli.registry_modules") if entry.name == "kpipe_assets"]
+    module = found.load()
+    assert {name for name in module.__all__ if issubclass(type(getattr(module, name)), type)} == {
+        "KafkaPipeline",
+        "PipelineCatalog",
+    }
+    assert issubclass(kpipe_assets.PipelineCatalog, dg.Component)
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    written = json.loads((ROOT / "docs" / "pipeline.schema.json").read_text(encoding="utf-8"))
+    assert written == json_schema(), "make schema"
+
+
+def _chain(error: BaseException | None) -> str:
+    words = []
+    while error is not None:
+        words.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(words)
