@@ -4,11 +4,12 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
-from kpipe.batch import Committed
+from kpipe.batch import Committed, Counts
 from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Destination
@@ -115,23 +116,42 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
     return table
 
 
+@dataclass
+class _Tally:
+    """Batches since the last line in the run's log: a line for each would be most of Dagster's event log."""
+
+    batches: int = 0
+    counts: Counts = field(default_factory=Counts)
+    last: int = 0
+
+    def add(self, committed: Committed) -> None:
+        self.batches, self.counts, self.last = self.batches + 1, self.counts + committed.commit.totals, committed.seq
+
+    def log(self, context: dg.AssetExecutionContext) -> None:
+        if self.batches:
+            counts = self.counts
+            context.log.info(
+                f"{self.batches} batches, up to commit {self.last}: {counts.messages:,} records, {counts.rows:,} rows,"
+                f" {counts.dead_letters:,} dead letters, {counts.filtered:,} filtered"
+            )
+        self.batches, self.counts = 0, Counts()
+
+
 def _work(
     context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher
 ) -> Iterator[dg.AssetMaterialization]:
     """Batch after batch, with an event for each partition every 30 s."""
     shown_at = busy_at = time.monotonic()
+    since = _Tally()
     try:
         for result in run.passes(follow=config.continuous):
             now = time.monotonic()
             if isinstance(result, Committed):
                 busy_at = now
-                totals = result.commit.totals
-                context.log.info(
-                    f"batch {result.seq}: {totals.messages:,} records, {totals.rows:,} rows, {totals.dead_letters} dead"
-                    f" letters in {result.commit.seconds:.2f} s"
-                )
+                since.add(result)
             if now - shown_at >= _EVENT_EVERY_S:
                 shown_at = now
+                since.log(context)
                 with publisher.waiting() as events:
                     for key in sorted(events, key=int):
                         yield dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
@@ -139,6 +159,8 @@ def _work(
                 break
     except KpipeError as error:
         raise _failure(error) from error
+    finally:
+        since.log(context)
 
 
 def _closing(
