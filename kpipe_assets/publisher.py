@@ -61,6 +61,11 @@ class Publisher:
             yield of_publications([_without_shown(item, shown) for item in publications])  # 4
             self._destination.published([item.batch for item in publications])  # 5
 
+    def oldest(self) -> int:
+        """Sequence number of the oldest commit that waits to be shown; 0 when none does."""
+        waiting = self._destination.unpublished(1)
+        return waiting[0].seq if waiting else 0
+
     def shown(self, key: str) -> int:
         """Sequence number of the newest commit that the event log shows of a partition; 0 for none."""
         found = self._instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=self._key, asset_partitions=[key]), limit=1)

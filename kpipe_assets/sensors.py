@@ -10,7 +10,7 @@ the mirror, then at most one run.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import dagster as dg
 
@@ -19,7 +19,7 @@ from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source, lag
 from kpipe.source import PartitionId, TopicSnapshot
-from kpipe_assets.assembly import is_alive
+from kpipe_assets.assembly import is_alive, is_running
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.shown import partition_keys
@@ -51,6 +51,7 @@ class Pace:
         idle_s: a run ends when it has found nothing for so long; the next record then waits for a tick and a start.
         lead_s: the successor is started so long before a run's end: a start of Dagster and Spark on a busy machine.
         observe_s: observations of an unchanged topic are not repeated; of a changing one not more often than this.
+        repair_s: commits that wait to be shown for so long, although a run is at work, are shown by the sensor.
         first_wait_s: wait after a failed run, doubled with each further failure in a row.
         longest_wait_s: no wait is longer.
         dead_after_s: a run that Dagster takes for started, and of which no process is alive here after so long, is dead.
@@ -61,6 +62,7 @@ class Pace:
     idle_s: float = 300
     lead_s: float = 45
     observe_s: float = 60
+    repair_s: float = 60
     first_wait_s: float = 10
     longest_wait_s: float = 600
     dead_after_s: float = 60
@@ -91,10 +93,11 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
             if error.retriable:  # a broker or a lock that is away for a moment is no failure of the sensor
                 return dg.SkipReason(str(error))
             raise
-        Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name).publish()
+        memory = _Memory.of(context.cursor)
+        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name)
+        _repair(memory, publisher, is_running(home, pipeline.name), pace)
         behind = lag(ledger, snapshot)
         new = missing_partitions(snapshot, topic, context.instance)
-        memory = _Memory.of(context.cursor)
         events = _observe(memory, snapshot, behind, topic, pace) if not new else []
         requests: list[dg.RunRequest] = []
         reason = _why_not(context.instance, pipeline, home, ledger, snapshot, sum(behind.values()), pace)
@@ -117,17 +120,31 @@ class _Memory:
 
     at: float = 0.0
     high: dict[str, int] | None = None
+    waiting_seq: int = 0
+    waiting_at: float = 0.0
 
     @classmethod
     def of(cls, cursor: str | None) -> "_Memory":
         try:
-            known = json.loads(cursor or "{}")
-            return cls(float(known.get("at", 0)), known.get("high"))
-        except (ValueError, TypeError, AttributeError):
+            return cls(**json.loads(cursor or "{}"))
+        except (ValueError, TypeError):
             return cls()
 
     def text(self) -> str:
-        return json.dumps({"at": self.at, "high": self.high})
+        return json.dumps(asdict(self))
+
+
+def _repair(memory: _Memory, publisher: Publisher, at_work: bool, pace: Pace) -> None:
+    """Publish what waits: at once when nobody is at work, else only what a run should have published long ago.
+
+    A run publishes every 30 s itself; were each tick to publish, too, Dagster would keep an event for every 5 s.
+    """
+    oldest = publisher.oldest()
+    if oldest != memory.waiting_seq:
+        memory.waiting_seq, memory.waiting_at = oldest, time.time()
+    if oldest and (not at_work or time.time() - memory.waiting_at > pace.repair_s):
+        publisher.publish()
+        memory.waiting_seq = 0
 
 
 def _observe(

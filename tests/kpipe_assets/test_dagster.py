@@ -312,6 +312,19 @@ def test_a_tick_publishes_what_a_run_outside_of_dagster_committed(world: World) 
     world.mirrored()
 
 
+def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(world: World) -> None:
+    import fcntl
+
+    world.grow()
+    list(_ingest_without_dagster(world))
+    with (world.home.state / "tweets.running").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        result, context = tick(world)
+        assert world.events() == []
+        tick(world, getattr(result, "cursor", None) or context.cursor, Pace(observe_s=0, repair_s=-1))
+        world.mirrored()
+
+
 def _pretend_run(world: World, status: dg.DagsterRunStatus, **tags: str) -> dg.DagsterRun:
     from dagster._core.test_utils import create_run_for_test
 
