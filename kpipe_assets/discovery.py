@@ -11,6 +11,7 @@ from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe.plan import lag
 from kpipe.source import TopicSnapshot
+from kpipe_assets.assembly import is_running
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.tables import table_key
@@ -49,7 +50,9 @@ def metadata_sensor(pipeline: Pipeline, home: Home) -> dg.SensorDefinition:
             snapshot = kafka.topics(pipeline).snapshot()
         except KpipeError as error:
             return dg.SkipReason(str(error))
-        shown = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name).publish()
+        shown = 0
+        if not is_running(home, pipeline.name):  # a run tells itself what it has committed, and shows it as its own
+            shown = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name).publish()
         new = missing_partitions(snapshot, topic, context.instance)
         if new:
             return dg.SensorResult(dynamic_partitions_requests=[partitions(topic).build_add_request(new)])

@@ -11,7 +11,7 @@ from kpipe.ports import Publication
 from kpipe.schema import Columns
 from kpipe.source import PartitionState
 
-__all__ = ["LAST_SEQ", "column_schema", "observed", "of_publications", "partition_keys"]
+__all__ = ["LAST_SEQ", "column_schema", "nothing_new", "observed", "of_publications", "partition_keys"]
 
 #: Sequence number of the newest commit that an event tells of: how a mirror knows what it has already shown.
 LAST_SEQ = "kpipe/last_seq"
@@ -68,6 +68,24 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
         "kpipe/batches": len(items),
         LAST_SEQ: items[-1][0],
         "kpipe/ranges": dg.MetadataValue.table(ranges),
+    }
+
+
+def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
+    """The event of a partition of which a run has committed nothing: the same numbers, so that no plot has a hole.
+
+    Args:
+        offset: the next one to read.
+        last_seq: the newest commit that Dagster shows of the partition.
+    """
+    zeros = {f"kpipe/{name}": 0 for name in _SUMMED}
+    return {
+        "kpipe/start_offset": offset,
+        "kpipe/end_offset": offset,
+        **zeros,
+        "kpipe/rows_per_second": 0.0,
+        "kpipe/batches": 0,
+        LAST_SEQ: last_seq,
     }
 
 

@@ -17,7 +17,7 @@ from kpipe_assets.assembly import Run
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.publisher import Publisher
-from kpipe_assets.shown import column_schema
+from kpipe_assets.shown import column_schema, nothing_new
 from kpipe_assets.topics import partitions, topic_key
 from resources.home import Home
 
@@ -176,12 +176,7 @@ def _closing(
     positions = {str(source.partition): offset for source, offset in ledger.positions().items()}
     with publisher.waiting() as events:
         for key in context.partition_keys:
-            fallback = {
-                "kpipe/rows": 0,
-                "kpipe/batches": 0,
-                "kpipe/end_offset": positions.get(key, 0),
-                "kpipe/last_seq": publisher.shown(key),
-            }
+            fallback = nothing_new(positions.get(key, 0), publisher.shown(key))
             context.add_asset_metadata(events.pop(key, fallback), partition_key=key)
         for key in sorted(events, key=int):  # of other partitions: a run of some must not swallow what others wait for
             context.instance.report_runless_asset_event(

@@ -182,6 +182,7 @@ def _next(console: Console, home: Home) -> None:
         "kpipe batches tweets": "what was committed, and when",
         "kpipe errors tweets": "the records that were not JSON, kept whole",
         "kpipe run tweets --follow": "stay and ingest what comes",
+        "kpipe ui": "all of it in Dagster: lineage, partitions, plots, checks, continuous ingest",
         f"python -c \"import duckdb; print({opened}.sql('FROM tweets LIMIT 5'))\"": "read the table",
         "kpipe broker stop": "the Kafka of this demo is still running; this stops it",
     }
