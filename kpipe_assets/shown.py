@@ -11,7 +11,16 @@ from kpipe.ports import Publication
 from kpipe.schema import Columns
 from kpipe.source import PartitionState
 
-__all__ = ["LAST_SEQ", "column_schema", "nothing_new", "observed", "of_publications", "partition_keys"]
+__all__ = [
+    "LAST_SEQ",
+    "RECORD",
+    "column_lineage",
+    "column_schema",
+    "nothing_new",
+    "observed",
+    "of_publications",
+    "partition_keys",
+]
 
 #: Sequence number of the newest commit that an event tells of: how a mirror knows what it has already shown.
 LAST_SEQ = "kpipe/last_seq"
@@ -98,6 +107,26 @@ def observed(state: PartitionState, lag: int) -> dict[str, Any]:
         "kpipe/records": state.high - state.log_start,
         "kpipe/lag": lag,
     }
+
+
+#: A Kafka record as columns: what the topic's page shows, and where the table's columns come from.
+RECORD = dg.TableSchema(
+    [
+        dg.TableColumn("key", "bytes"),
+        dg.TableColumn("value", "bytes"),
+        dg.TableColumn("headers", "list of (name, bytes)"),
+        dg.TableColumn("partition", "int32"),
+        dg.TableColumn("offset", "int64"),
+        dg.TableColumn("timestamp", "ms since 1970 UTC"),
+    ]
+)
+
+
+def column_lineage(columns: Columns, topic: dg.AssetKey) -> dg.TableColumnLineage:
+    """Every payload column comes of the records' value, Kafka's coordinates of the members of their name."""
+    coordinates = {f"_kafka_{name}": name for name in ("partition", "offset", "timestamp")}
+    sources = {**dict.fromkeys(columns.names(), "value"), **coordinates}
+    return dg.TableColumnLineage({name: [dg.TableColumnDep(topic, source)] for name, source in sources.items()})
 
 
 def column_schema(columns: Columns) -> dg.TableSchema:

@@ -17,7 +17,7 @@ from kpipe_assets.assembly import Run
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.publisher import Publisher
-from kpipe_assets.shown import column_schema, nothing_new
+from kpipe_assets.shown import column_lineage, column_schema, nothing_new
 from kpipe_assets.topics import partitions, topic_key
 from resources.home import Home
 
@@ -111,7 +111,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         if turn is not None:  # ready to read before the predecessor is sent home
             spark.warm()
         yield from _work(context, config, run, publisher)
-        yield from _closing(context, destination, publisher)
+        yield from _closing(context, topic_key(topic), destination, publisher)
 
     return table
 
@@ -164,7 +164,7 @@ def _work(
 
 
 def _closing(
-    context: dg.AssetExecutionContext, destination: Destination, publisher: Publisher
+    context: dg.AssetExecutionContext, topic: dg.AssetKey, destination: Destination, publisher: Publisher
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """One event for every partition of the run, also for those that had nothing new (Dagster expects one of each).
 
@@ -185,6 +185,7 @@ def _closing(
         metadata: dict[str, Any] = {"dagster/row_count": rows}
         if columns is not None:
             metadata["dagster/column_schema"] = column_schema(columns)
+            metadata["dagster/column_lineage"] = column_lineage(columns, topic)
         yield dg.MaterializeResult(metadata=metadata)
 
 

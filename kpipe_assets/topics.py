@@ -8,7 +8,7 @@ import dagster as dg
 
 from kpipe.pipeline import Pipeline
 from kpipe.source import PartitionId, TopicSnapshot
-from kpipe_assets.shown import observed, partition_keys
+from kpipe_assets.shown import RECORD, observed, partition_keys
 
 __all__ = ["missing_partitions", "observations", "partitions", "topic_key", "topic_spec"]
 
@@ -34,6 +34,7 @@ def topic_spec(pipeline: Pipeline) -> dg.AssetSpec:
         description=f"Kafka topic **{topic}** on {pipeline.source.bootstrap}. One Dagster partition for each Kafka partition.",
         metadata={
             "dagster/uri": f"kafka://{pipeline.source.bootstrap}/{topic}",
+            "dagster/column_schema": RECORD,
             "kpipe/brokers": pipeline.source.bootstrap,
         },
     )

@@ -142,6 +142,8 @@ def test_one_run_ingests_all_partitions_and_ends_with_one_event_for_each(world: 
     }  # fmt: skip
     assert world.value(event, "dagster/row_count") == 12
     assert [column.name for column in world.value(event, "dagster/column_schema").columns] == ["id"]
+    (source,) = world.value(event, "dagster/column_lineage").deps_by_column["id"]
+    assert (source.asset_key, source.column_name) == (dg.AssetKey(["kafka", "tweets"]), "value")
     world.mirrored()
 
 
