@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,68 @@ def test_programs_of_any_language_in_every_mode(
     columns = {row[0] for row in kpipe.sql("SELECT column_name FROM duckdb_columns() WHERE table_name = 'shaped'")}
     assert expected[0][0] in columns
     assert kpipe.json("verify", "shaped")[0]["ok"]
+
+
+def executable(file: Path, text: str) -> str:
+    file.write_text(text)
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_programs_that_read_frames_or_envelopes(kpipe: Any, topic: Any, write: Any, tmp_path: Path) -> None:
+    name = topic(1)
+    write(name, [json.dumps({"id": n, "text": "two\nlines"}, indent=1) for n in range(5)], 0, b"k")
+    frames = """#!/usr/bin/env python3
+import json, struct, sys
+while head := sys.stdin.buffer.read(8):
+    record = json.loads(sys.stdin.buffer.read(struct.unpack("@Q", head)[0]))
+    print(json.dumps({"id": record["id"], "length": len(record["text"])}))
+"""
+    kpipe.define("frames", name, transform={"program": executable(tmp_path / "frames.py", frames), "stdin": "length-prefixed"})
+    assert kpipe.json("run", "frames")[-1]["rows"] == 5
+    assert kpipe.sql("SELECT sum(id), min(length), max(_kafka_offset) FROM frames") == [(10, 9, 4)]
+
+    write(name, [None], 0, b"gone")
+    envelopes = """#!/usr/bin/env python3
+import json, sys
+for line in sys.stdin:
+    record = json.loads(line)
+    print(json.dumps({"key": record["key"], "at": record["offset"], "null": record["value"] is None}))
+"""
+    kpipe.define("envelopes", name, transform={"program": executable(tmp_path / "envelopes.py", envelopes), "stdin": "json"})
+    assert kpipe.json("run", "envelopes")[-1]["rows"] == 6
+    assert kpipe.sql('SELECT key, "at", "null" FROM envelopes WHERE "at" IN (0, 5) ORDER BY 2') == [
+        ("k", 0, False),
+        ("gone", 5, True),
+    ]
+
+
+def test_a_program_in_an_archive_brings_its_files_and_sees_only_what_it_was_given(
+    kpipe: Any, topic: Any, write: Any, tmp_path: Path
+) -> None:
+    name = topic(2)
+    write(name, records(0, 10), 1)
+    folder = tmp_path / "kit"
+    folder.mkdir()
+    (folder / "words.txt").write_text("hello")
+    text = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+word = (pathlib.Path(__file__).parent / "words.txt").read_text()
+seen = sorted(name for name in os.environ if name not in ("PATH", "HOME", "LANG", "TMPDIR", "LC_CTYPE"))
+for line in sys.stdin:
+    print(json.dumps({"word": word, "seen": seen, "args": sys.argv[1:], "part": os.environ["KPIPE_PARTITION"]}))
+"""
+    executable(folder / "greet.py", text)
+    with tarfile.open(tmp_path / "kit.tar.gz", "w:gz") as archive:
+        archive.add(folder, "kit")
+    kpipe.define(
+        "packed", name,
+        transform={"archive": str(tmp_path / "kit.tar.gz"), "program": "kit/greet.py", "args": ["-v"], "env": ["GIVEN"]},
+    )  # fmt: skip
+    assert kpipe.json("run", "packed", GIVEN="yes", NOT_GIVEN="secret")[-1]["rows"] == 10
+    (row,) = kpipe.sql("SELECT DISTINCT word, seen, args, part FROM packed")
+    names = ["GIVEN", *(f"KPIPE_{x}" for x in ("ATTEMPT", "BATCH", "END_OFFSET", "PARTITION", "START_OFFSET", "TOPIC"))]
+    assert row == ("hello", names, ["-v"], "1")
 
 
 def test_a_program_that_breaks_its_contract_leaves_the_table_alone(kpipe: Any, topic: Any, write: Any, tmp_path: Path) -> None:

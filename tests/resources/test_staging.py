@@ -1,0 +1,88 @@
+"""Staged files: written once, hashed, durable, and collected only when nobody can want them any more."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kpipe.errors import StagingFailed
+from resources.staging import HORIZON_S, StagingWriter, collect_garbage, discard
+
+
+def written(folder: Path) -> StagingWriter:
+    writer = StagingWriter(folder)
+    writer.write(pa.table({"a": [1, 2]}))
+    writer.write(pa.table({"a": [3]}))
+    return writer
+
+
+def test_a_finished_file_is_what_was_reported(tmp_path: Path) -> None:
+    file = written(tmp_path / "b").finish()
+    assert file is not None
+    data = Path(file.path).read_bytes()
+    assert (file.size, file.rows, file.sha256) == (len(data), 3, hashlib.sha256(data).hexdigest())
+    assert pq.read_table(file.path).column("a").to_pylist() == [1, 2, 3]
+    assert Path(file.path).stat().st_mode & 0o777 == 0o600
+
+
+def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
+    writer = StagingWriter(tmp_path / "b")
+    writer.write(pa.table({"a": pa.array([], pa.int64())}))
+    assert writer.finish() is None and not (tmp_path / "b").exists()
+
+
+def test_file_and_folders_are_synced_before_anybody_hears_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    file = written(tmp_path / "b").finish()
+    assert file is not None
+    assert synced == [file.path, str(tmp_path / "b"), str(tmp_path)]
+
+
+def test_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
+    writer = written(tmp_path / "b")
+    assert writer._file is not None
+    writer._file._file.close()
+    with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123
+        writer._file._file = full  # type: ignore[assignment]
+        with pytest.raises(StagingFailed, match="No space left"):
+            writer.finish()
+
+
+def test_garbage_is_what_has_landed_and_what_is_old_and_unknown(tmp_path: Path) -> None:
+    landed, fresh, old = (uuid.uuid4().hex for _ in range(3))
+    for name in (landed, fresh, old, "not-a-batch"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    elsewhere = tmp_path.parent / f"{uuid.uuid4().hex}-outside"
+    elsewhere.mkdir()
+    (elsewhere / "keep").write_text("x")
+    link = tmp_path / uuid.uuid4().hex
+    link.symlink_to(elsewhere)
+    past = 1_000_000.0
+    for path in (tmp_path / old, tmp_path / old / "file"):
+        os.utime(path, (past, past))
+    now = (tmp_path / fresh / "file").stat().st_mtime + HORIZON_S / 2
+    assert set(collect_garbage(tmp_path, {landed}.__contains__, now)) == {landed, old}
+    assert {entry.name for entry in tmp_path.iterdir()} == {fresh, "not-a-batch", link.name}
+    assert (elsewhere / "keep").exists()
+
+
+@pytest.mark.parametrize("name", ["..", "", "a/b", "x" * 32])
+def test_only_a_batch_id_is_ever_discarded(tmp_path: Path, name: str) -> None:
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "keep").write_text("x")
+    discard(tmp_path / "staging", name)
+    assert (tmp_path / "keep").exists() and (tmp_path / "staging").exists()
