@@ -12,7 +12,7 @@ from pathlib import Path
 from kpipe.errors import KpipeError
 from resources.home import Home
 
-__all__ = ["environment", "prepare"]
+__all__ = ["environment", "make_storage", "prepare"]
 
 _FILE = "dagster.yaml"
 # The last line of a file that we wrote: as long as it fits what stands above it, nobody has edited the file.
@@ -57,6 +57,21 @@ def prepare(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, s
         fresh.write_text(wanted, encoding="utf-8")
         fresh.replace(file)
     return values
+
+
+def make_storage(environ: Mapping[str, str]) -> None:
+    """Make Dagster's databases, once, before its processes start.
+
+    Web server, daemon and code server each make them when they are missing. Three at once leave a version table with two
+    rows, which none of them can read any more (seen with SQLite: "more than one head present").
+
+    Args:
+        environ: as `prepare` gave it.
+    """
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(environ["DAGSTER_HOME"]):
+        pass
 
 
 def _sealed(text: str) -> str:

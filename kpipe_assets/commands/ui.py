@@ -53,7 +53,7 @@ def ui(host: str, port: int) -> int:
       kpipe ui
       kpipe ui --port 3001
     """
-    from kpipe_assets.instance import prepare
+    from kpipe_assets.instance import make_storage, prepare
 
     home = Home.from_env()
     environ = prepare(home)
@@ -62,6 +62,7 @@ def ui(host: str, port: int) -> int:
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         note(address)
         _advise(home, host)
+        make_storage(environ)
         return _Ui(home, host, port, address, environ).run()
 
 
