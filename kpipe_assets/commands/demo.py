@@ -10,8 +10,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, TopicUnknown
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
+from kpipe.ports import Topics
 from kpipe_assets.commands.options import listing, wide
 from kpipe_assets.commands.run import run_pipeline
 from kpipe_assets.commands.verify import prove, show
@@ -130,12 +131,8 @@ def _fill(
     console.print(f"   {records:,} records on {PARTITIONS} partitions{aborted} ({time.monotonic() - began:.1f} s)")
 
 
-def _offsets(topics: object) -> int | None:
+def _offsets(topics: Topics) -> int | None:
     """Offsets that the topic has ever given out; None when there is no topic."""
-    from kpipe.errors import TopicUnknown
-    from resources.kafka.topics import KafkaTopics
-
-    assert isinstance(topics, KafkaTopics)
     try:
         return sum(state.high for state in topics.snapshot().partitions.values())
     except TopicUnknown:
