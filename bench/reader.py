@@ -24,10 +24,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
-from resources.broker import LocalBroker
 from resources.kafka import reader
 from resources.kafka.config import client_config
 from resources.kafka.topics import KafkaTopics
+from resources.local.broker import LocalBroker
 
 SIZE = 286
 LIBRDKAFKA = {

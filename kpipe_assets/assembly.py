@@ -19,7 +19,7 @@ from kpipe.plan import Idle
 from kpipe.ports import Destination, Stager, Topics
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.staging import collect_garbage, discard
+from resources.spark.files import collect_garbage, discard
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -99,7 +99,7 @@ class Run:
             NotAvailable, InvalidPipeline: the definition cannot be run here.
         """
         from resources.kafka.topics import KafkaTopics
-        from resources.stager import SparkStager, version
+        from resources.spark.stager import SparkStager, version
 
         check_available(pipeline)
         home.make()
@@ -218,7 +218,7 @@ def ingest(
     Raises:
         KpipeError: see kpipe/errors.py.
     """
-    from resources.spark import start
+    from resources.spark.session import start
 
     place = home or Home.from_env()
     yield from Run.real(pipeline, place, lambda: start(place.path)).batches(max_batches, follow)

@@ -18,7 +18,7 @@ from kpipe_assets.sensors import Pace, ingest_sensor
 from kpipe_assets.tables import table_asset
 from kpipe_assets.topics import topic_spec
 from resources.home import Home
-from resources.stager import version
+from resources.spark.stager import version
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
 

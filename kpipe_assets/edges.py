@@ -78,7 +78,7 @@ class SparkResource(dg.ConfigurableResource):
 
     def context(self) -> SparkContext:
         """The process's SparkContext."""
-        from resources.spark import prepared, settings
+        from resources.spark.session import prepared, settings
 
         if self._session is None:
             home = Home.at(self.home)
@@ -90,19 +90,19 @@ class SparkResource(dg.ConfigurableResource):
 
     def stager(self, pipeline: Pipeline) -> Stager:
         """See `Stagers`."""
-        from resources.stager import SparkStager
+        from resources.spark.stager import SparkStager
 
         return SparkStager(pipeline, Home.at(self.home), self.context)
 
     def warm(self) -> None:
         """See `Stagers`: the JVM, and on each core a Python worker with its imports."""
-        from resources.spark import warm
+        from resources.spark.session import warm
 
         warm(self.context())
 
     def version(self, pipeline: Pipeline) -> str:
         """See `Stagers`."""
-        from resources.stager import version
+        from resources.spark.stager import version
 
         return version(pipeline)
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import KpipeError, NotAvailable
-from resources.broker import LocalBroker
 from resources.java import JavaHome, find_java
+from resources.local.broker import LocalBroker
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
 WATCHDOG = """
 import sys
 from pathlib import Path
-from resources.broker import LocalBroker
+from resources.local.broker import LocalBroker
 sys.stdin.read()
 folder = Path(sys.argv[1])
 if folder.is_dir():

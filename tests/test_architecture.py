@@ -79,7 +79,7 @@ def in_worker(path: Path) -> bool:
     if parts[0] in ("kpipe", "transforms"):
         return True
     inside = parts[0] == "resources" and len(parts) > 1
-    return inside and (parts[1].startswith(("worker", "decode")) or parts[1] in ("kafka", "kafka.py"))
+    return inside and parts[1] in ("decode", "kafka", "spark")
 
 
 @pytest.mark.parametrize("path", list(files()), ids=named)

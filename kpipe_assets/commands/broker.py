@@ -7,8 +7,8 @@ import json
 import click
 
 from kpipe_assets.commands.options import count
-from resources.broker import BrokerStatus, LocalBroker
 from resources.home import Home
+from resources.local.broker import BrokerStatus, LocalBroker
 
 __all__ = ["broker"]
 

@@ -18,8 +18,8 @@ from kpipe_assets.commands.run import run_pipeline
 from kpipe_assets.commands.verify import prove, show
 from kpipe_assets.example.tweets import PARTITIONS
 from kpipe_assets.signals import Stop
-from resources.broker import BrokerStatus, LocalBroker
 from resources.home import Home
+from resources.local.broker import BrokerStatus, LocalBroker
 
 __all__ = ["demo"]
 

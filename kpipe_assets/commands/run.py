@@ -138,7 +138,7 @@ def run_pipeline(
     Raises:
         KpipeError: the run failed; the summary has been printed.
     """
-    from resources.spark import start, started
+    from resources.spark.session import start, started
 
     totals, began = Totals(), time.monotonic()
     stop = stop or Stop()

@@ -221,7 +221,7 @@ def _free(host: str, wanted: int) -> int:
 
 def _advise(home: Home, host: str) -> None:
     """What a person should know before the UI is there."""
-    from resources.broker import LocalBroker
+    from resources.local.broker import LocalBroker
 
     if not (host.startswith("127.") or host in _LOOPBACK):
         click.echo(

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
 from kpipe.offsets import Range
-from resources.held import Held
 from resources.kafka.failures import Voice, failure
+from resources.kafka.held import Held
 from resources.kafka.secret import redact, secrets_in
 
 __all__ = ["RangeReader", "ReadReport"]

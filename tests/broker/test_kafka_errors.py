@@ -28,12 +28,12 @@ from confluent_kafka.admin import (
 from kpipe.errors import BrokerUnreachable, CredentialsRefused, KpipeError, ReadStalled
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
-from resources import kafka_node
-from resources.broker import LocalBroker
 from resources.java import JavaHome
 from resources.kafka.config import client_config
 from resources.kafka.reader import RangeReader
 from resources.kafka.topics import KafkaTopics
+from resources.local import kafka_node
+from resources.local.broker import LocalBroker
 
 pytestmark = pytest.mark.broker
 

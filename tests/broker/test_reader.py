@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled, TopicUnknown
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
-from resources.held import Held
 from resources.kafka.config import client_config
+from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader, ReadReport
 
 pytestmark = pytest.mark.broker

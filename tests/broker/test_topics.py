@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 from kpipe.errors import BrokerUnreachable, NotAvailable, TopicUnknown
 from kpipe.pipeline import Source, Timestamp
 from kpipe.source import PartitionState, TopicSnapshot
-from resources.broker import LocalBroker
 from resources.kafka.topics import KafkaTopics
+from resources.local.broker import LocalBroker
 
 HOUR = 3_600_000
 

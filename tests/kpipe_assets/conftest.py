@@ -21,7 +21,7 @@ from pyspark import SparkContext
 
 from kpipe_assets.cli import main
 from resources.java import JavaHome
-from resources.spark import start
+from resources.spark.session import start
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from confluent_kafka import Producer
 from kpipe.errors import KpipeError
 from kpipe_assets.commands.ui import _free
 from kpipe_assets.instance import prepare
-from resources.broker import LocalBroker
 from resources.home import Home
 from resources.java import JavaHome
+from resources.local.broker import LocalBroker
 
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "graphql.md").read_text(encoding="utf-8")
 PARTITIONS = 3

@@ -9,7 +9,7 @@ from kpipe.batch import Batch, Step
 from kpipe.ledger import Lane
 from kpipe.offsets import RangeSet
 from kpipe.source import PartitionId, TopicId
-from resources.spark import share_out
+from resources.spark.session import share_out
 
 TOPIC = TopicId("c", "t", "tweets")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError
 from resources.java import spark_environment
-from resources.job import Failure, Job
+from resources.spark.job import Failure, Job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -155,15 +155,15 @@ def warm(context: SparkContext) -> None:
 
 
 def _import_worker(_: Iterable[int]) -> Iterator[int]:
-    import resources.worker
+    import resources.spark.worker
 
-    yield len(resources.worker.__name__)
+    yield len(resources.spark.worker.__name__)
 
 
 def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:
     from pyspark import TaskContext
 
-    from resources import worker
+    from resources.spark import worker
 
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0

@@ -15,12 +15,12 @@ from kpipe.errors import InvalidPipeline
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns, infer
-from resources import worker
 from resources.decode.json_rows import Reject, load
 from resources.home import Home
-from resources.job import Job, ProgramSpec
 from resources.kafka.config import client_config, secrets
-from resources.spark import run_pieces, share_out
+from resources.spark import worker
+from resources.spark.job import Job, ProgramSpec
+from resources.spark.session import run_pieces, share_out
 from transforms.preflight import Resolved, resolve
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kpipe.errors import StagingFailed
-from resources.staging import HORIZON_S, StagingWriter, collect_garbage, discard
+from resources.spark.files import HORIZON_S, StagingWriter, collect_garbage, discard
 
 
 def written(folder: Path) -> StagingWriter:

@@ -15,11 +15,11 @@ from kpipe.errors import KpipeError, TransformFailed
 from resources.decode.block import Payloads
 from resources.decode.json_format import JsonDecoder
 from resources.decode.raw_format import decode_raw
-from resources.held import Held
-from resources.job import Failure, Job
+from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader
-from resources.output import RangeOutput
-from resources.program import program_for
+from resources.spark.job import Failure, Job
+from resources.spark.output import RangeOutput
+from resources.spark.program import program_for
 from transforms.blocks import line_blocks
 from transforms.counts import check_counts
 from transforms.framing import NewlineInValue, json_envelopes, length_prefixed, lines

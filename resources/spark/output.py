@@ -11,9 +11,9 @@ from kpipe.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
 from kpipe.schema import Columns
 from resources.decode.block import Decoded
-from resources.held import Held
-from resources.job import Job
-from resources.staging import StagingWriter
+from resources.kafka.held import Held
+from resources.spark.files import StagingWriter
+from resources.spark.job import Job
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kpipe.batch import Piece
-from resources.job import Job, ProgramSpec
+from resources.spark.job import Job, ProgramSpec
 from transforms.archive import unpack
 from transforms.environment import environment
 from transforms.preflight import check_unchanged

@@ -4,8 +4,8 @@
 those through jgo (or takes them from the user's Maven cache), checks every hash, and only then moves the folder into
 place: it exists complete or not at all, and running a broker needs no network.
 
-    python -m resources.kafka_jars install requirements-kafka.lock
-    python -m resources.kafka_jars lock requirements-kafka.lock      # resolves again (`make lock`)
+    python -m resources.local.kafka_jars install requirements-kafka.lock
+    python -m resources.local.kafka_jars lock requirements-kafka.lock      # resolves again (`make lock`)
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kpipe.errors import KpipeError
 from resources.java import find_java
-from resources.kafka_jars import VERSION, jars_folder
+from resources.local.kafka_jars import VERSION, jars_folder
 
 __all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", "write_configuration"]
 

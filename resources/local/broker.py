@@ -23,10 +23,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kpipe.errors import BrokerUnreachable, InvalidPipeline, KpipeError, NotAvailable
-from resources import kafka_node, mock_broker
-from resources.broker_process import Record, is_alive, spawn, terminate
 from resources.java import find_java
-from resources.kafka_jars import jars_folder
+from resources.local import kafka_node, mock_broker
+from resources.local.kafka_jars import jars_folder
+from resources.local.process import Record, is_alive, spawn, terminate
 
 __all__ = ["BrokerStatus", "LocalBroker"]
 
