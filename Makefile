@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test check lint types format lock schema clean
+.PHONY: help install demo ui test chaos check lint types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ ui: install ## Dagster's web UI and daemon on this home
 
 test: check ## lint, types and every test
 	$(PY) -m pytest
+
+chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
+	$(PY) -m pytest -m chaos -s
 
 check: lint types ## lint and types
 
