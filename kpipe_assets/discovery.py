@@ -52,7 +52,8 @@ def metadata_sensor(pipeline: Pipeline, home: Home) -> dg.SensorDefinition:
             return dg.SkipReason(str(error))
         shown = 0
         if not is_running(home, pipeline.name):  # a run tells itself what it has committed, and shows it as its own
-            shown = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name).publish()
+            key, source = table_key(pipeline), topic_key(topic)
+            shown = Publisher(context.instance, key, destination, home, pipeline.name, source).publish()
         new = missing_partitions(snapshot, topic, context.instance)
         if new:
             return dg.SensorResult(dynamic_partitions_requests=[partitions(topic).build_add_request(new)])
@@ -70,6 +71,6 @@ def _changed(instance: dg.DagsterInstance, snapshot: TopicSnapshot, topic: str) 
         key = str(source.partition)
         found = instance.fetch_observations(dg.AssetRecordsFilter(topic_key(topic), asset_partitions=[key]), limit=1).records
         event = found[0].asset_observation if found else None
-        told = (event.tags or {}).get("dagster/data_version") if event is not None else None
-        if told is None or (told != str(state.high) and time.time() - found[0].timestamp >= _OBSERVE_S):
+        told = event.metadata.get("kpipe/high_watermark") if event is not None else None
+        if told is None or (told.value != state.high and time.time() - found[0].timestamp >= _OBSERVE_S):
             yield key

@@ -22,7 +22,7 @@ from typing import Any
 import dagster as dg
 
 from kpipe.ports import Destination, Publication
-from kpipe_assets.shown import LAST_SEQ, of_publications
+from kpipe_assets.shown import LAST_SEQ, of_publications, of_table
 from resources.home import Home
 
 __all__ = ["Publisher"]
@@ -40,17 +40,27 @@ class Publisher:
         destination: where the ledger is.
         home: where the lock file lies.
         pipeline: the pipeline's name.
+        topic: where rows come from; with it, the newest event also tells of the table as a whole.
     """
 
     def __init__(
-        self, instance: dg.DagsterInstance, key: dg.AssetKey, destination: Destination, home: Home, pipeline: str
+        self,
+        instance: dg.DagsterInstance,
+        key: dg.AssetKey,
+        destination: Destination,
+        home: Home,
+        pipeline: str,
+        topic: dg.AssetKey | None = None,
     ) -> None:
-        self._instance, self._key, self._destination = instance, key, destination
+        self._instance, self._key, self._destination, self._topic = instance, key, destination, topic
         self._lock = home.state / f"{pipeline}.publishing"
 
     @contextmanager
     def waiting(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Events to store, metadata by partition key. Leaving without an error marks their commits as published.
+
+        Dagster's catalog shows the columns of a table from its newest event, whatever the partition, so the last one has
+        them. Not each: they are a few kB, and Dagster keeps events for ever.
 
         Store them inside, each before the next; nobody else publishes meanwhile.
         """
@@ -58,7 +68,10 @@ class Publisher:
             fcntl.flock(file, fcntl.LOCK_EX)  # 1
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
             shown = {key: self.shown(key) for key in {key for item in publications for key in item.metadata}}  # 3
-            yield of_publications([_without_shown(item, shown) for item in publications])  # 4
+            events = of_publications([_without_shown(item, shown) for item in publications])
+            if events and self._topic is not None:
+                events[max(events, key=int)].update(of_table(self._destination, self._topic))
+            yield events  # 4
             self._destination.published([item.batch for item in publications])  # 5
 
     def oldest(self) -> int:

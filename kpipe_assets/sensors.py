@@ -24,7 +24,7 @@ from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.shown import partition_keys
 from kpipe_assets.tables import OP_TAG, op_name, table_key
-from kpipe_assets.topics import missing_partitions, observations, partitions
+from kpipe_assets.topics import missing_partitions, observations, partitions, topic_key
 from resources.home import Home
 
 __all__ = ["CONTINUOUS_TAG", "Pace", "ingest_sensor"]
@@ -94,7 +94,7 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
                 return dg.SkipReason(str(error))
             raise
         memory = _Memory.of(context.cursor)
-        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name)
+        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name, topic_key(topic))
         _repair(memory, publisher, is_running(home, pipeline.name), pace)
         behind = lag(ledger, snapshot)
         new = missing_partitions(snapshot, topic, context.instance)

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from kpipe.ports import Publication
+from kpipe.ports import Destination, Publication
 from kpipe.schema import Columns
 from kpipe.source import PartitionState
 
@@ -19,6 +19,7 @@ __all__ = [
     "nothing_new",
     "observed",
     "of_publications",
+    "of_table",
     "partition_keys",
 ]
 
@@ -112,14 +113,27 @@ def observed(state: PartitionState, lag: int) -> dict[str, Any]:
 #: A Kafka record as columns: what the topic's page shows, and where the table's columns come from.
 RECORD = dg.TableSchema(
     [
-        dg.TableColumn("key", "bytes"),
-        dg.TableColumn("value", "bytes"),
-        dg.TableColumn("headers", "list of (name, bytes)"),
-        dg.TableColumn("partition", "int32"),
-        dg.TableColumn("offset", "int64"),
-        dg.TableColumn("timestamp", "ms since 1970 UTC"),
+        dg.TableColumn("key", "bytes", "what the producer partitions by; may be missing"),
+        dg.TableColumn("value", "bytes", "the payload; missing in a tombstone"),
+        dg.TableColumn("headers", "list of (name, bytes)", "names may repeat"),
+        dg.TableColumn("partition", "int32", "the Dagster partition of the same number"),
+        dg.TableColumn("offset", "int64", "grows within a partition; may skip numbers"),
+        dg.TableColumn("timestamp", "int64", "ms since 1970 UTC, of the producer or the broker"),
     ]
 )
+
+
+def of_table(destination: Destination, topic: dg.AssetKey) -> dict[str, Any]:
+    """Metadata of the table as it is now: rows that the pipeline has written, columns, and where each comes from."""
+    rows = sum(int(known["rows"]) for known in destination.view("pipelines"))
+    columns = destination.columns()
+    if columns is None:
+        return {"dagster/row_count": rows}
+    return {
+        "dagster/row_count": rows,
+        "dagster/column_schema": column_schema(columns),
+        "dagster/column_lineage": column_lineage(columns, topic),
+    }
 
 
 def column_lineage(columns: Columns, topic: dg.AssetKey) -> dg.TableColumnLineage:

@@ -5,6 +5,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 import dagster as dg
@@ -17,7 +18,7 @@ from kpipe_assets.assembly import Run
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.publisher import Publisher
-from kpipe_assets.shown import column_lineage, column_schema, nothing_new
+from kpipe_assets.shown import nothing_new, of_table
 from kpipe_assets.topics import partitions, topic_key
 from resources.home import Home
 
@@ -86,7 +87,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
     ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[Any]]:
         destination = destinations.open(pipeline)
         home.make()
-        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name)
+        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name, topic_key(topic))
         turn = Turn(home, pipeline.name, context.run.run_id) if config.continuous else None
         began = time.monotonic()
 
@@ -170,9 +171,7 @@ def _closing(
 
     The result is given while the publisher still waits: only when Dagster has stored it, commits are marked.
     """
-    columns = destination.columns()
     _, ledger = destination.ledger()
-    rows = sum(entry.counts.rows for entry in destination.history())
     positions = {str(source.partition): offset for source, offset in ledger.positions().items()}
     with publisher.waiting() as events:
         for key in context.partition_keys:
@@ -182,11 +181,7 @@ def _closing(
             context.instance.report_runless_asset_event(
                 dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
             )
-        metadata: dict[str, Any] = {"dagster/row_count": rows}
-        if columns is not None:
-            metadata["dagster/column_schema"] = column_schema(columns)
-            metadata["dagster/column_lineage"] = column_lineage(columns, topic)
-        yield dg.MaterializeResult(metadata=metadata)
+        yield dg.MaterializeResult(metadata=of_table(destination, topic))
 
 
 def _chosen(context: dg.AssetExecutionContext) -> frozenset[int]:
@@ -203,5 +198,5 @@ def _failure(error: KpipeError) -> dg.Failure:
 
 
 def _description(pipeline: Pipeline) -> str:
-    program = f", through `{pipeline.transform.program}`" if pipeline.transform else ""
+    program = f", through `{PurePath(pipeline.transform.program).name}`" if pipeline.transform else ""
     return f"Rows of Kafka topic **{pipeline.source.topic}**{program}, exactly once."

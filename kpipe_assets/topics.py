@@ -49,14 +49,17 @@ def missing_partitions(snapshot: TopicSnapshot, topic: str, store: dg.DagsterIns
 def observations(
     snapshot: TopicSnapshot, lag: Mapping[PartitionId, int], topic: str, only: Iterable[str] | None = None
 ) -> list[dg.AssetObservation]:
-    """One observation for each partition, or for some; the data version is the high watermark."""
+    """One observation for each partition, or for some.
+
+    They carry no data version: Dagster would call the table "unsynced" from each look after a run until the next run,
+    although it has read everything. How far it is behind is the lag's to say.
+    """
     wanted = None if only is None else set(only)
     return [
         dg.AssetObservation(
             asset_key=topic_key(topic),
             partition=str(source.partition),
             metadata=observed(state, lag[source]),
-            tags={"dagster/data_version": str(state.high)},
         )
         for source, state in sorted(snapshot.partitions.items())
         if wanted is None or str(source.partition) in wanted

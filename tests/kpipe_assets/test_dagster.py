@@ -225,6 +225,16 @@ def test_an_error_fails_the_run_with_what_to_do(world: World) -> None:
     assert failure is not None and "--on-new-topic begin" in str(failure.metadata["what to do"].value)
 
 
+def test_what_is_published_without_a_run_tells_of_the_whole_table_once(world: World) -> None:
+    assert list(_ingest_without_dagster(world))
+    topic = dg.AssetKey(["kafka", "tweets"])
+    assert Publisher(world.instance, KEY, world.destination, world.home, "tweets", topic).publish() == 3
+    *others, newest = world.events()
+    assert world.value(newest, "dagster/row_count") == 12
+    assert [column.name for column in world.value(newest, "dagster/column_schema").columns] == ["id"]
+    assert not any("dagster/column_schema" in event.metadata for event in others)
+
+
 class Death(BaseException):
     """What a kill looks like from inside: nothing after it runs."""
 
