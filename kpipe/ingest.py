@@ -30,6 +30,7 @@ from kpipe.errors import (
     OffsetsLost,
     SchemaConflict,
 )
+from kpipe.faults import reach
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
 from kpipe.oversight import Decisions, Event, Seen
 from kpipe.pipeline import Pipeline
@@ -143,11 +144,13 @@ class Ingest:
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
             return batch
         self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+        reach("plan.frozen")
         columns, reports = self.stage(batch)  # 5
         counts = collect(batch, reports)
         check_dead_letters(self.pipeline, ledger, counts, reports)
         self.check_still_there(ledger, batch)
         self.tell(Event("staged", batch))
+        reach("collect.all")
         seconds = time.monotonic() - began
         committed = self.destination.commit(  # 6
             Commit(
@@ -167,6 +170,7 @@ class Ingest:
                 seconds=seconds,
             )
         )
+        reach("mirror.before")
         self._turn = turn + 1
         result = replace(committed, batch=batch)  # 7
         self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
@@ -184,13 +188,17 @@ class Ingest:
         early; an offset that seems to be outside of the log is looked at twice before an operator is called.
         """
         try:
-            ledger = self.read_ledger()
-            snapshot = self.topics.snapshot()
-            return snapshot, self.settle(ledger, snapshot)
+            return self.look_once()
         except (OffsetsLost, OffsetsBeyondEnd):
-            ledger = self.read_ledger()
-            snapshot = self.topics.snapshot()
-            return snapshot, self.settle(ledger, snapshot)
+            return self.look_once()
+
+    def look_once(self) -> tuple[TopicSnapshot, Ledger]:
+        """One look, in that order."""
+        ledger = self.read_ledger()
+        reach("plan.ledger")
+        snapshot = self.topics.snapshot()
+        reach("plan.offsets")
+        return snapshot, self.settle(ledger, snapshot)
 
     def read_ledger(self) -> Ledger:
         """The ledger, proven to be the one that this home has seen before, or a later state of it.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kpipe import faults
 from kpipe.errors import KpipeError, NotAvailable
 from resources.java import JavaHome, find_java
 from resources.local.broker import LocalBroker
@@ -33,9 +34,17 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes what the person at the keyboard has set up."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KPIPE_HOME", str(tmp_path_factory.mktemp("home")))
-        for name in ("DAGSTER_HOME", "KPIPE_BROKER_KIND"):
+        for name in ("DAGSTER_HOME", "KPIPE_BROKER_KIND", faults.VARIABLE):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_fault() -> Iterator[None]:
+    """What a test armed ends with it."""
+    faults.arm(None)
+    yield
+    faults.arm(None)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from kpipe.errors import TransformFailed
+from kpipe.faults import reach
 from transforms.process import READ_BYTES, Child, waiting
 from transforms.program import Limits, Program
 from transforms.stderr import Tail, escape
@@ -85,6 +86,7 @@ class TransformRun:
     def __enter__(self) -> TransformRun:
         if self._child is None:
             self._child = Child(self._program)
+            reach("tx.spawned")
             self._started = self._moved = self._now()
         return self
 
@@ -123,6 +125,7 @@ class TransformRun:
         with self:
             assert self._child is not None
             yield from self._pump(self._child)
+            reach("tx.eof")
             self._unread = self._child.unread()
             self._leftovers = self._child.finish(self._tail.add)
             self._ended = self._now()

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
+from kpipe.faults import reach
 from kpipe.offsets import Range
 from resources.kafka.failures import Voice, failure
 from resources.kafka.held import Held
@@ -154,6 +155,7 @@ class RangeReader:
                 messages, proof = self._events(messages)
             block, size = Held(), 0
             if messages:
+                reach("read.first")
                 self._voice.heard()
                 block, size, later = self._block(messages)
                 proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
@@ -261,6 +263,7 @@ class RangeReader:
         )
 
     def _finish(self, consumer: Consumer, proof: str, began: float) -> None:
+        reach("read.end")
         gaps = len(self._span) - self.count
         if gaps:
             self._check_log_start(consumer)

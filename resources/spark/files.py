@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from kpipe.batch import StagedFile
 from kpipe.errors import StagingFailed
+from kpipe.faults import reach
 
 __all__ = ["StagingWriter", "collect_garbage", "discard"]
 
@@ -114,7 +115,9 @@ class StagingWriter:
         if self._writer is None or self._file is None:
             return None
         try:
+            reach("stage.close")
             self._writer.close()
+            reach("stage.fsync")
             self._file.sync()
             self._file.close()
             _sync_folder(self._folder)
@@ -146,7 +149,7 @@ def _sync_folder(folder: Path) -> None:
 def discard(root: Path, batch: str) -> None:
     """Remove the files of a batch whose commit was read back: the destination holds its own copy of them."""
     if _BATCH.fullmatch(batch):
-        shutil.rmtree(root / batch, ignore_errors=True)
+        _remove(root / batch)
 
 
 def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None = None) -> list[str]:
@@ -164,11 +167,17 @@ def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None
     removed: list[str] = []
     if not root.is_dir():
         return removed
+    reach("gc.scan")
     for entry in sorted(root.iterdir()):
         if not _BATCH.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
             continue
         ages = [moment - file.lstat().st_mtime for file in (entry, *entry.iterdir())]
         if landed(entry.name) or min(ages) > HORIZON_S:
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
             removed.append(entry.name)
     return removed
+
+
+def _remove(folder: Path) -> None:
+    reach("gc.unlink")
+    shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kpipe import faults
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError
 from resources.java import spark_environment
@@ -30,7 +31,8 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         home: KPIPE_HOME; Spark's scratch folder lies in it.
         master: Spark's master; KPIPE_SPARK_MASTER or `local[*]` by default.
     """
-    return {
+    asked = {f"spark.executorEnv.{name}": os.environ[name] for name in (faults.VARIABLE,) if name in os.environ}
+    return asked | {
         "spark.master": master or os.environ.get("KPIPE_SPARK_MASTER") or "local[*]",
         "spark.app.name": "kpipe",
         "spark.ui.enabled": "false",

@@ -12,6 +12,7 @@ from typing import cast
 
 from kpipe.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
+from kpipe.faults import reach
 from resources.decode.block import Payloads
 from resources.decode.json_format import JsonDecoder
 from resources.decode.raw_format import decode_raw
@@ -40,6 +41,7 @@ def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeRe
     for piece in pieces:
         try:
             yield stage(job, piece, attempt)
+            reach("collect.partial")
         except KpipeError as error:
             yield Failure(type(error).__name__, error.what, error.hint, traceback.format_exc())
             return

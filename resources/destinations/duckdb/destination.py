@@ -15,6 +15,7 @@ import duckdb
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, OutcomeUnknown, SchemaConflict
+from kpipe.faults import reach
 from kpipe.ledger import Ledger
 from kpipe.ports import Publication
 from kpipe.schema import Columns
@@ -57,7 +58,6 @@ class DuckDBDestination:
         config_json: the pipeline's definition for people, without secrets.
         staging: folders that staged files lie in; nothing else on the machine can be read through the connection.
         lock_timeout_s: longest wait for another process that has the file open.
-        probe: called with the name of each step of a commit as it begins; tests stop, fail or kill the process there.
     """
 
     def __init__(
@@ -68,12 +68,10 @@ class DuckDBDestination:
         config_json: Mapping[str, Any] | None = None,
         staging: Sequence[Path] = (),
         lock_timeout_s: float = 30,
-        probe: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.database = Database(path, staging, lock_timeout_s)
         self.staging = tuple(staging)
         self.table, self.pipeline, self.config = table, pipeline, dict(config_json or {})
-        self.probe = probe
 
     def describe(self) -> str:
         """Kind, place and table."""
@@ -128,7 +126,7 @@ class DuckDBDestination:
         def enter(name: str) -> None:
             nonlocal step
             step = name
-            self.probe(name)
+            reach(f"commit.{name}")
 
         try:
             enter("verify")  # 1: every staged file is what was reported
@@ -141,7 +139,7 @@ class DuckDBDestination:
                 connection.execute("BEGIN")
                 if not known:
                     layout.create(connection)
-                enter("lanes")  # 3: the compare-and-swap comes before anything that costs
+                enter("ledger")  # 3: the compare-and-swap comes before anything that costs
                 lanes.swap(connection, commit)
                 enter("register")  # 4: the number of the commit
                 seq, written, events = records.register(connection, commit, self.table, self.config)
@@ -150,15 +148,15 @@ class DuckDBDestination:
                     if written and not there:
                         raise target.missing(self.pipeline, self.table, written)
                     columns = target.prepare(connection, self.table, there, commit, rows)
-                    enter("rows")  # 6
+                    enter("data")  # 6
                     target.insert(connection, self.table, commit, rows, columns)
                 enter("dead_letters")  # 7
                 records.set_aside(connection, commit, dead, events)
                 enter("history")
                 records.history(connection, commit, self.table, seq)
-                enter("commit")  # 8
+                enter("before")  # 8
                 connection.execute("COMMIT")
-                enter("committed")
+                enter("after")
         except Exception as error:
             return self._failure(error, step, commit)
         return None
@@ -181,7 +179,7 @@ class DuckDBDestination:
             return (row[0] if row else None), ledger
 
         try:
-            self.probe("read_back")
+            reach("readback")
             nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
             return self._read(read, nothing)
         except Exception as error:
@@ -193,19 +191,19 @@ class DuckDBDestination:
             ) from error
 
     def _failure(self, error: Exception, step: str, commit: Commit) -> _Failure:
-        sent = step in ("commit", "committed")
+        sent = step in ("before", "after")
         if isinstance(error, KpipeError):
             return _Failure(error, sent)
         conflict = isinstance(error, duckdb.TransactionException) and ("onflict" in str(error) or "UNIQUE" in str(error))
         # Made between the look and the transaction, by another commit of this process.
         conflict = conflict or (isinstance(error, duckdb.CatalogException) and "already exists" in str(error))
         # A key of the ledger's own tables can only be taken by a commit that was first.
-        ours = isinstance(error, duckdb.ConstraintException) and step not in ("table", "rows")
+        ours = isinstance(error, duckdb.ConstraintException) and step not in ("table", "data")
         what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
         refused = (duckdb.ConstraintException, duckdb.ConversionException, duckdb.CatalogException, duckdb.DependencyException)
         if (
             not conflict
-            and step in ("table", "rows")
+            and step in ("table", "data")
             and isinstance(error, (*refused, duckdb.ParserException, duckdb.BinderException))
         ):
             return _Failure(SchemaConflict(what, "change the table or the records; nothing was written"), sent)

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kpipe import faults
 from kpipe.batch import Commit, Counts, StagedFile, Step
 from kpipe.ledger import Lane, LaneChange, Ledger
 from kpipe.ports import Destination
@@ -154,16 +155,16 @@ class DuckDBPlace(Place):
         self.path = folder / "data" / "kpipe.duckdb"
         self.faults: list[str] = []
 
-    def probe(self, step: str) -> None:
+    def reached(self, point: str) -> None:
         fault = self.faults[0] if self.faults else ""
-        if (fault, step) in {("before", "commit"), ("after_landed", "committed"), ("unknown", "committed")}:
+        if (fault, point) in {("before", "commit.before"), ("after_landed", "commit.after"), ("unknown", "commit.after")}:
             self.faults[0] = "unreadable" if fault == "unknown" else "spent"
             raise duckdb.IOException(f"injected: {fault}")
-        if step == "read_back" and self.faults and self.faults.pop(0) == "unreadable":
+        if point == "readback" and self.faults and self.faults.pop(0) == "unreadable":
             raise duckdb.IOException("injected: unreadable")
 
     def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5, self.probe)
+        return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5)
 
     def sql(self, statement: str, *parameters: Any) -> list[tuple]:
         with duckdb.connect(str(self.path)) as connection:
@@ -181,6 +182,7 @@ class DuckDBPlace(Place):
 
     def fail_next(self, fault: str) -> None:
         self.faults.append(fault)
+        faults.arm(self.reached)
 
     def delete_row(self, partition: int, offset: int) -> None:
         self.sql("DELETE FROM tweets WHERE _kafka_partition = ? AND _kafka_offset = ?", partition, offset)

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import duckdb
 import pytest
 
+from kpipe import faults
 from kpipe.audit import audit
 from kpipe.batch import Commit
 from kpipe.errors import (
@@ -115,18 +116,19 @@ def test_reading_back_that_is_kept_out_is_unknown(place: DuckDBPlace) -> None:
     destination.database.lock_timeout_s = 0.2
     holders = []
 
-    def probe(step: str) -> None:
-        if step == "read_back":
+    def reached(point: str) -> None:
+        if point == "readback":
             holders.append(
                 subprocess.Popen([sys.executable, "-c", HOLD, str(place.path), "write"], stdout=subprocess.PIPE, text=True)
             )
             holders[0].stdout.readline()
 
-    destination.probe = probe
+    faults.arm(reached)
     try:
         with pytest.raises(OutcomeUnknown, match="cannot be read back"):
             destination.commit(commit)
     finally:
+        faults.arm(None)
         for holder in holders:
             holder.kill()
             holder.communicate()
@@ -153,32 +155,16 @@ def test_commit_of_an_aborted_transaction_is_not_believed(place: DuckDBPlace, mo
 
 
 CRASH = """
-import os, signal, sys
+import sys
 from pathlib import Path
 from kpipe.batch import Commit
 from resources.destinations.duckdb import DuckDBDestination
 import pickle
-path, staging, step, recorded = sys.argv[1:]
-def probe(at):
-    if at == step:
-        os.kill(os.getpid(), signal.SIGKILL)
+path, staging, recorded = sys.argv[1:]
 commit = pickle.loads(Path(recorded).read_bytes())
-DuckDBDestination(Path(path), "tweets", "tweets", {}, (Path(staging),), probe=probe).commit(commit)
+DuckDBDestination(Path(path), "tweets", "tweets", {}, (Path(staging),)).commit(commit)
 """
-STEPS = [
-    "verify",
-    "open",
-    "begin",
-    "lanes",
-    "register",
-    "table",
-    "rows",
-    "dead_letters",
-    "history",
-    "commit",
-    "committed",
-    "read_back",
-]
+STEPS = [point for point in faults.POINTS if point.startswith("commit.") or point == "readback"]
 
 
 def crash(place: DuckDBPlace, commit: Commit, step: str) -> None:
@@ -186,8 +172,9 @@ def crash(place: DuckDBPlace, commit: Commit, step: str) -> None:
 
     recorded = place.staging / "commit.pickle"
     recorded.write_bytes(pickle.dumps(commit))
-    arguments = [str(place.path), str(place.staging), step, str(recorded)]
-    done = subprocess.run([sys.executable, "-c", CRASH, *arguments], check=False)
+    arguments = [str(place.path), str(place.staging), str(recorded)]
+    environment = {**os.environ, faults.VARIABLE: f"{step}:1:kill"}
+    done = subprocess.run([sys.executable, "-c", CRASH, *arguments], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -204,7 +191,7 @@ def test_killed_at_every_step(place: DuckDBPlace, first: bool) -> None:
             start = positions(destination)[0]
             commit = batch(place, ledger, {0: start + 4}, dead=[(0, start)])
         crash(place, commit, step)
-        landed = step in ("committed", "read_back")
+        landed = step in ("commit.after", "readback")
         assert destination.ledger()[1].seq == seq + landed, step
         assert proof(destination).ok, step
         assert destination.commit(commit).seq == seq + 1, step
@@ -215,7 +202,7 @@ def test_killed_at_every_step(place: DuckDBPlace, first: bool) -> None:
 def test_wal_that_was_left_is_replayed(place: DuckDBPlace) -> None:
     destination = loaded(place)
     wal = Path(f"{place.path}.wal")
-    crash(place, batch(place, destination.ledger()[1], {0: 12}), "committed")
+    crash(place, batch(place, destination.ledger()[1], {0: 12}), "commit.after")
     assert wal.exists()
     assert positions(destination)[0] == 12 and proof(destination).ok
 
@@ -223,7 +210,7 @@ def test_wal_that_was_left_is_replayed(place: DuckDBPlace) -> None:
 def test_wal_that_cannot_be_replayed_is_kept_and_explained(place: DuckDBPlace) -> None:
     destination = loaded(place)
     commit = batch(place, destination.ledger()[1], {0: 12})
-    crash(place, commit, "committed")
+    crash(place, commit, "commit.after")
     wal = Path(f"{place.path}.wal")
     good = wal.read_bytes()
     bad = bytearray(good)
