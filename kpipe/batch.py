@@ -145,6 +145,7 @@ class RangeReport:
         new_columns: columns that the records hold and the given ones lack, with the types seen.
         seconds: time spent reading, decoding and writing.
         sample_dead_letter: reason of the first dead letter, for messages; empty when there is none.
+        killers: records that make the program fail, with the reasons, by offset; they were not given to it.
     """
 
     source: PartitionId
@@ -155,6 +156,7 @@ class RangeReport:
     new_columns: Columns = field(default_factory=Columns)
     seconds: float = 0.0
     sample_dead_letter: str = ""
+    killers: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,18 @@ class RecordRejected(KpipeError):
 
 
 class TransformFailed(KpipeError):
-    """The transform program broke its contract; its output was discarded."""
+    """The transform program broke its contract; its output was discarded.
+
+    Attributes:
+        phase: `work`: it ended or hung at its work, so a record may be the reason; `count`: its answers do not fit its
+            mode, so nobody knows which record lacks one; empty: no record can be the reason (it never ran, for example).
+        unanswered: offset of the first record that it had not answered; None where nobody knows.
+    """
+
+    def __init__(self, what: str, hint: str = "", phase: str = "") -> None:
+        super().__init__(what, hint)
+        self.phase = phase
+        self.unanswered: int | None = None
 
 
 class StagingFailed(KpipeError):

@@ -136,6 +136,7 @@ class Transform(_Model):
         stdin: framing of records.
         mode: `map` one row for each record, `filter` at most one, `flatmap` any number.
         idle_timeout_s: longest time without progress while there is something to do.
+        trial_timeout_s: the same while the record is searched that makes the program fail; None: as above.
         env: names of variables that the program may see.
     """
 
@@ -145,6 +146,7 @@ class Transform(_Model):
     stdin: Literal["lines", "length-prefixed", "json"] = "lines"
     mode: Literal["map", "filter", "flatmap"] = "map"
     idle_timeout_s: float = Field(default=60, gt=0)
+    trial_timeout_s: float | None = Field(default=None, gt=0)
     env: list[str] = Field(default_factory=list)
 
 

@@ -31,6 +31,7 @@ def line_blocks(
             raise TransformFailed(
                 f"transform{f' ({where})' if where else ''}: it wrote a line of more than {max_line_bytes:,} bytes",
                 "write newlines between records",
+                "work",
             )
         if cut and size + cut >= block_bytes:
             yield b"".join([*held, chunk[:cut]])

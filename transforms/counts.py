@@ -30,9 +30,11 @@ def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") ->
         raise TransformFailed(
             f"transform in mode map{at}: {records_in:,} records in, {lines_out:,} out",
             "write exactly one line for each record, or declare mode: filter or mode: flatmap",
+            "count",
         )
     if mode == "filter" and lines_out > records_in:
         raise TransformFailed(
             f"transform in mode filter{at}: {records_in:,} records in, {lines_out:,} out",
             "write at most one line for each record, or declare mode: flatmap",
+            "count",
         )

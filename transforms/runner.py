@@ -210,10 +210,10 @@ class TransformRun:
     def _hear_status(self, child: Child) -> None:
         child.read_status()
         if child.start_error is not None:
-            raise self._failed(f"it could not be started: {child.start_error}")
+            raise self._failed(f"it could not be started: {child.start_error}", phase="")
         if child.exit_status is None:
             if child.gone:
-                raise self._failed("the process that watches it was killed")
+                raise self._failed("the process that watches it was killed", phase="")
         elif child.exit_status != 0:
             raise self._failed(_ending(child.exit_status), _advice(child.exit_status, self._program))
         elif self._exited is None:
@@ -263,13 +263,13 @@ class TransformRun:
                 "end every line with a newline, the last one too",
             )
 
-    def _failed(self, reason: str, hint: str = "") -> TransformFailed:
+    def _failed(self, reason: str, hint: str = "", phase: str = "work") -> TransformFailed:
         """Kills the program first, so that its last words are in the message."""
         self.close()
         at = f" ({self._where})" if self._where else ""
         last = self._tail.last()
         return TransformFailed(
-            f"transform {escape(self._program.name)}{at}: {reason}" + (f"; stderr: {last}" if last else ""), hint
+            f"transform {escape(self._program.name)}{at}: {reason}" + (f"; stderr: {last}" if last else ""), hint, phase
         )
 
     def _now(self) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 from kpipe.errors import KpipeError, by_name
 from kpipe.pipeline import Policy
 from kpipe.schema import Columns
+from kpipe.source import PartitionId
 
 __all__ = ["Failure", "Job", "ProgramSpec"]
 
@@ -25,6 +26,7 @@ class ProgramSpec:
         stdin: framing.
         mode: `map`, `filter` or `flatmap`.
         idle_timeout_s: see `transforms.program.Program`.
+        trial_timeout_s: the same while the record is searched that makes it fail; None: no other.
         env: variables that the pipeline names, with their values; not shown by repr.
         secrets: values to keep out of stderr's tail; not shown by repr.
     """
@@ -36,6 +38,7 @@ class ProgramSpec:
     stdin: str = "lines"
     mode: str = "map"
     idle_timeout_s: float = 60
+    trial_timeout_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
@@ -51,9 +54,10 @@ class Job:
         format: `json` or `raw`.
         columns: payload columns to decode to.
         parse: what happens to a payload that cannot become a row.
-        transform: what happens to a record that cannot be given to the program.
+        transform: what happens to a record that cannot be given to the program, or makes it fail.
         extras: further coordinate columns: any of topic, key, headers.
         program: the pipeline's program, if it has one.
+        killers: records that are known to make it fail, with the reasons, by partition and offset.
     """
 
     batch: str
@@ -65,6 +69,7 @@ class Job:
     transform: Policy = "fail"
     extras: tuple[str, ...] = ()
     program: ProgramSpec | None = None
+    killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,43 @@
-"""The pipeline's program between its definition on the driver and its runs in the tasks."""
+"""The pipeline's program in a task: from its definition on the driver to a run over one range, and to trials of it."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from kpipe.batch import Piece
+from kpipe.errors import TransformFailed
+from kpipe.offsets import Range
+from resources.decode.block import Payloads
+from resources.decode.json_format import JsonDecoder
+from resources.decode.raw_format import decode_raw
+from resources.kafka.held import Held
+from resources.kafka.reader import RangeReader
+from resources.spark.bisect import Bounds, Search, Trial
+from resources.spark.feed import Feed
 from resources.spark.job import Job, ProgramSpec
+from resources.spark.output import RangeOutput
 from transforms.archive import unpack
+from transforms.blocks import line_blocks
+from transforms.counts import check_counts
 from transforms.environment import environment
 from transforms.preflight import check_unchanged
 from transforms.program import Program
+from transforms.runner import TransformRun
 
-__all__ = ["program_for"]
+__all__ = ["killers", "payloads", "program_for", "transformed"]
 
+_LOG = logging.getLogger("kpipe.transform")
 
-@lru_cache(maxsize=64)
-def _checked(file: Path, sha256: str, where: str) -> None:
-    check_unchanged(file, sha256, where)  # once a worker and program: hashing it for every range would cost more than its start
+# Output is decoded when there is so much of it; what bounds a worker's memory when rows are large.
+_OUTPUT_BYTES = 8 << 20
+# A search is given the time of this many tries that end by silence, and 20 minutes at least.
+_SILENT_TRIES = 20
+_SEARCH_SECONDS = 1200.0
 
 
 def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Program:
@@ -34,7 +54,7 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
     programs = Path(job.staging).parent / "programs"
     programs.mkdir(mode=0o700, exist_ok=True)
     if spec.member is None:
-        _checked(file, spec.sha256, str(piece.source))
+        _check(file, spec.sha256, str(piece.source))
         path = file
     else:
         path = unpack(file, programs, spec.sha256) / spec.member
@@ -54,3 +74,177 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
         scratch=programs,
         secrets=spec.secrets,
     )
+
+
+def _check(file: Path, sha256: str, where: str) -> None:
+    """That it is the file that the driver checked.
+
+    Hashing it for every range would cost more than its start, so it is done once for each state of the file: whatever changes
+    or replaces it changes its inode or its time of change.
+    """
+    try:
+        found = os.stat(file)
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    except OSError:
+        state = ()
+    _checked(file, sha256, where, state)
+
+
+@lru_cache(maxsize=64)
+def _checked(file: Path, sha256: str, where: str, state: tuple[int, ...]) -> None:
+    check_unchanged(file, sha256, where)
+
+
+def transformed(
+    job: Job, piece: Piece, reader: RangeReader, output: RangeOutput, attempt: int, without: Mapping[int, str]
+) -> tuple[int, int]:
+    """Pass a range through the program, and its rows to the output.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+        reader: of the range.
+        output: of the range.
+        attempt: number of Spark's attempt.
+        without: reasons by offset of records that are set aside instead of being given to the program.
+
+    Returns:
+        Records given to a `flatmap` program (0 in other modes), and dead letters that were never given to it.
+
+    Raises:
+        TransformFailed: the program broke its contract.
+        RecordRejected: the policy is `fail`.
+    """
+    spec = job.program
+    assert spec is not None
+    where = f"{piece.source} {piece.range}"
+    feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
+    decoder = JsonDecoder(job.columns)
+    blocks = iter(feed)
+    first = next(blocks, None)
+    if first is None:  # nothing to give: the program is not started
+        return 0, feed.set_aside
+    written = 0
+    try:
+        with TransformRun(program_for(job, spec, piece, attempt), _chain(first, blocks), where=where) as process:
+            for block in line_blocks(process, block_bytes=_OUTPUT_BYTES, where=where):
+                count = block.count(b"\n")
+                data = Payloads.of_lines(block)
+                written += count
+                if spec.mode == "map":
+                    held = feed.answered(count)
+                    if job.format == "raw":
+                        output.decoded(decode_raw(data, held.keys()), held)
+                    else:
+                        output.decoded(decoder.decode(data), held)
+                else:
+                    if spec.mode == "filter" and written > feed.given:  # now, not at an end that may never come
+                        check_counts("filter", feed.given, written, where)
+                    decoded = decode_raw(data, [None] * count) if job.format == "raw" else decoder.decode(data)
+                    output.loose(decoded, data.values if decoded.rejects else ())
+        check_counts(spec.mode, feed.given, written, where)
+    except TransformFailed as error:
+        if spec.mode == "map" and error.phase == "work" and len(feed.waiting):
+            error.unanswered = feed.waiting.offsets[0]
+        raise
+    if spec.mode == "filter":
+        output.filtered += feed.given - output.rows - (output.dead_letters - feed.set_aside)
+    return (feed.given, feed.set_aside) if spec.mode == "flatmap" else (0, 0)
+
+
+def payloads(job: Job, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
+    """What the program writes for a range, each line; nothing is checked but its end.
+
+    Raises:
+        TransformFailed: the program failed.
+    """
+    assert job.program is not None
+    blocks = iter(Feed(job, piece, reader, _Nowhere(), without))
+    first = next(blocks, None)
+    if first is None:
+        return []
+    program = program_for(job, job.program, piece, 0)
+    with TransformRun(program, _chain(first, blocks), where=f"{piece.source} {piece.range}") as process:
+        return [line for block in line_blocks(process) for line in block.splitlines()]
+
+
+def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known: Mapping[int, str]) -> dict[int, str]:
+    """After a failure: the records of the range that make the program fail, each of them alone, with the reasons.
+
+    Reads the range again, in parts, and stages nothing. What it does, and how long that may take, is logged.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+        failed: the failure.
+        attempt: number of Spark's attempt.
+        known: records that have been found before, and that the program was not given.
+
+    Raises:
+        TransformFailed: the policy is `fail`, and here is the record; or no record is to blame, or too many are.
+        SourceError: the range could not be read.
+    """
+    spec = job.program
+    assert spec is not None
+    if not failed.phase:
+        raise failed
+    idle = min(spec.trial_timeout_s or spec.idle_timeout_s, spec.idle_timeout_s)
+    bounds = Bounds(seconds=max(_SEARCH_SECONDS, _SILENT_TRIES * idle))
+
+    def trial(part: Range, alone: bool) -> Trial:
+        patience = spec.idle_timeout_s if alone else idle
+        limited = replace(spec, idle_timeout_s=patience)
+        return _trial(job, limited, Piece(piece.source, part), attempt, known, bounds.seconds)
+
+    search = Search(
+        str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", say=_LOG.warning
+    )
+    found = search.run()
+    if job.transform == "fail":
+        offset, reason = next(iter(found.items()))
+        raise TransformFailed(
+            f"{piece.source} offset {offset}: this record makes the program fail: {reason}",
+            "mend the program or what writes the records, or set errors.transform: dead_letter to keep such records aside",
+        )
+    return found
+
+
+def _trial(job: Job, spec: ProgramSpec, piece: Piece, attempt: int, without: Mapping[int, str], seconds: float) -> Trial:
+    """Run the program over a part of a range, and keep nothing of what it writes."""
+    where = f"{piece.source} {piece.range}"
+    given: list[int] = []
+    with RangeReader(job.config, piece.source.topic.name, piece.source.partition, piece.range) as reader:
+        feed = Feed(job, piece, reader, _Nowhere(), without, seen=given)
+        blocks = iter(feed)
+        first = next(blocks, None)
+        if first is None and len(piece.range):
+            return Trial()
+        program = replace(program_for(job, spec, piece, attempt), total_timeout_s=seconds)
+        written = 0
+        try:
+            with TransformRun(program, _chain(first or b"", blocks), where=where) as process:
+                for chunk in line_blocks(process, where=where):
+                    written += chunk.count(b"\n")
+                    if spec.mode != "flatmap" and written > feed.given:
+                        break
+            check_counts(spec.mode, feed.given, written, where)
+        except TransformFailed as error:
+            if not error.phase:
+                raise
+            return Trial(error, given)
+    return Trial(None, given)
+
+
+class _Nowhere:
+    """Takes the place of a range's output where nothing is staged."""
+
+    def __init__(self) -> None:
+        self.filtered = self.dead_letters = 0
+
+    def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+        """Nothing becomes of them."""
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest

@@ -15,6 +15,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns, infer
+from kpipe.source import PartitionId
 from resources.decode.json_rows import Reject, load
 from resources.home import Home
 from resources.kafka.config import client_config, secrets
@@ -75,6 +76,7 @@ class SparkStager:
         self._config = client_config(pipeline.source, self._environ)
         self._program = _resolved(pipeline)
         self._shipped: ProgramSpec | None = None
+        self._killers: dict[PartitionId, Mapping[int, str]] = {}
         if self._program is not None:
             self._spec(str(self._program.file))  # a variable that is missing is said before anything starts
 
@@ -85,7 +87,9 @@ class SparkStager:
         objects = []
         for step in batch.steps[:_SAMPLE_PARTITIONS]:
             part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
-            for payload in worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS):
+            payloads, killers = worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
+            self._killers[step.source] = {**self._killers.get(step.source, {}), **killers}
+            for payload in payloads:
                 try:
                     objects.append(load(payload))
                 except Reject:
@@ -97,10 +101,20 @@ class SparkStager:
         """See `Stager`."""
         context = self._spark()
         job = self._job(batch, columns, self._ship(context))
-        return run_pieces(context, job, share_out(batch, context.defaultParallelism))
+        reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
+        for report in reports:
+            if report.killers:
+                self._killers[report.source] = {**self._killers.get(report.source, {}), **report.killers}
+        return reports
 
     def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
         errors, extras = self._pipeline.errors, ("topic", "key", "headers")
+        # Found once, whether for the sample or for a batch that is staged again; of no use behind their batch.
+        ranges = {step.source: step.range for step in batch.steps}
+        self._killers = {
+            source: {offset: why for offset, why in found.items() if source in ranges and offset in ranges[source]}
+            for source, found in self._killers.items()
+        }
         return Job(
             batch=batch.id,
             config=self._config,
@@ -111,6 +125,7 @@ class SparkStager:
             transform=errors.transform,
             extras=tuple(name for name in extras if name in self._pipeline.metadata),
             program=program,
+            killers=self._killers,
         )
 
     def _ship(self, context: SparkContext) -> ProgramSpec | None:
@@ -133,6 +148,7 @@ class SparkStager:
             stdin=transform.stdin,
             mode=transform.mode,
             idle_timeout_s=transform.idle_timeout_s,
+            trial_timeout_s=transform.trial_timeout_s,
             env={name: self._environ[name] for name in transform.env},
             secrets=(*secrets(self._pipeline.source, self._environ), *(self._environ[name] for name in transform.env)),
         )
