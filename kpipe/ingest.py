@@ -121,9 +121,11 @@ class Ingest:
                 self.wait(max(_SHORTEST_WAIT_S, self.pipeline.batch.interval_ms / 1000))
 
     def backoff(self, failures: int) -> float:
-        """Seconds before the next try: the interval (at least 0.1 s), doubled each time, ten times it at most."""
-        first = max(0.1, self.pipeline.batch.interval_ms / 1000)
-        return float(min(first * 2 ** (failures - 1), 10 * first))
+        """Seconds before the next try; by default the interval (at least 0.1 s), doubled each time, ten times it at most."""
+        limits = self.pipeline.batch
+        first = (limits.retry_interval_ms or max(100, limits.interval_ms)) / 1000
+        longest = limits.max_retry_interval_ms / 1000 if limits.max_retry_interval_ms is not None else 10 * first
+        return float(min(first * 2 ** (failures - 1) if limits.exponential else first, longest))
 
     def step(self) -> Committed | Idle:
         """One pass: at most one batch.

@@ -10,9 +10,11 @@ import re
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kpipe.errors import InvalidPipeline
+from kpipe.formats import Format
+from kpipe.model import Model
 from kpipe.schema import Columns
 
 __all__ = [
@@ -28,11 +30,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class Timestamp(_Model):
+class Timestamp(Model):
     """A moment in the topic: the first offset whose record is not older.
 
     Attributes:
@@ -52,7 +50,7 @@ class Timestamp(_Model):
 Offsets = dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
 
-class Source(_Model):
+class Source(Model):
     """What to read. Exactly one of `topic`, `topics`, `topic_pattern`.
 
     Attributes:
@@ -89,7 +87,7 @@ class Source(_Model):
         if not text.strip(" ,"):
             msg = "names no broker; write host:port"
             raise ValueError(msg)
-        return value
+        return text  # one spelling, so that all notations give equal definitions
 
     @field_validator("topic", "topics")
     @classmethod
@@ -109,7 +107,7 @@ class Source(_Model):
         return self
 
 
-class BatchLimits(_Model):
+class BatchLimits(Model):
     """Bounds of one batch, and what happens when it fails.
 
     Attributes:
@@ -117,7 +115,10 @@ class BatchLimits(_Model):
         max_offsets_per_partition: offsets (not records) of one partition in a batch.
         max_bytes_per_partition: bytes of one partition in a batch, by the mean size seen so far; None: no bound.
         max_partitions: partitions in a batch; None: all.
-        max_retries: tries after the first, with exponential back-off from `interval_ms` up to ten times it.
+        max_retries: tries after the first.
+        retry_interval_ms: wait before the first of them; None: `interval_ms`, 100 at least.
+        max_retry_interval_ms: longest wait; None: ten times the first.
+        exponential: whether the wait doubles each time.
     """
 
     interval_ms: int = Field(default=2500, ge=0)
@@ -125,9 +126,12 @@ class BatchLimits(_Model):
     max_bytes_per_partition: int | None = Field(default=None, ge=1)
     max_partitions: int | None = Field(default=None, ge=1)
     max_retries: int = Field(default=4, ge=0)
+    retry_interval_ms: int | None = Field(default=None, ge=1)
+    max_retry_interval_ms: int | None = Field(default=None, ge=1)
+    exponential: bool = True
 
 
-class Transform(_Model):
+class Transform(Model):
     """A program that reads records on stdin and writes rows on stdout.
 
     Attributes:
@@ -150,33 +154,32 @@ class Transform(_Model):
     env: list[str] = Field(default_factory=list)
 
 
-class Format(_Model):
-    """How bytes become columns. `raw` keeps key and value as bytes (ELT)."""
-
-    type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
-
-
-class Errors(_Model):
-    """What happens to a record that fails a stage.
+class Errors(Model):
+    """What happens to a record that fails a stage, and to a batch that fails for good.
 
     Attributes:
+        batch: `fail` stops the pipeline after the last retry; `skip` records the ranges of the batch as skipped and goes on.
         max_dead_letters: the pipeline stops before it holds more than these; None: no limit.
     """
 
     parse: Policy = "dead_letter"
     transform: Policy = "fail"
     constraint: Policy = "fail"
+    batch: Literal["fail", "skip"] = "fail"
     max_dead_letters: int | None = Field(default=None, ge=0)
 
 
-class Into(_Model):
+class Into(Model):
     """Where rows go.
 
     Attributes:
         type: kind of destination.
         database: file or connection; None: the home's own DuckDB file.
         table: name of the table, a plain identifier.
-        key: columns of the key, for on_conflict.
+        key: columns of the key, for on_conflict; None: the table's primary key.
+        on_conflict: what happens where a row of the same key is there.
+        update: for `update`, column to expression (`excluded.COLUMN`, or VALUES(COLUMN), is the new row's value); empty:
+            every column that the new row has.
     """
 
     type: str = "duckdb"
@@ -184,6 +187,14 @@ class Into(_Model):
     table: str
     key: list[str] | None = None
     on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
+    update: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _updates(self) -> Into:
+        if self.update and self.on_conflict != "update":
+            msg = "update says what on_conflict: update sets; on_conflict is " + self.on_conflict
+            raise ValueError(msg)
+        return self
 
     @field_validator("table")
     @classmethod
@@ -201,7 +212,7 @@ def _coordinates() -> list[CoordinateName]:
     return ["partition", "offset", "timestamp"]
 
 
-class Shown(_Model):
+class Shown(Model):
     """How the table is shown in Dagster's catalog.
 
     Attributes:
@@ -217,7 +228,7 @@ class Shown(_Model):
     description: str | None = None
 
 
-class Pipeline(_Model):
+class Pipeline(Model):
     """A pipeline: a source, what happens on the way, and a table. Only name, source and into have no default."""
 
     name: str
@@ -225,6 +236,7 @@ class Pipeline(_Model):
     batch: BatchLimits = BatchLimits()
     transform: Transform | None = None
     format: Format = Format()
+    key_format: Format | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     select: str | None = None
     where: str | None = None

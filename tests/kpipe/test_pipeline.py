@@ -40,19 +40,26 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         },
         "batch": {
             "interval_ms": 2500, "max_offsets_per_partition": 1_000_000, "max_bytes_per_partition": None,
-            "max_partitions": None, "max_retries": 4,
+            "max_partitions": None, "max_retries": 4, "retry_interval_ms": None, "max_retry_interval_ms": None,
+            "exponential": True,
         },
         "transform": None,
-        "format": {"type": "json"},
+        "format": {
+            "type": "json", "mapping": None, "fields": None, "delimiter": "\t", "quote": "", "escape": "\\", "line_end": "\n",
+            "line_start": "", "null": None, "null_quoted": False, "skip_lines": 0, "schema": None, "registry": None,
+        },
+        "key_format": None,
         "columns": {},
         "select": None,
         "where": None,
         "set": {},
         "metadata": ["partition", "offset", "timestamp"],
         "schema": "evolve",
-        "errors": {"parse": "dead_letter", "transform": "fail", "constraint": "fail", "max_dead_letters": None},
+        "errors": {
+            "parse": "dead_letter", "transform": "fail", "constraint": "fail", "batch": "fail", "max_dead_letters": None,
+        },
         "delivery": "exactly_once",
-        "into": {"type": "duckdb", "database": None, "table": "tweets", "key": None, "on_conflict": "error"},
+        "into": {"type": "duckdb", "database": None, "table": "tweets", "key": None, "on_conflict": "error", "update": {}},
         # docs/adr/0008: how the table is shown in Dagster
         "asset": {"group": "kpipe", "owners": [], "tags": {}, "description": None},
     }  # fmt: skip
@@ -301,7 +308,7 @@ def test_a_pipeline_is_a_value(define: Callable[..., Pipeline]) -> None:
 def test_every_field_of_the_contract_is_in_the_model(define: Callable[..., Pipeline]) -> None:
     names = [field.alias or name for name, field in Pipeline.model_fields.items()]
     assert names == [
-        "name", "source", "batch", "transform", "format", "columns", "select", "where", "set", "metadata", "schema",
-        "errors", "delivery", "into", "asset",
+        "name", "source", "batch", "transform", "format", "key_format", "columns", "select", "where", "set", "metadata",
+        "schema", "errors", "delivery", "into", "asset",
     ]  # fmt: skip
     assert Path(define().into.table).name == "tweets"
