@@ -140,6 +140,22 @@ def test_a_retriable_error_is_tried_again_with_waits_that_double_up_to_ten_times
     world.prove_exactly_once()
 
 
+@pytest.mark.parametrize(
+    ("batch", "waits"),
+    [
+        ({"retry_interval_ms": 300}, [0.3, 0.6, 1.2]),
+        ({"retry_interval_ms": 300, "max_retry_interval_ms": 500}, [0.3, 0.5, 0.5]),
+        ({"retry_interval_ms": 300, "exponential": False}, [0.3, 0.3, 0.3]),
+        ({"interval_ms": 1000, "max_retry_interval_ms": 200}, [0.2, 0.2, 0.2]),
+    ],
+)
+def test_the_waits_before_retries_can_be_chosen(world: World, batch: dict[str, object], waits: list[float]) -> None:
+    fill(world)
+    world.topics.fail(*(BrokerUnreachable("no broker answered") for _ in range(3)))
+    world.run({"batch": batch})
+    assert world.waits == pytest.approx(waits)
+
+
 def test_after_the_last_retry_the_error_comes_out_and_nothing_was_written(world: World) -> None:
     fill(world)
     world.topics.fail(*(BrokerUnreachable("no broker answered") for _ in range(9)))
