@@ -10,16 +10,18 @@ import dagster as dg
 
 from kpipe.audit import audit
 from kpipe.errors import KpipeError
+from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source, lag
-from kpipe.ports import Destination
+from kpipe.ports import Destination, Topics
 from kpipe.schema import Columns
+from kpipe.source import TopicSnapshot
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.tables import table_key
 from resources.home import Home
 
-__all__ = ["Bounds", "table_checks"]
+__all__ = ["Bounds", "table_checks", "verdict"]
 
 _NAMES = {
     "complete": "Every offset of every committed range is a row, a dead letter, filtered, or a gap; no offset twice.",
@@ -28,6 +30,10 @@ _NAMES = {
     "schema": "The table has the declared columns with the declared types.",
     "dead_letters": "Dead letters are a small share of the records.",
 }
+
+
+# Metadata of an evaluation that speaks of an error: its class.
+_TROUBLE = "kpipe/error"
 
 
 @dataclass(frozen=True)
@@ -123,18 +129,55 @@ def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destin
     return not problems, _ERROR, words, {"kpipe/waiting": len(waiting)}
 
 
-def _lag(destination: Destination, topics: Any, bound: int) -> _Result:
+def _lag(destination: Destination, topics: Topics, bound: int) -> _Result:
     _, ledger = destination.ledger()
     try:
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
     except KpipeError as error:
-        return False, _ERROR, str(error), {"kpipe/error": type(error).__name__}
+        return _troubled(error)
+    return _behind(ledger, snapshot, bound)
+
+
+def _troubled(error: KpipeError) -> _Result:
+    return False, _ERROR, str(error), {_TROUBLE: type(error).__name__}
+
+
+def _behind(ledger: Ledger, snapshot: TopicSnapshot, bound: int) -> _Result:
     behind = lag(ledger, snapshot)
     total = sum(behind.values())
     worst = max(behind, key=lambda source: behind[source], default=None)
     words = f"{total:,} offsets behind" + (f", most of them in {worst}: {behind[worst]:,}" if worst and total else "")
     return total <= bound, _WARN, f"{words} (bound {bound:,})", {"kpipe/lag": total}
+
+
+def verdict(
+    instance: dg.DagsterInstance, pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot, trouble: KpipeError | None
+) -> list[dg.AssetCheckEvaluation]:
+    """The check `lag` as a sensor finds it: red while something needs an operator, green when that is over. Told once.
+
+    A run that stops for an operator never comes to its checks, and no other is started: without this they would stay as
+    they were.
+    """
+    key = dg.AssetCheckKey(table_key(pipeline), "lag")
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    told = record.evaluation if record is not None else None
+    known = told if isinstance(told, dg.AssetCheckEvaluation) else None  # else it was planned, and has not come to pass
+    if trouble is None and (known is None or known.passed or _TROUBLE not in known.metadata):
+        return []
+    if trouble is not None and known is not None and not known.passed and known.description == str(trouble):
+        return []
+    passed, severity, words, metadata = _troubled(trouble) if trouble else _behind(ledger, snapshot, Bounds().lag)
+    return [
+        dg.AssetCheckEvaluation(
+            asset_key=key.asset_key,
+            check_name=key.name,
+            passed=passed,
+            severity=severity,
+            description=words,
+            metadata=metadata,
+        )
+    ]
 
 
 def _schema(pipeline: Pipeline, destination: Destination) -> _Result:

@@ -1,30 +1,25 @@
 """Continuous ingest: a sensor that looks, and starts a run only when there is work and nobody is at it.
 
 START is the sensor switched on, STOP switched off. It never reads a record, never holds an offset in its cursor (the
-ledger knows), and asks for no Spark. One tick: brokers and ledger (some 30 ms), partitions that appeared, observations,
-the mirror, then at most one run.
+ledger knows), and asks for no Spark. One tick: a look (kpipe_assets/look.py; some 30 ms), then at most one run.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import dagster as dg
 
-from kpipe.errors import KpipeError, NeedsOperator
-from kpipe.ledger import Ledger
+from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
-from kpipe.plan import check_source, lag
-from kpipe.source import PartitionId, TopicSnapshot
-from kpipe_assets.assembly import is_alive, is_running
+from kpipe.source import TopicSnapshot
+from kpipe_assets.assembly import is_alive
 from kpipe_assets.edges import Destinations, Topicsources
-from kpipe_assets.publisher import Publisher
+from kpipe_assets.look import Look, look
 from kpipe_assets.shown import partition_keys
 from kpipe_assets.tables import OP_TAG, op_name, table_key
-from kpipe_assets.topics import missing_partitions, observations, partitions, topic_key
+from kpipe_assets.workers import is_gone
 from resources.home import Home
 
 __all__ = ["CONTINUOUS_TAG", "Pace", "ingest_sensor"]
@@ -38,6 +33,7 @@ _IN_PROGRESS = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+_LAUNCHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 
 @dataclass(frozen=True)
@@ -50,22 +46,19 @@ class Pace:
             Spark's start (some 5 s) does not count.
         idle_s: a run ends when it has found nothing for so long; the next record then waits for a tick and a start.
         lead_s: the successor is started so long before a run's end: a start of Dagster and Spark on a busy machine.
-        observe_s: observations of an unchanged topic are not repeated; of a changing one not more often than this.
-        repair_s: commits that wait to be shown for so long, although a run is at work, are shown by the sensor.
-        first_wait_s: wait after a failed run, doubled with each further failure in a row.
-        longest_wait_s: no wait is longer.
-        dead_after_s: a run that Dagster takes for started, and of which no process is alive here after so long, is dead.
+        first_wait_s: wait after the second failed run in a row (the first is followed by the next at once), doubled with
+            each further one.
+        longest_wait_s: no wait is longer. A run that has lasted longer than this was no failure to begin.
+        launch_s: a run that was asked for, and was not queued within this time, never will be.
     """
 
     interval_s: int = 5
     run_s: float = 900
     idle_s: float = 300
     lead_s: float = 45
-    observe_s: float = 60
-    repair_s: float = 60
     first_wait_s: float = 10
     longest_wait_s: float = 600
-    dead_after_s: float = 60
+    launch_s: float = 60
 
 
 def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, pace: Pace = Pace()) -> dg.SensorDefinition:
@@ -84,123 +77,54 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
         kafka: dg.ResourceParam[Topicsources],
         destinations: dg.ResourceParam[Destinations],
     ) -> dg.SensorResult | dg.SkipReason:
-        home.make()
-        destination = destinations.open(pipeline)
         try:
-            _, ledger = destination.ledger()
-            snapshot = kafka.topics(pipeline).snapshot()
+            seen = look(context, pipeline, home, kafka, destinations)
         except KpipeError as error:
             if error.retriable:  # a broker or a lock that is away for a moment is no failure of the sensor
                 return dg.SkipReason(str(error))
             raise
-        memory = _Memory.of(context.cursor)
-        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name, topic_key(topic))
-        _repair(memory, publisher, is_running(home, pipeline.name), pace)
-        behind = lag(ledger, snapshot)
-        new = missing_partitions(snapshot, topic, context.instance)
-        events = _observe(memory, snapshot, behind, topic, pace) if not new else []
-        requests: list[dg.RunRequest] = []
-        reason = _why_not(context.instance, pipeline, home, ledger, snapshot, sum(behind.values()), pace)
-        if reason is None:
-            requests = [_request(pipeline, snapshot, pace)]
-        changes = [partitions(topic).build_add_request(new)] if new else []
-        if not (requests or events or changes):
-            context.update_cursor(memory.text())
-            return dg.SkipReason(reason or "nothing to do")
-        return dg.SensorResult(
-            run_requests=requests, asset_events=events, dynamic_partitions_requests=changes, cursor=memory.text()
-        )
+        reason = _why_not(context.instance, pipeline, home, seen, pace)
+        return seen.result(reason, () if reason else (_request(pipeline, seen.snapshot, pace),))
 
     return sensor
 
 
-@dataclass
-class _Memory:
-    """What the sensor remembers between ticks: only what was observed, so that losing it loses nothing."""
-
-    at: float = 0.0
-    high: dict[str, int] | None = None
-    waiting_seq: int = 0
-    waiting_at: float = 0.0
-
-    @classmethod
-    def of(cls, cursor: str | None) -> "_Memory":
-        try:
-            return cls(**json.loads(cursor or "{}"))
-        except (ValueError, TypeError):
-            return cls()
-
-    def text(self) -> str:
-        return json.dumps(asdict(self))
-
-
-def _repair(memory: _Memory, publisher: Publisher, at_work: bool, pace: Pace) -> None:
-    """Publish what waits: at once when nobody is at work, else only what a run should have published long ago.
-
-    A run publishes every 30 s itself; were each tick to publish, too, Dagster would keep an event for every 5 s.
-    """
-    oldest = publisher.oldest()
-    if oldest != memory.waiting_seq:
-        memory.waiting_seq, memory.waiting_at = oldest, time.time()
-    if oldest and (not at_work or time.time() - memory.waiting_at > pace.repair_s):
-        publisher.publish()
-        memory.waiting_seq = 0
-
-
-def _observe(
-    memory: _Memory, snapshot: TopicSnapshot, behind: Mapping[PartitionId, int], topic: str, pace: Pace
-) -> Sequence[dg.AssetObservation]:
-    high = {str(source.partition): state.high for source, state in snapshot.partitions.items()}
-    if high == memory.high or time.time() - memory.at < pace.observe_s:
-        return []
-    changed = [key for key, value in high.items() if (memory.high or {}).get(key) != value]
-    memory.at, memory.high = time.time(), high
-    return observations(snapshot, behind, topic, changed)
-
-
-def _why_not(
-    instance: dg.DagsterInstance,
-    pipeline: Pipeline,
-    home: Home,
-    ledger: Ledger,
-    snapshot: TopicSnapshot,
-    behind: int,
-    pace: Pace,
-) -> str | None:
-    """The reason for starting no run, in words; None when one is to be started."""
-    try:
-        loss = pipeline.source.on_data_loss == "record"
-        if not loss:
-            check_source(ledger, snapshot)
-    except NeedsOperator as error:
-        return f"needs an operator: {error}"
-    running = _in_progress(instance, pipeline, home, pace)
+def _why_not(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, seen: Look, pace: Pace) -> str:
+    """The reason for starting no run, in words; empty when one is to be started."""
+    running = _in_progress(instance, pipeline, home, pace)  # first: who is dead is told so, whatever else there is
+    if seen.trouble:
+        return f"needs an operator: {seen.trouble}"
     if not running:
-        return _too_soon(instance, pipeline, pace) if behind else "caught up"
+        return _too_soon(instance, pipeline, home, pace) if seen.behind else "caught up"
     if len(running) > 1:
         return "a run is in progress, and its successor, too"
     if running[0].dagster_run.tags.get(CONTINUOUS_TAG) and _age(running[0]) > pace.run_s - pace.lead_s:
-        return None  # the successor: it starts beside this one and takes over when it is ready
+        return ""  # the successor: it starts beside this one and takes over when it is ready
     return "a run is in progress"
 
 
 def _in_progress(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, pace: Pace) -> list[dg.RunRecord]:
-    """Runs of this table that are queued or at work. One whose process is gone is reported as failed, and not counted.
-
-    Dagster's default launcher does not notice that a run's process was killed: the run stays "started" for ever, and
-    would keep the pipeline waiting for it.
-    """
+    """Runs of this table that are queued or at work. One whose process is gone is reported as failed, and not counted."""
     key, alive = table_key(pipeline), []
     for record in instance.get_run_records(dg.RunsFilter(statuses=_IN_PROGRESS)):
         run = record.dagster_run
         if run.tags.get(OP_TAG) != pipeline.name and key not in (run.asset_selection or ()):
             continue
-        started = run.status == dg.DagsterRunStatus.STARTED
-        if started and _age(record) > pace.dead_after_s and not is_alive(home, pipeline.name, run.run_id):
-            instance.report_run_failed(run, "kpipe: the run's process is gone; the pipeline goes on with the next run")
+        if run.status == dg.DagsterRunStatus.NOT_STARTED and _age(record) > pace.launch_s:
+            continue
+        if run.status in _LAUNCHED and not is_alive(home, pipeline.name, run.run_id) and is_gone(instance, run):
+            _bury(instance, home, pipeline, run.run_id)
             continue
         alive.append(record)
     return alive
+
+
+def _bury(instance: dg.DagsterInstance, home: Home, pipeline: Pipeline, run_id: str) -> None:
+    """Tell Dagster that a run is dead, unless its last word has come in since."""
+    run = instance.get_run_by_id(run_id)
+    if run is not None and not run.is_finished:
+        instance.report_run_failed(run, "kpipe: the run's process is gone; the pipeline goes on with the next run")
+    (home.state / f"{pipeline.name}.{run_id}.run").unlink(missing_ok=True)
 
 
 def _age(record: dg.RunRecord) -> float:
@@ -223,18 +147,21 @@ def _request(pipeline: Pipeline, snapshot: TopicSnapshot, pace: Pace) -> dg.RunR
     )
 
 
-def _too_soon(instance: dg.DagsterInstance, pipeline: Pipeline, pace: Pace) -> str | None:
-    """After failures in a row: wait, longer each time."""
-    records = instance.get_run_records(dg.RunsFilter(tags={OP_TAG: pipeline.name}), limit=8)
-    failures = 0
-    for record in records:
-        if record.dagster_run.status != dg.DagsterRunStatus.FAILURE:
+def _too_soon(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, pace: Pace) -> str:
+    """After failures in a row: wait, longer each time; empty when there is nothing to wait for."""
+    failed = []
+    for record in instance.get_run_records(dg.RunsFilter(tags={OP_TAG: pipeline.name}), limit=8):
+        lasted = (record.end_time or 0) - (record.start_time or record.end_time or 0)
+        if record.dagster_run.status != dg.DagsterRunStatus.FAILURE or lasted > pace.longest_wait_s:
             break
-        failures += 1
-    if not failures:
-        return None
-    wait = min(pace.longest_wait_s, pace.first_wait_s * 2 ** (failures - 1))
-    left = (records[0].end_time or 0) + wait - time.time()
-    if left <= 0:
-        return None
-    return f"{failures} failed in a row; the next run starts in {left:.0f} s"
+        failed.append(record)
+    if not failed:
+        return ""
+    noted = home.noted(pipeline.name)
+    if noted.get("state") == "needs_operator":  # what only a run can find, since a look found nothing
+        wait, words = pace.longest_wait_s, f"needs an operator: {noted['error']}"
+    else:
+        wait = min(pace.longest_wait_s, pace.first_wait_s * 2 ** (len(failed) - 2)) if len(failed) > 1 else 0.0
+        words = f"{len(failed)} failed in a row"
+    left = (failed[0].end_time or 0) + wait - time.time()
+    return f"{words}; the next run starts in {left:.0f} s" if left > 0 else ""

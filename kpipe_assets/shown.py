@@ -12,6 +12,7 @@ from kpipe.schema import Columns
 from kpipe.source import PartitionState
 
 __all__ = [
+    "HIGH",
     "LAST_SEQ",
     "RECORD",
     "column_lineage",
@@ -25,6 +26,8 @@ __all__ = [
 
 #: Sequence number of the newest commit that an event tells of: how a mirror knows what it has already shown.
 LAST_SEQ = "kpipe/last_seq"
+#: High watermark of an observation: how a sensor knows what has been told of a partition.
+HIGH = "kpipe/high_watermark"
 _SUMMED = ("messages", "rows", "dead_letters", "filtered", "gaps", "bytes")
 # An event holds the newest ranges only: a run of hours may commit thousands, and the ledger has them all.
 _MOST_RANGES = 50
@@ -103,7 +106,7 @@ def observed(state: PartitionState, lag: int) -> dict[str, Any]:
     """Metadata of an observation of one Kafka partition; ends are exclusive."""
     return {
         "kpipe/log_start": state.log_start,
-        "kpipe/high_watermark": state.high,
+        HIGH: state.high,
         "kpipe/last_stable_offset": state.end,
         "kpipe/records": state.high - state.log_start,
         "kpipe/lag": lag,

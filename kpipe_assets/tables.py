@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -20,6 +20,7 @@ from kpipe_assets.handover import Turn
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.shown import nothing_new, of_table
 from kpipe_assets.topics import partitions, topic_key
+from kpipe_assets.workers import orphaned
 from resources.home import Home
 
 __all__ = ["OP_TAG", "HowLong", "table_asset", "table_key"]
@@ -90,9 +91,10 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name, topic_key(topic))
         turn = Turn(home, pipeline.name, context.run.run_id) if config.continuous else None
         began = time.monotonic()
+        alone = orphaned(context.instance, context.run.run_id)
 
         def ended() -> bool:
-            if turn is not None and turn.is_over():
+            if alone() or (turn is not None and turn.is_over()):
                 return True
             return config.max_seconds is not None and time.monotonic() - began > config.max_seconds
 
@@ -111,7 +113,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         )
         if turn is not None:  # ready to read before the predecessor is sent home
             spark.warm()
-        yield from _work(context, config, run, publisher)
+        yield from _work(context, config, run, destination, publisher)
         yield from _closing(context, topic_key(topic), destination, publisher)
 
     return table
@@ -139,10 +141,15 @@ class _Tally:
 
 
 def _work(
-    context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher
+    context: dg.AssetExecutionContext, config: HowLong, run: Run, destination: Destination, publisher: Publisher
 ) -> Iterator[dg.AssetMaterialization]:
-    """Batch after batch, with an event for each partition every 30 s."""
+    """Batch after batch, with an event for each partition every 30 s.
+
+    The first time also for partitions without news: until a run has told something of a partition, Dagster takes it for
+    being computed, and no asset downstream would be started for as long as continuous runs follow each other.
+    """
     shown_at = busy_at = time.monotonic()
+    silent = set(context.partition_keys)
     since = _Tally()
     try:
         for result in run.passes(follow=config.continuous):
@@ -154,6 +161,8 @@ def _work(
                 shown_at = now
                 since.log(context)
                 with publisher.waiting() as events:
+                    events |= _unchanged(silent - set(events), destination, publisher)
+                    silent.clear()
                     for key in sorted(events, key=int):
                         yield dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
@@ -164,6 +173,15 @@ def _work(
         since.log(context)
 
 
+def _unchanged(keys: Collection[str], destination: Destination, publisher: Publisher) -> dict[str, dict[str, Any]]:
+    """Events of partitions that have nothing new."""
+    if not keys:
+        return {}
+    _, ledger = destination.ledger()
+    positions = {str(source.partition): offset for source, offset in ledger.positions().items()}
+    return {key: nothing_new(positions.get(key, 0), publisher.shown(key)) for key in keys}
+
+
 def _closing(
     context: dg.AssetExecutionContext, topic: dg.AssetKey, destination: Destination, publisher: Publisher
 ) -> Iterator[dg.MaterializeResult[Any]]:
@@ -171,12 +189,10 @@ def _closing(
 
     The result is given while the publisher still waits: only when Dagster has stored it, commits are marked.
     """
-    _, ledger = destination.ledger()
-    positions = {str(source.partition): offset for source, offset in ledger.positions().items()}
     with publisher.waiting() as events:
+        events |= _unchanged(set(context.partition_keys) - set(events), destination, publisher)
         for key in context.partition_keys:
-            fallback = nothing_new(positions.get(key, 0), publisher.shown(key))
-            context.add_asset_metadata(events.pop(key, fallback), partition_key=key)
+            context.add_asset_metadata(events.pop(key), partition_key=key)
         for key in sorted(events, key=int):  # of other partitions: a run of some must not swallow what others wait for
             context.instance.report_runless_asset_event(
                 dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])

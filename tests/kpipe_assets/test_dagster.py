@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,8 +21,9 @@ from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import tables
+from kpipe_assets import look, tables
 from kpipe_assets.checks import Bounds, table_checks
+from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.sensors import CONTINUOUS_TAG, Pace, ingest_sensor
 from kpipe_assets.tables import OP_TAG, table_asset
@@ -279,9 +284,10 @@ def _ingest_without_dagster(world: World) -> Any:
 # The sensor
 
 
-def tick(world: World, cursor: str | None = None, pace: Pace = Pace(observe_s=0)) -> tuple[Any, dg.SensorEvaluationContext]:  # noqa: B008
+def tick(world: World, cursor: str | None = None, pace: Pace = Pace(), metadata: bool = False) -> dg.SensorResult:  # noqa: B008
+    """One tick as the daemon does it: what is to be told is told, and partitions are added."""
     table = world.table
-    sensor = ingest_sensor(world.pipeline, world.home, table, pace)
+    sensor = metadata_sensor(world.pipeline, world.home) if metadata else ingest_sensor(world.pipeline, world.home, table, pace)
     defs = dg.Definitions([topic_spec(world.pipeline), table], sensors=[sensor], resources=world.resources)
     context = dg.build_sensor_context(
         instance=world.instance,
@@ -289,51 +295,89 @@ def tick(world: World, cursor: str | None = None, pace: Pace = Pace(observe_s=0)
         definitions=defs,
         resources={k: world.resources[k] for k in ("kafka", "destinations")},
     )
-    return sensor(context), context
+    result = sensor(context)
+    assert isinstance(result, dg.SensorResult), result
+    for event in result.asset_events:
+        world.instance.report_runless_asset_event(event)
+    for request in result.dynamic_partitions_requests or ():
+        world.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+    return result
+
+
+def said(result: dg.SensorResult) -> str:
+    """Why no run was started."""
+    assert not result.run_requests
+    return str(result.skip_reason.skip_message) if isinstance(result.skip_reason, dg.SkipReason) else str(result.skip_reason)
 
 
 def test_the_first_tick_finds_the_partitions_and_starts_a_run_over_all_of_them(world: World) -> None:
-    result, _ = tick(world)
-    (request,) = result.dynamic_partitions_requests
+    result = tick(world)
+    (request,) = result.dynamic_partitions_requests or ()
     assert list(request.partition_keys) == ["0", "1", "2"]
-    (run,) = result.run_requests
+    (run,) = result.run_requests or ()
     assert run.run_key is None and run.tags[OP_TAG] == "tweets" and run.tags[CONTINUOUS_TAG] == "true"
     assert (run.tags["dagster/asset_partition_range_start"], run.tags["dagster/asset_partition_range_end"]) == ("0", "2")
     assert run.run_config["ops"]["tweets"]["config"] == {"max_seconds": 900, "idle_seconds": 300}
 
 
-def test_a_tick_without_work_starts_nothing_and_observes_only_what_changed(world: World) -> None:
+def test_a_tick_without_work_starts_nothing_and_observes_only_what_changed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run()
-    result, _ = tick(world)
-    assert not result.run_requests
-    assert {event.partition for event in result.asset_events} == {"0", "1", "2"}
+    result = tick(world)
+    assert said(result) == "caught up"
+    assert [event.partition for event in result.asset_events] == ["0", "1", "2"]
     world.topics.produce(1, {"id": 99})
-    again, _ = tick(world, result.cursor)
-    (seen,) = again.asset_events
+    soon = tick(world)
+    assert soon.run_requests and not soon.asset_events, "of a partition that grows, at most one observation a minute"
+    monkeypatch.setattr(look, "_OBSERVE_S", 0.0)
+    later = tick(world)
+    (seen,) = later.asset_events
     assert (seen.partition, seen.metadata["kpipe/high_watermark"].value, seen.metadata["kpipe/lag"].value) == ("1", 5, 1)
-    assert len(again.run_requests) == 1
     world.run()
-    quiet, _ = tick(world, again.cursor)
-    assert isinstance(quiet, dg.SkipReason) and "caught up" in str(quiet.skip_message)
+    assert said(tick(world)) == "caught up" and not tick(world).asset_events
+
+
+def test_the_two_sensors_repeat_nothing_of_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "_OBSERVE_S", 0.0)
+    world.grow()
+    list(_ingest_without_dagster(world))
+    assert len(tick(world, metadata=True).asset_events) == 3
+    assert not tick(world).asset_events
+    world.topics.produce(2, {"id": 1})
+    assert len(tick(world).asset_events) == 1
+    again = tick(world, metadata=True)
+    assert not again.asset_events and said(again) == "1 offsets behind"
+    world.mirrored()
+
+
+def test_a_partition_that_rests_among_busy_ones_is_not_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "_OBSERVE_S", 0.0)
+    world.grow()
+    tick(world)
+    for number in range(5):  # its last observation lies further back than one query goes
+        world.topics.produce(0, {"id": number})
+        world.topics.produce(1, {"id": number})
+        assert [event.partition for event in tick(world).asset_events] == ["0", "1"]
 
 
 def test_a_tick_publishes_what_a_run_outside_of_dagster_committed(world: World) -> None:
     world.grow()
     list(_ingest_without_dagster(world))
-    tick(world)
+    assert tick(world)
     world.mirrored()
 
 
-def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(world: World) -> None:
-    import fcntl
-
+@pytest.mark.parametrize("metadata", [False, True])
+def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(
+    world: World, monkeypatch: pytest.MonkeyPatch, metadata: bool
+) -> None:
     world.grow()
     list(_ingest_without_dagster(world))
     with (world.home.state / "tweets.running").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        result, context = tick(world)
+        first = tick(world, metadata=metadata)
         assert world.events() == []
-        tick(world, getattr(result, "cursor", None) or context.cursor, Pace(observe_s=0, repair_s=-1))
+        monkeypatch.setattr(look, "_REPAIR_S", 0.0)
+        tick(world, first.cursor, metadata=metadata)  # who is at work is no run of Dagster's, or hangs
         world.mirrored()
 
 
@@ -343,57 +387,135 @@ def _pretend_run(world: World, status: dg.DagsterRunStatus, **tags: str) -> dg.D
     return create_run_for_test(world.instance, job_name="job", status=status, tags={OP_TAG: "tweets", **tags})
 
 
+def _of_process(world: World, run: dg.DagsterRun, pid: int) -> None:
+    """What the launcher writes into a run's log."""
+    from dagster._core.events import EngineEventData
+
+    world.instance.report_engine_event(f"Started process for run (pid: {pid}).", run, EngineEventData.in_process(pid))
+
+
+@pytest.fixture(scope="module")
+def dead() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        return process.pid
+
+
 def test_a_run_in_progress_keeps_the_next_one_away(world: World) -> None:
     world.grow()
     _pretend_run(world, dg.DagsterRunStatus.NOT_STARTED)
-    result, _ = tick(world)
-    assert not result.run_requests if isinstance(result, dg.SensorResult) else "in progress" in str(result.skip_message)
+    assert said(tick(world)) == "a run is in progress"
+    assert tick(world, pace=Pace(launch_s=-1)).run_requests, "what was asked for, and never queued, wedges nothing"
 
 
-def test_a_started_run_without_a_process_is_reported_dead_and_does_not_wedge(world: World) -> None:
+@pytest.mark.parametrize("status", ["STARTING", "STARTED", "CANCELING"])
+def test_a_run_whose_process_is_gone_is_reported_at_once_and_followed_by_the_next(world: World, dead: int, status: str) -> None:
+    world.grow()
+    run = _pretend_run(world, dg.DagsterRunStatus[status])
+    _of_process(world, run, dead)
+    mark = world.home.state / f"tweets.{run.run_id}.run"
+    mark.touch()
+    assert len(tick(world).run_requests or ()) == 1
+    found = world.instance.get_run_by_id(run.run_id)
+    assert found is not None and found.status == dg.DagsterRunStatus.FAILURE
+    assert not mark.exists()
+
+
+def test_a_run_whose_process_lives_or_is_unknown_or_holds_its_mark_is_left_alone(world: World, dead: int) -> None:
     world.grow()
     run = _pretend_run(world, dg.DagsterRunStatus.STARTED)
-    result, _ = tick(world, pace=Pace(dead_after_s=-1, first_wait_s=0))
-    assert world.instance.get_run_by_id(run.run_id).status == dg.DagsterRunStatus.FAILURE
-    assert len(result.run_requests) == 1
+    assert said(tick(world)) == "a run is in progress", "the log does not say which process it is"
+    mark = world.home.state / f"tweets.{run.run_id}.run"
+    with mark.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _of_process(world, run, dead)
+        assert said(tick(world)) == "a run is in progress", "a process of it, elsewhere, is at work"
+    lively = _pretend_run(world, dg.DagsterRunStatus.STARTED)
+    _of_process(world, lively, os.getpid())
+    tick(world)
+    found = world.instance.get_run_by_id(lively.run_id)
+    assert found is not None and found.status == dg.DagsterRunStatus.STARTED
+
+
+def test_a_process_that_is_younger_than_the_run_is_another_one_of_the_same_number(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.grow()
+    run = _pretend_run(world, dg.DagsterRunStatus.STARTED)
+    _of_process(world, run, os.getpid())
+    monkeypatch.setattr("psutil.Process.create_time", lambda _: time.time() + 60)
+    assert tick(world).run_requests
 
 
 def test_the_successor_of_a_continuous_run_is_started_before_its_end(world: World) -> None:
     world.grow()
     _pretend_run(world, dg.DagsterRunStatus.STARTED, **{CONTINUOUS_TAG: "true"})
-    late, _ = tick(world, pace=Pace(run_s=60, lead_s=61))
-    assert len(late.run_requests) == 1
+    assert len(tick(world, pace=Pace(run_s=60, lead_s=61)).run_requests or ()) == 1
     _pretend_run(world, dg.DagsterRunStatus.NOT_STARTED, **{CONTINUOUS_TAG: "true"})
-    crowd, _ = tick(world, pace=Pace(run_s=60, lead_s=61))
-    assert not getattr(crowd, "run_requests", None)
+    assert "and its successor" in said(tick(world, pace=Pace(run_s=60, lead_s=61)))
 
 
-def test_failures_in_a_row_make_it_wait_longer(world: World) -> None:
+def test_the_first_failure_is_followed_at_once_and_more_of_them_make_it_wait_longer(world: World) -> None:
     world.grow()
     for _ in range(3):
-        run = _pretend_run(world, dg.DagsterRunStatus.STARTED)
-        world.instance.report_run_failed(run)
-    result, _ = tick(world)
-    reason = str(result.skip_message) if isinstance(result, dg.SkipReason) else ""
-    assert not getattr(result, "run_requests", None)
-    assert not reason or "3 failed in a row" in reason
-    soon, _ = tick(world, pace=Pace(first_wait_s=0))
-    assert len(soon.run_requests) == 1
+        assert tick(world, pace=Pace(first_wait_s=0)).run_requests
+        world.instance.report_run_failed(_pretend_run(world, dg.DagsterRunStatus.STARTED))
+    assert "3 failed in a row; the next run starts in" in said(tick(world))
+    assert tick(world, pace=Pace(longest_wait_s=-1)).run_requests, "a run that went well for long begins a new row"
 
 
-def test_what_needs_an_operator_starts_no_runs_in_a_loop(world: World) -> None:
+def test_what_needs_an_operator_starts_no_runs_in_a_loop_and_turns_a_check_red_until_it_is_resolved(world: World) -> None:
     world.run()
+    before = world.topics
+    world.topics = FakeTopics({"tweets": 3})  # brokers of another cluster
+    world.topics.produce(0, {"id": 1})
+    first = tick(world)
+    assert "needs an operator" in said(first)
+    evaluations = [event for event in first.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert [(item.check_name, item.passed) for item in evaluations] == [("lag", False)]
+    for metadata in (False, True):
+        again = tick(world, metadata=metadata)
+        assert "needs an operator" in said(again)
+        assert not [event for event in again.asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    world.topics = before
+    (green,) = [event for event in tick(world).asset_events if isinstance(event, dg.AssetCheckEvaluation)]
+    assert green.passed and "0 offsets behind" in str(green.description)
+
+
+def test_an_operator_is_asked_where_only_a_loss_is_accepted_beforehand(world: World) -> None:
+    world.pipeline = world.pipeline.model_copy(
+        update={"source": world.pipeline.source.model_copy(update={"on_data_loss": "record"})}
+    )
+    world.run()
+    world.topics.produce(0, *({"id": n} for n in range(9)))
+    world.topics.expire(0, 8)
+    assert tick(world).run_requests
     world.topics.recreate(3)
     world.topics.produce(0, {"id": 1})
-    result, _ = tick(world)
-    assert not getattr(result, "run_requests", None)
+    assert "needs an operator" in said(tick(world))
+
+
+def test_an_older_ledger_is_found_before_a_run_is_started(world: World) -> None:
+    world.run()
+    world.topics.produce(0, {"id": 1})
+    seen = world.home.seen("tweets")
+    seen.note(seen.uid, seen.seq + 5)
+    assert "stands at commit" in said(tick(world))
+
+
+def test_what_only_a_run_can_find_is_tried_again_seldom(world: World) -> None:
+    world.grow()
+    world.instance.report_run_failed(_pretend_run(world, dg.DagsterRunStatus.STARTED))
+    world.home.note("tweets", "needs_operator", "the table is gone")
+    assert "needs an operator: the table is gone; the next run starts in" in said(tick(world))
+    world.home.note("tweets", "stopped")
+    assert tick(world).run_requests
 
 
 def test_new_partitions_of_the_topic_appear_in_numeric_order(world: World) -> None:
     world.run()
     world.topics.add_partitions(12)
-    result, _ = tick(world)
-    (request,) = result.dynamic_partitions_requests
+    (request,) = tick(world).dynamic_partitions_requests or ()
     assert list(request.partition_keys) == [str(n) for n in range(3, 15)]
 
 
