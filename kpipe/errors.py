@@ -12,6 +12,7 @@
     ├── RecordRejected                       a record could not become a row and the policy says fail
     ├── TransformFailed                      the user's program: status, signal, hang, protocol
     ├── StagingFailed                        a task could not write, or a staged file is not what was reported
+    ├── WorkerLost                           a process that ran tasks died (retriable)
     ├── DestinationError                     the table's side
     │   ├── DestinationBusy                  another process holds it (retriable)
     │   ├── SchemaConflict                   the table cannot take these columns
@@ -53,6 +54,7 @@ __all__ = [
     "StagingFailed",
     "TopicUnknown",
     "TransformFailed",
+    "WorkerLost",
     "by_name",
 ]
 
@@ -142,6 +144,12 @@ class TransformFailed(KpipeError):
 
 class StagingFailed(KpipeError):
     """A task could not write its file, or the driver found another file than the task reported."""
+
+
+class WorkerLost(KpipeError):
+    """A process that ran tasks died: killed, out of memory, or crashed. Nothing of the batch is visible."""
+
+    retriable = True
 
 
 class DestinationError(KpipeError):

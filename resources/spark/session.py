@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kpipe import faults
 from kpipe.batch import Batch, Piece, RangeReport
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, WorkerLost
 from resources.java import spark_environment
 from resources.spark.job import Failure, Job
 
@@ -140,14 +141,27 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
 
     Raises:
         KpipeError: what the first failing piece raised.
+        WorkerLost: a process that ran tasks died.
     """
-    work = context.parallelize(list(tasks), len(tasks))
-    results = work.mapPartitions(lambda items: _task(job, items)).collect()
+    try:
+        work = context.parallelize(list(tasks), len(tasks))
+        results = work.mapPartitions(lambda items: _task(job, items)).collect()
+    except Exception as error:  # a task that fails answers so; what is raised here is about Spark's own processes
+        raise _lost(job, error) from error
     failures = [item for item in results if isinstance(item, Failure)]
     if failures:
         # An error that is worth another try must not hide one that is not.
         raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
     return [item for item in results if isinstance(item, RangeReport)]
+
+
+def _lost(job: Job, error: Exception) -> KpipeError:
+    said = re.search(r"Caused by: (?:[\w.$]+: )?(.+)", str(error))
+    reason = (said[1] if said else str(error).strip().partition("\n")[0]).partition(". Consider setting")[0]
+    what = f"batch {job.batch}: Spark could not finish its tasks: {reason or type(error).__name__}"
+    if "Python worker" in reason or "Executor" in reason:
+        return WorkerLost(what, "killed or out of memory? See dmesg, and lower batch.max_offsets_per_partition")
+    return KpipeError(what, "see logs/spark.log in KPIPE_HOME; nothing was committed, run it again")
 
 
 def warm(context: SparkContext) -> None:

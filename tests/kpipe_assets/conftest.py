@@ -2,116 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import psutil
 import pytest
 from confluent_kafka import Producer
 from pyspark import SparkContext
 
-from kpipe_assets.cli import main
 from resources.java import JavaHome
 from resources.spark.session import start
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    def held_to(self, status: int | None) -> Done:
-        """Itself, if the exit status is that one."""
-        assert status is None or self.returncode == status, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
-        return self
-
-
-@dataclass
-class Kpipe:
-    """The command line on one home.
-
-    Attributes:
-        home: KPIPE_HOME.
-        brokers: `host:port` of the tests' Kafka.
-    """
-
-    home: Path
-    brokers: str
-
-    def environment(self, **more: str) -> dict[str, str]:
-        """Of a child process: this home, nothing of the person's own."""
-        keep = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG", "TMPDIR") if name in os.environ}
-        return {**keep, "KPIPE_HOME": str(self.home), **more}
-
-    def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
-        """Begin a command in a session of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "kpipe_assets.cli", *arguments],
-            env=self.environment(**more),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def outside(self, *arguments: str, status: int | None = 0, **more: str) -> Done:
-        """Run a command to its end in a process of its own, with its own Spark, and hold it to an exit status."""
-        process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=180)
-        return Done(process.returncode, out, err).held_to(status)
-
-    def __call__(self, *arguments: str, status: int | None = 0, **more: str) -> Done:
-        """The same in this process: the session's Spark is used again, which saves seconds each time."""
-        out, err = io.StringIO(), io.StringIO()
-        code: int | str | None = 0
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name, value in {"KPIPE_HOME": str(self.home), **more}.items():
-                patch.setenv(name, value)
-            try:
-                main(list(arguments))
-            except SystemExit as end:
-                code = end.code
-        return Done(int(code or 0), out.getvalue(), err.getvalue()).held_to(status)
-
-    def json(self, *arguments: str, status: int | None = 0, **more: str) -> list[dict[str, Any]]:
-        """The JSON lines that a command prints."""
-        return [json.loads(line) for line in self(*arguments, "--json", status=status, **more).stdout.splitlines()]
-
-    def define(self, name: str, topic: str, **fields: Any) -> str:
-        """Write NAME.yaml into a table of the same name; JSON is YAML."""
-        folder = self.home / "pipelines"
-        folder.mkdir(parents=True, exist_ok=True)
-        source = {"brokers": self.brokers, "topic": topic, **fields.pop("source", {})}
-        attributes = {"name": name, "source": source, "into": {"table": name}, **fields}
-        (folder / f"{name}.yaml").write_text(json.dumps({"type": "kpipe_assets.KafkaPipeline", "attributes": attributes}))
-        return name
-
-    def sql(self, query: str) -> list[tuple[Any, ...]]:
-        """Ask the default database, as any client would."""
-        with duckdb.connect(str(self.home / "data" / "kpipe.duckdb"), read_only=True) as connection:
-            return connection.execute(query).fetchall()
-
-    def processes(self) -> list[str]:
-        """Command lines of processes that belong to this home."""
-        found = []
-        for process in psutil.process_iter(["cmdline", "environ"]):
-            words = " ".join(process.info["cmdline"] or ())
-            if process.pid != os.getpid() and (str(self.home) in words or str(self.home) in str(process.info["environ"])):
-                found.append(words)
-        return found
+from tests.commandline import Kpipe
 
 
 @pytest.fixture(scope="session")

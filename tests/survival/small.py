@@ -1,0 +1,126 @@
+"""One run of a pipeline without a JVM: real Kafka, real reads, programs, files and DuckDB; only Spark is a stand-in.
+
+The stand-in runs the tasks in this process, one after the other, through the same functions that Spark calls. It starts
+in a second instead of six, so every crash-point can be tried often. What Spark itself does to a task that is killed is
+shown by the tests that run `kpipe run` as people do.
+
+`Small` begins such a run in a process of its own, forked from one that has imported everything already.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkFiles
+
+from kpipe import faults
+from kpipe.batch import Committed
+from kpipe.errors import KpipeError
+from kpipe_assets.assembly import Run
+from resources.home import Home
+
+
+class Context:
+    """What kpipe uses of a SparkContext."""
+
+    defaultParallelism = 2
+
+    def parallelize(self, items: list[Any], slices: int) -> Context.Work:
+        assert slices == len(items)
+        return Context.Work(items)
+
+    def addFile(self, path: str) -> None:
+        SparkFiles._root_directory = str(Path(path).parent)
+
+    class Work:
+        def __init__(self, items: Iterable[Any]) -> None:
+            self._parts = [[item] for item in items]
+
+        def mapPartitions(self, function: Callable[[Iterator[Any]], Iterable[Any]]) -> Context.Work:
+            self._parts = [list(function(iter(part))) for part in self._parts]
+            return self
+
+        def collect(self) -> list[Any]:
+            return [item for part in self._parts for item in part]
+
+
+@contextmanager
+def in_worker() -> Iterator[None]:
+    """Shipped files are looked for as a worker does it."""
+    kept = SparkFiles._is_running_on_worker, SparkFiles._root_directory
+    SparkFiles._is_running_on_worker = True
+    try:
+        yield
+    finally:
+        SparkFiles._is_running_on_worker, SparkFiles._root_directory = kept
+
+
+def run(home: Path, name: str, lock_timeout_s: float | None = None) -> list[Committed]:
+    """Until caught up.
+
+    Raises:
+        KpipeError: as `kpipe run`.
+    """
+    place = Home.at(home)
+    context: Any = Context()
+    whole = Run.real(place.pipeline(name), place, lambda: context)
+    if lock_timeout_s is not None:
+        whole.destination.database.lock_timeout_s = lock_timeout_s  # type: ignore[attr-defined]
+    with in_worker():
+        return list(whole.batches())
+
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.survival.small", "resources.spark.stager", "resources.destinations.duckdb", "resources.kafka.topics"])
+
+
+class Small:
+    """A run in a process and session of its own.
+
+    Args:
+        home: KPIPE_HOME.
+        name: of the pipeline.
+        fault: as `KPIPE_FAULT`.
+        more: further variables.
+    """
+
+    def __init__(self, home: Path, name: str, fault: str = "", **more: str) -> None:
+        self._said = home.parent / "said.txt"
+        self._process = _processes.Process(target=_begin, args=(home, name, fault, more, self._said))
+        self._process.start()
+        self.pid = self._process.pid or 0
+
+    def poll(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+        return self._process.exitcode
+
+    def end(self, within: float = 120) -> tuple[int, str]:
+        """Exit status and what it wrote to stderr."""
+        self._process.join(within)
+        status = self._process.exitcode
+        assert status is not None, "it does not end"
+        return status, self._said.read_text()
+
+
+def _begin(home: Path, name: str, fault: str, more: dict[str, str], said: Path) -> None:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
+    os.environ.update(more)
+    faults.arm(faults.Fault(fault) if fault else None)
+    try:
+        run(home, name)
+    except KpipeError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.exit(error.exit_status)
+    except BaseException:
+        traceback.print_exc()
+        sys.exit(1)
