@@ -1,0 +1,136 @@
+"""A running `kpipe ui` for tests: started as a person would, and asked through GraphQL with the guide's own queries."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer
+
+from resources.home import Home
+
+__all__ = ["PARTITIONS", "Ui", "processes", "running_ui"]
+
+GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "graphql.md").read_text(encoding="utf-8")
+PARTITIONS = 3
+
+
+def query(name: str) -> str:
+    """A query of the guide, by its operation's name: what is documented is what is tested."""
+    (found,) = [body for body in re.findall(r"^```graphql\n(.*?)^```$", GUIDE, re.M | re.S) if re.search(rf"\b{name}\b", body)]
+    return str(found)
+
+
+@dataclass
+class Ui:
+    """A running `kpipe ui`."""
+
+    home: Home
+    address: str
+    process: subprocess.Popen[str]
+    topic: str
+    brokers: str
+
+    def ask(self, name: str, **variables: Any) -> Any:
+        body = json.dumps({"query": query(name), "variables": variables}).encode()
+        request = urllib.request.Request(f"{self.address}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.load(answer)
+        assert "errors" not in found, found
+        (value,) = found["data"].values()
+        return value
+
+    def until(self, what: Callable[[], Any], seconds: float = 60) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := what()):
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline, (self.home.logs / "dagster.log").read_text()[-3000:]
+            time.sleep(0.3)
+        return found
+
+    def produce(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.brokers})
+        for number in range(count):
+            producer.produce(self.topic, json.dumps({"id": number}), partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+
+    def launch(self, first: str, last: str) -> str:
+        launched = self.ask("Launch", table=["orders"], first=first, last=last)
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        return str(launched["run"]["runId"])
+
+    def finished(self, run: str) -> str:
+        def status() -> str:
+            found = str(self.ask("Run", run=run)["status"])
+            return found if found in ("SUCCESS", "FAILURE", "CANCELED") else ""
+
+        return str(self.until(status))
+
+    def latest(self) -> dict[str, dict[str, Any]]:
+        """Metadata of the newest materialization, by partition."""
+        events = self.ask("Latest", table=["orders"])["latestMaterializationByPartition"]
+        return {
+            event["partition"]: {
+                entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in event["metadataEntries"]
+            }
+            for event in events
+            if event
+        }
+
+
+def started(home: Home, port: int, **more: str) -> tuple[subprocess.Popen[str], str]:
+    """`kpipe ui`, once it has said where it is."""
+    keep = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG") if name in os.environ}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kpipe_assets.cli", "ui", "--port", str(port)],
+        env={**keep, "KPIPE_HOME": str(home.path), "KPIPE_SPARK_MASTER": "local[2]", **more},
+        cwd=home.path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if found := re.search(r"http://\S+", line):
+            return process, found[0]
+    raise AssertionError("".join(said))
+
+
+@contextmanager
+def running_ui(home: Home, port: int, topic: str, brokers: str) -> Iterator[Ui]:
+    """`kpipe ui` on a home, ended by Ctrl-C."""
+    process, address = started(home, port)
+    try:
+        yield Ui(home, address, process, topic, brokers)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def processes(home: Home) -> list[str]:
+    """Command lines of what belongs to a home."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        if process.pid != os.getpid() and f"KPIPE_HOME={home.path}" in [
+            f"{k}={v}" for k, v in (process.info["environ"] or {}).items()
+        ]:
+            found.append(" ".join(process.info["cmdline"] or ()))
+    return found
