@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, model_validator
 
-from kpipe.errors import InvalidPipeline
+from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.notation import filled
 from kpipe.pipeline import Pipeline
 from kpipe_assets.assembly import check_available
@@ -15,18 +16,19 @@ from kpipe_assets.checks import table_checks
 from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.edges import real
 from kpipe_assets.sensors import Pace, ingest_sensor
-from kpipe_assets.tables import table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.tables import table_asset, table_key
+from kpipe_assets.topics import topic_key, topic_spec
+from kpipe_assets.unloadable import unloadable
 from resources.home import Home
 from resources.spark.stager import version
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
 
 
-def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.Definitions:  # noqa: B008
+def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), topic: bool = True) -> dg.Definitions:  # noqa: B008
     """Everything of one pipeline but the resources.
 
-    - the topic as a partitioned source asset `kafka/TOPIC`
+    - the topic as a partitioned source asset `kafka/TOPIC`, unless another pipeline has brought it
     - the table as an asset on the same partitions
     - the sensor `NAME_ingest`, off until switched on
     - the sensor `NAME_metadata`, on: partitions and watermarks
@@ -38,7 +40,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.Def
     check_available(pipeline)
     table = table_asset(pipeline, home, version(pipeline))
     return dg.Definitions(
-        assets=[topic_spec(pipeline), table],
+        assets=[*([topic_spec(pipeline)] if topic else ()), table],
         asset_checks=[table_checks(pipeline, home)],
         sensors=[ingest_sensor(pipeline, home, table, pace), metadata_sensor(pipeline, home)],
     )
@@ -81,8 +83,9 @@ class KafkaPipeline(dg.Component, Pipeline):
         return cls.model_validate(attributes.model_dump(by_alias=True, exclude_unset=True))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """See the class."""
-        return pipeline_defs(self, Home.from_env())
+        """See the class. Of several pipelines on one topic, the first in the project brings the topic."""
+        first = next((other for other in _pipelines(context) if other.source.topic == self.source.topic), self)
+        return pipeline_defs(self, Home.from_env(), topic=first.name == self.name)
 
 
 class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
@@ -96,23 +99,49 @@ class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """See the class."""
-        return catalog(Home.at(self.home) if self.home else Home.from_env())
+        brought = {topic_key(other.source.topic or "") for other in _pipelines(context)}
+        return catalog(Home.at(self.home) if self.home else Home.from_env(), but=brought)
 
 
-def catalog(home: Home, pace: Pace = Pace()) -> dg.Definitions:  # noqa: B008
-    """Definitions of all pipelines of a home, with the real resources. Two pipelines may share a topic."""
-    topics: dict[dg.AssetKey, dg.AssetSpec] = {}
-    parts = []
-    for name in home.names():
-        defs = pipeline_defs(home.pipeline(name), home, pace)
-        for asset in defs.assets or ():
-            if isinstance(asset, dg.AssetSpec):
-                topics.setdefault(asset.key, asset)
-        parts.append(
-            dg.Definitions(
-                assets=[asset for asset in defs.assets or () if not isinstance(asset, dg.AssetSpec)],
-                asset_checks=defs.asset_checks,
-                sensors=defs.sensors,
+def _pipelines(context: dg.ComponentLoadContext) -> list[KafkaPipeline]:
+    """The pipelines that are components of the same project, in the order in which it is read."""
+    return context.component_tree.get_all_components(KafkaPipeline)
+
+
+def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
+    """Definitions of all pipelines of a home, with the real resources.
+
+    Two pipelines may share a topic. What cannot be loaded is shown as such, and takes nothing else away.
+
+    Args:
+        home: where the definitions lie.
+        pace: of the sensors.
+        but: topics that somebody else has brought.
+    """
+    pipelines: dict[dg.AssetKey, Pipeline] = {}
+    problems: dict[str, Exception] = {}
+    for pipeline in sorted(_read(home, problems), key=lambda item: (item.name != item.into.table, item.name)):
+        first = pipelines.setdefault(table_key(pipeline), pipeline)
+        if first is not pipeline:
+            problems[pipeline.name] = KpipeError(
+                f"pipeline {pipeline.name}: its table {pipeline.into.table} is the asset of pipeline {first.name}",
+                f"give it another table; without Dagster: kpipe run {pipeline.name}",
             )
-        )
-    return dg.Definitions.merge(dg.Definitions(assets=list(topics.values()), resources=real(home)), *parts)
+    topics, parts = set(but), []
+    for pipeline in pipelines.values():
+        topic = topic_key(pipeline.source.topic or "")
+        try:
+            parts.append(pipeline_defs(pipeline, home, pace, topic not in topics))
+            topics.add(topic)
+        except (KpipeError, dg.DagsterError) as error:
+            problems[pipeline.name] = error
+    taken = {key for key, pipeline in pipelines.items() if pipeline.name not in problems}
+    return dg.Definitions.merge(dg.Definitions(resources=real(home)), unloadable(home, problems, taken), *parts)
+
+
+def _read(home: Home, problems: dict[str, Exception]) -> Iterator[Pipeline]:
+    for name in home.names():
+        try:
+            yield home.pipeline(name)
+        except KpipeError as error:
+            problems[name] = error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from kpipe_assets.component import catalog
-from kpipe_assets.example.downstream import downstream
+from kpipe_assets.example.downstream import demos, downstream
 from resources.home import Home
 
 __all__ = ["defs"]
@@ -15,6 +15,6 @@ __all__ = ["defs"]
 def defs() -> dg.Definitions:
     """All of it; read again whenever the code location is reloaded."""
     home = Home.from_env()
-    parts = [catalog(home), *([downstream(home)] if "tweets" in home.names() else [])]
+    parts = [catalog(home), *(downstream(home, demo) for demo in demos(home))]
     # One process for each run: a second one for the step would be seconds of start and a second Python for nothing.
     return dg.Definitions.merge(dg.Definitions(executor=dg.in_process_executor), *parts)

@@ -101,6 +101,11 @@ class Home:
             InvalidPipeline: there is none, it cannot be read, or it is wrong; with file, line and field.
         """
         file = self.pipelines / f"{name}.yaml"
+        if not NAME.fullmatch(name) and file.is_file():
+            raise InvalidPipeline(
+                f"{file}: {name!r} is no name of a pipeline",
+                "name it as a letter or _, then letters, digits, _; 63 at most",
+            )
         if not NAME.fullmatch(name) or not file.is_file():
             known = ", ".join(self.names()) or "none yet"
             raise InvalidPipeline(

@@ -108,9 +108,7 @@ class _Ui:
             self._asked.wait(0.1)
         if not self._asked.is_set():
             click.echo(f"Dagster's UI: {self._address}\nlog: {self._log}\nCtrl-C stops it")
-        seen, first = _definitions(self._home), self._problem()
-        if first:
-            click.echo(f"{first}\nno pipeline is shown until this is mended", err=True)
+        seen = _definitions(self._home)
         while not self._asked.wait(1):
             self._tell()
             if guard.poll() is not None:
@@ -146,22 +144,8 @@ class _Ui:
             if re.search(r" - (WARNING|ERROR|CRITICAL) - ", text) and not any(known in text for known in _HARMLESS):
                 click.echo(text, err=True)
 
-    def _problem(self) -> str:
-        """What is wrong with a definition of the home; empty when all can be shown."""
-        from kpipe_assets.assembly import check_available
-
-        try:
-            for name in self._home.names():
-                check_available(self._home.pipeline(name))
-        except KpipeError as error:
-            return str(error)
-        return ""
-
     def _reload(self) -> None:
-        """Show the definitions as they are now. While one of them is wrong, everything stays as it was."""
-        if problem := self._problem():
-            click.echo(f"{problem}\nthe UI shows the pipelines as they were before", err=True)
-            return
+        """Show the definitions as they are now. What is wrong with one of them comes with the log."""
         try:
             _graphql(_reachable(self._address), _RELOAD, {"name": LOCATION})
             click.echo(f"definitions read again: {', '.join(self._home.names()) or 'none'}")

@@ -16,8 +16,11 @@ import kpipe_assets
 from kpipe.notation import from_yaml, to_yaml
 from kpipe.pipeline import Pipeline
 from kpipe_assets import KafkaPipeline
+from kpipe_assets.commands.demo import _pipeline
 from kpipe_assets.component import catalog
+from kpipe_assets.edges import real
 from kpipe_assets.editor import json_schema
+from kpipe_assets.example.downstream import demos, downstream
 from kpipe_assets.tables import table_key
 from resources.home import Home
 
@@ -59,13 +62,13 @@ def resources() -> dg.Definitions:
 
 
 @contextmanager
-def project(text: str) -> Iterator[dg.Definitions]:
+def project(text: str, resources: str = RESOURCES) -> Iterator[dg.Definitions]:
     """The definitions of a dg project with one defs.yaml."""
     with create_defs_folder_sandbox() as sandbox:
         folder = sandbox.defs_folder_path / "ingest"
         folder.mkdir(parents=True)
         (folder / "defs.yaml").write_text(text)
-        (sandbox.defs_folder_path / "kpipe_resources.py").write_text(RESOURCES)
+        (sandbox.defs_folder_path / "kpipe_resources.py").write_text(resources)
         with sandbox.build_all_defs() as defs:
             yield defs
 
@@ -138,6 +141,8 @@ def test_the_python_object_is_a_pipeline_and_a_component(tmp_path: Path) -> None
     assert home.pipeline("orders").to_dict() == orders.to_dict()
     with pytest.raises(ValueError, match="into"):
         KafkaPipeline(name="orders", source={"brokers": "b", "topic": "t"})
+    alone = dg.component_defs(component=orders, resources=real(home))
+    assert {spec.key.to_user_string() for spec in alone.resolve_all_asset_specs()} == {"orders", "kafka/orders"}
 
 
 def test_the_catalog_has_all_pipelines_of_a_home_and_shares_topics(tmp_path: Path) -> None:
@@ -150,6 +155,83 @@ def test_the_catalog_has_all_pipelines_of_a_home_and_shares_topics(tmp_path: Pat
         dg.AssetKey(["kafka", "clicks"]),
         *(table_key(home.pipeline(name)) for name in ("a", "b")),
     }
+
+
+def test_of_pipelines_on_one_topic_in_a_project_the_first_brings_it() -> None:
+    again = CLICKS.replace("name: clicks", "name: again").replace("table: clicks", "table: again")
+    with project(f"{CLICKS}---\n{ORDERS}---\n{again}") as defs:
+        keys = [spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()]
+        assert sorted(keys) == ["again", "clicks", "kafka/clicks", "kafka/orders", "orders"]
+        graph = defs.resolve_asset_graph()
+        assert {key.to_user_string() for key in graph.get(dg.AssetKey(["kafka", "clicks"])).child_keys} == {"again", "clicks"}
+
+
+def test_a_home_and_pipelines_of_the_project_may_share_a_topic(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.save(from_yaml(CLICKS.replace("name: clicks", "name: again").replace("table: clicks", "table: again")))
+    everything = f"type: kpipe_assets.PipelineCatalog\nattributes: {{home: {tmp_path}}}\n"
+    with project(f"{everything}---\n{CLICKS}", resources="") as defs:
+        keys = [spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()]
+        assert sorted(keys) == ["again", "clicks", "kafka/clicks"]
+
+
+def definition(home: Home, name: str, table: str = "", more: str = "") -> None:
+    text = CLICKS.replace("name: clicks", f"name: {name}").replace("table: clicks", f"table: {table or name}")
+    (home.make().pipelines / f"{name}.yaml").write_text(text + more)
+
+
+def test_what_cannot_be_loaded_is_shown_with_the_reason_and_takes_nothing_else_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = Home(tmp_path)
+    definition(home, "good")
+    definition(home, "typo", "sales", "  colums: {}\n")
+    definition(home, "later", more="  delivery: at_most_once\n")
+    definition(home, "nobody", more="  asset: {owners: [nobody]}\n")
+    definition(home, "other", "good")
+    definition(home, "my-clicks", "mine")
+    (home.pipelines / "torn.yaml").write_text("a: [")
+    defs = catalog(home)
+    dg.Definitions.validate_loadable(defs)
+    specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
+    wrong = {
+        "sales": "typo.yaml:6: unknown field colums",  # under the key of its table, which keeps its history
+        "later": "later.yaml: pipeline later: delivery: at_most_once is not available",
+        "nobody": "nobody.yaml: Invalid owner 'nobody'",
+        "definition/other": "other.yaml: pipeline other: its table good is the asset of pipeline good",
+        "mine": "my-clicks.yaml: 'my-clicks' is no name of a pipeline",
+        "torn": "torn.yaml:1: not YAML",
+    }
+    assert set(specs) == {"good", "kafka/clicks", *wrong}
+    for key, words in wrong.items():
+        assert words in (specs[key].description or "")
+        assert words in specs[key].metadata["kpipe/error"]
+        assert words in caplog.text
+    assert specs["good"].partitions_def is not None
+    with dg.DagsterInstance.ephemeral() as instance:
+        sensor = defs.resolve_sensor_def("kpipe_definitions")
+        result = sensor(dg.build_sensor_context(instance=instance))
+        assert isinstance(result, dg.SensorResult) and not result.run_requests
+        found = {event.asset_key.to_user_string(): event for event in result.asset_events}
+        assert set(found) == set(wrong)
+        for key, event in found.items():
+            assert isinstance(event, dg.AssetCheckEvaluation) and not event.passed and wrong[key] in (event.description or "")
+            instance.report_runless_asset_event(event)
+        assert not sensor(dg.build_sensor_context(instance=instance)).asset_events, "told once"
+        checks = [check for check in defs.asset_checks or () if "kpipe_definitions" in check.node_def.name]
+        done = dg.materialize(checks, instance=instance, selection=dg.AssetSelection.all_asset_checks(), raise_on_error=False)
+        assert {item.passed for item in done.get_asset_check_evaluations()} == {False}
+
+
+def test_only_the_demo_gets_the_demos_asset_downstream(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    definition(home, "tweets")
+    assert not list(demos(home))
+    home.save(_pipeline("b:9092", home))
+    (demo,) = demos(home)
+    assert "tweets_by_language" in str(list(downstream(home, demo).resolve_all_asset_specs()))
+    (home.pipelines / "tweets.yaml").write_text("a: [")
+    assert not list(demos(home))
 
 
 def test_dg_finds_the_components() -> None:
