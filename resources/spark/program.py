@@ -82,16 +82,17 @@ def _check(file: Path, sha256: str, where: str) -> None:
     Hashing it for every range would cost more than its start, so it is done once for each state of the file: whatever changes
     or replaces it changes its inode or its time of change.
     """
+    state: tuple[int, ...] | None
     try:
         found = os.stat(file)
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     except OSError:
-        state = ()
+        state = None
     _checked(file, sha256, where, state)
 
 
 @lru_cache(maxsize=64)
-def _checked(file: Path, sha256: str, where: str, state: tuple[int, ...]) -> None:
+def _checked(file: Path, sha256: str, where: str, state: tuple[int, ...] | None) -> None:
     check_unchanged(file, sha256, where)
 
 
