@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import dagster as dg
+from dagster.components.core.component_tree import TestComponentTree
 from pydantic import BaseModel, model_validator
 
 from kpipe.errors import InvalidPipeline, KpipeError
@@ -105,7 +106,9 @@ class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
 
 def _pipelines(context: dg.ComponentLoadContext) -> list[KafkaPipeline]:
     """The pipelines that are components of the same project, in the order in which it is read."""
-    return context.component_tree.get_all_components(KafkaPipeline)
+    tree = context.component_tree
+    # A component that is built by itself, in Python: its tree would take the current folder for a project, and read it.
+    return [] if isinstance(tree, TestComponentTree) else tree.get_all_components(KafkaPipeline)
 
 
 def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
