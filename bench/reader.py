@@ -80,7 +80,7 @@ def raw(config: dict[str, Any], topic: str, records: int, take: int) -> None:
 
 
 def bounded(config: dict[str, Any], topic: str, records: int, take: int) -> None:
-    reader._TAKE = take
+    reader.BLOCK_RECORDS = take
     with reader.RangeReader(config, topic, 0, Range(0, records)) as ranges:
         for _ in ranges.blocks():
             pass

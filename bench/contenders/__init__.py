@@ -1,0 +1,1 @@
+"""What is measured: kpipe, and those beside it."""

@@ -1,0 +1,55 @@
+"""kpipe in a process that stays: Spark is up and its workers have imported what they need, as in a long `kpipe run`.
+
+python -m bench.contenders.kpipe_server HOME
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from bench.child import serve
+from bench.contenders.pipelines import pipeline
+from kpipe.ingest import Ingest
+from kpipe.plan import Idle, Limits, plan
+from kpipe_assets.assembly import Run
+from resources.home import Home
+from resources.spark.session import start, warm
+
+
+def main() -> None:
+    place = Path(sys.argv[1])
+    context = start(place)
+
+    def ready() -> dict[str, Any]:
+        warm(context)
+        return {}
+
+    def staged(home: str, **what: Any) -> dict[str, Any]:
+        """From the first question to the brokers until all files are durable; one batch of everything."""
+        run = Run.real(pipeline(**what), Home.at(home), lambda: context)
+        began = time.monotonic()
+        loop = Ingest(run.pipeline, run.topics, run.stager, run.destination)
+        snapshot, ledger = loop.look()
+        batch = plan(ledger, snapshot, Limits(offsets=1 << 40), uuid.uuid4().hex)
+        assert not isinstance(batch, Idle)
+        _, reports = loop.stage(batch)
+        seconds = time.monotonic() - began
+        files = [report.rows.path for report in reports if report.rows is not None]
+        return {"seconds": seconds, "files": files, "task_s": sum(report.seconds for report in reports)}
+
+    def committed(home: str, **what: Any) -> dict[str, Any]:
+        """From the first question to the brokers until the last batch has been read back from DuckDB."""
+        run = Run.real(pipeline(**what), Home.at(home), lambda: context)
+        began = time.monotonic()
+        ends = [(time.monotonic() - began, done.commit.totals.rows) for done in run.batches()]
+        return {"seconds": ends[-1][0], "batches": ends, "database": str(Home.at(home).data / "kpipe.duckdb")}
+
+    serve({"ready": ready, "staged": staged, "committed": committed}, sys.stdin, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What the peers need, installed once into a git-ignored folder: Spark 4.0.0 and jars from Maven Central.
+
+4.0.0 is the newest Spark whose Kafka connector has been published together with Delta's jars for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from resources.java import find_java
+from resources.local.kafka_jars import _context
+
+__all__ = ["CONNECT", "ICEBERG", "SPARK", "Peers", "install"]
+
+FOLDER = Path(__file__).parent / ".peers"
+
+SPARK, DELTA, CONNECT, ICEBERG, HADOOP = "4.0.0", "4.0.0", "4.1.1", "1.10.1", "3.4.2"
+_SETS: dict[str, tuple[str, ...]] = {
+    "kafka": (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",),
+    "delta": (f"io.delta:delta-spark_2.13:{DELTA}",),
+    "connect": (f"org.apache.kafka:connect-runtime:{CONNECT}", f"org.apache.kafka:connect-json:{CONNECT}"),
+    "iceberg": (
+        f"org.apache.iceberg:iceberg-kafka-connect:{ICEBERG}",
+        f"org.apache.iceberg:iceberg-parquet:{ICEBERG}",
+    ),
+    # Apart from Connect's: resolved together, the versions that log4j's POM manages would apply to Kafka's jars.
+    "log": ("org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",),
+    "hadoop": (f"org.apache.hadoop:hadoop-client-api:{HADOOP}", f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}"),
+}
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Where they are.
+
+    Attributes:
+        folder: that holds all of it.
+    """
+
+    folder: Path = FOLDER
+
+    @property
+    def python(self) -> Path:
+        """Of the environment that holds Spark 4.0.0."""
+        return self.folder / "spark" / "bin" / "python"
+
+    def jars(self, *names: str) -> list[Path]:
+        """The jars of these sets, sorted within each."""
+        return [jar for name in names for jar in sorted((self.folder / "jars" / name).glob("*.jar"))]
+
+    def environment(self) -> dict[str, str]:
+        """For a process of Spark's, on the Java that kpipe uses, too."""
+        from bench.child import clean_environment
+
+        environ = clean_environment(JAVA_HOME=str(find_java().path), PYSPARK_PYTHON=str(self.python))
+        environ.pop("SPARK_HOME", None)
+        return environ
+
+
+def install(connect: bool = True) -> Peers:
+    """Install what is missing; nothing to do if it is there.
+
+    Args:
+        connect: Kafka Connect with Iceberg's sink, too.
+    """
+    peers = Peers()
+    peers.folder.mkdir(exist_ok=True)
+    done = peers.folder / f"spark-{SPARK}.done"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(peers.folder / "spark")], check=True)
+        pip = [str(peers.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, f"pyspark=={SPARK}"], check=True)
+        done.touch()
+    in_spark = {_artifact(jar.stem) for jar in peers.folder.glob("spark/lib/python*/site-packages/pyspark/jars/*.jar")}
+    for name in ("kafka", "delta", *(("connect", "iceberg", "hadoop", "log") if connect else ())):
+        _fetch(name, peers.folder, in_spark if name in ("kafka", "delta") else set())
+    return peers
+
+
+def _fetch(name: str, folder: Path, left_out: set[str]) -> None:
+    target = folder / "jars" / name
+    if target.is_dir():
+        return
+    target.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        for group, artifact, version in _resolved(_SETS[name], folder / "repository"):
+            if artifact not in left_out:
+                context = _context(folder / "repository")
+                jar = context.project(group, artifact).at_version(version).artifact().resolve()
+                shutil.copyfile(jar, Path(scratch) / Path(jar).name)
+        target.mkdir()
+        for file in Path(scratch).iterdir():
+            os.replace(file, target / file.name)  # noqa: PTH105
+
+
+def _resolved(coordinates: Sequence[str], repository: Path) -> list[tuple[str, str, str]]:
+    from jgo.parse import Coordinate
+
+    context = _context(repository)
+    wanted = [context.create_dependency(Coordinate(*text.split(":"), scope="compile")) for text in coordinates]
+    direct, transitive = context.resolver.resolve(wanted)
+    found = [dep.artifact for dep in (*direct, *transitive) if dep.scope in ("compile", "runtime")]
+    return [(one.groupId, one.artifactId, one.version) for one in found if one.packaging in ("jar", "bundle")]
+
+
+def _artifact(stem: str) -> str:
+    """`kafka-clients` of `kafka-clients-3.9.0`: the version begins at the last hyphen before a digit."""
+    words = stem.split("-")
+    cut = next((at for at in range(1, len(words)) if words[at][:1].isdigit() and "." in words[at]), len(words))
+    return "-".join(words[:cut])

@@ -1,0 +1,126 @@
+"""What measurements share: a broker of their own, topics on it, a scratch folder, and the peers when they are wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.meter import cpu_seconds
+from bench.peers import Peers, install
+from bench.topics import Topic, fill
+from resources.local.broker import LocalBroker
+
+__all__ = ["Stage", "say", "stage"]
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A started broker and a folder.
+
+    Attributes:
+        home: holds the broker and what contenders write.
+        broker: runs.
+        quick: whether small numbers are wanted, to see that everything works.
+    """
+
+    home: Path
+    broker: LocalBroker
+    quick: bool
+
+    @cached_property
+    def peers(self) -> Peers:
+        """Installed when first asked for."""
+        say("peers: looking whether they are installed")
+        return install()
+
+    @property
+    def brokers(self) -> str:
+        """`host:port`."""
+        return str(self.broker.status().brokers)
+
+    def broker_cpu_s(self) -> float:
+        """CPU seconds of the broker since it began."""
+        return cpu_seconds(int(self.broker.status().pid or 0))
+
+    def topic(self, wanted: Topic) -> Topic:
+        """That topic, written unless this home has it already."""
+        notes = self.home / f"topic-{wanted.name}.json"
+        if notes.exists():
+            there = Topic(**json.loads(notes.read_text()))
+            if there == wanted:
+                return there
+            self.drop(wanted)
+        say(f"topic {wanted.name}: {wanted.records:,} {wanted.shape} in {wanted.partitions} partitions")
+        began = time.monotonic()
+        made = fill(self.broker, wanted)
+        say(f"  {made.value_bytes / 1e6:,.0f} MB in {time.monotonic() - began:.1f} s")
+        notes.write_text(json.dumps(asdict(made)))
+        return made
+
+    def drop(self, topic: Topic) -> None:
+        """Remove a topic, and wait until its name is free again."""
+        self.broker.delete_topic(topic.name)
+        (self.home / f"topic-{topic.name}.json").unlink(missing_ok=True)
+        time.sleep(2)
+
+    def folder(self, name: str) -> Path:
+        """An empty place for what one run writes; not made."""
+        path = self.home / "scratch" / name.replace(" ", "-")
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(exist_ok=True)
+        return path
+
+    def settle(self, *folders: Path) -> None:
+        """Remove these, and let the disk come to rest, so that the next run does not pay for what this one wrote."""
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        os.sync()
+
+
+@contextmanager
+def stage(home: Path | None, quick: bool) -> Iterator[Stage]:
+    """A stage in that folder, which keeps its topics; without one in a temporary folder, which is removed."""
+    with tempfile.TemporaryDirectory(prefix="kpipe-bench-", ignore_cleanup_errors=True) as temporary:
+        place = (home or Path(temporary)).absolute()
+        place.mkdir(parents=True, exist_ok=True)
+        broker = LocalBroker(place / "broker")
+        try:
+            status = broker.start()
+            if status.kind != "kafka":
+                msg = f"measurements need a real Kafka: {status.notice}"
+                raise SystemExit(msg)
+            yield Stage(place, broker, quick)
+        finally:
+            broker.stop()
+            shutil.rmtree(place / "scratch", ignore_errors=True)
+
+
+def renamed(topic: Topic, name: str) -> Topic:
+    """The same under another name."""
+    return replace(topic, name=name)
+
+
+def result(seconds: float, topic: Topic, **more: Any) -> dict[str, Any]:
+    """A run as it stands in the results: rates come from the time and the topic."""
+    return {
+        "seconds": round(seconds, 3),
+        "msg_s": round(topic.records / seconds),
+        "mb_s": round(topic.value_bytes / seconds / 1e6, 1),
+        **more,
+    }

@@ -1,0 +1,175 @@
+"""Throughput: a full topic drained by kpipe and by its peers, in turns, warm and from the start of a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bench.child import Child, clean_environment
+from bench.contenders import connect, kpipe, spark
+from bench.contenders.pipelines import TABLE, pipeline
+from bench.stage import Stage, result, say
+from bench.topics import Topic, retweets_sum
+from bench.verify import Found, in_duckdb, in_parquet
+
+__all__ = ["WARM", "measure"]
+
+_PROGRAMS = {"": "", " cat": "cat", " echo": "echo"}
+WARM = (
+    "raw x2",
+    "raw x1",
+    *(f"kpipe {how}{program}" for program in _PROGRAMS for how in ("staged", "duckdb")),
+    "spark parquet",
+    "spark delta",
+    "spark pipe cat",
+    "connect iceberg",
+)
+COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold")
+
+Run = Callable[[Path], dict[str, Any]]
+
+
+class _Contest:
+    """The contenders that were chosen, started when they are first needed, ended together."""
+
+    def __init__(self, stage: Stage, topic: Topic, stack: ExitStack) -> None:
+        self._stage, self._topic, self._stack = stage, topic, stack
+        self._kpipe: Child | None = None
+        self._spark: Child | None = None
+        self._connect: connect.Worker | None = None
+
+    def run(self, name: str, out: Path) -> dict[str, Any]:
+        """Drain the topic once. The answer has `seconds`, `cpu_s`, `peak_rss_mb` and `found`."""
+        kind, _, what = name.partition(" ")
+        cold = what.endswith(" cold")
+        return dict(getattr(self, f"_{kind}_cold" if cold else f"_run_{kind}")(what, out))
+
+    def _run_raw(self, what: str, _: Path) -> dict[str, Any]:
+        return _raw(self._stage.brokers, self._topic, int(what[1:]))
+
+    def _run_kpipe(self, what: str, out: Path) -> dict[str, Any]:
+        if self._kpipe is None:
+            self._kpipe = self._stack.enter_context(kpipe.server(self._stage.folder("kpipe-session")))
+        how, _, program = what.partition(" ")
+        order = {"home": str(out), "brokers": self._stage.brokers, "topic": self._topic.name, "program": program}
+        answer = self._kpipe.measured("staged" if how == "staged" else "committed", **order)
+        found = in_parquet(answer.pop("files")) if how == "staged" else in_duckdb(answer["database"], TABLE)
+        return {**answer, "found": found}
+
+    def _run_spark(self, what: str, out: Path) -> dict[str, Any]:
+        if self._spark is None:
+            self._spark = self._stack.enter_context(spark.server(self._stage.peers, self._stage.folder("spark-session")))
+        order = {"brokers": self._stage.brokers, "topic": self._topic.name, "out": str(out)}
+        if what == "pipe cat":
+            answer = self._spark.measured("pipe", command="cat", **order)
+        else:
+            answer = self._spark.measured("drain", kind=what, **order)
+        return {**answer, "found": in_parquet(spark.files(out))}
+
+    def _run_connect(self, what: str, out: Path) -> dict[str, Any]:
+        if self._connect is None:
+            self._connect_cold(what, out)
+        assert self._connect is not None
+        answer = self._connect.drain()
+        return {**answer, "found": in_parquet(answer.pop("files"))}
+
+    def _kpipe_cold(self, _: str, out: Path) -> dict[str, Any]:
+        answer = kpipe.cold(pipeline(self._stage.brokers, self._topic.name), out)
+        return {**answer, "found": in_duckdb(answer["database"], TABLE)}
+
+    def _spark_cold(self, _: str, out: Path) -> dict[str, Any]:
+        answer = spark.cold(self._stage.peers, out, self._stage.brokers, self._topic.name)
+        return {**answer, "found": in_parquet(spark.files(out / "out"))}
+
+    def _connect_cold(self, _: str, out: Path) -> dict[str, Any]:
+        """A worker, from its start; it stays for the warm runs."""
+        worker = connect.Worker(self._stage.peers, self._stage.folder("connect-session"), self._stage.brokers, self._topic)
+        self._connect = self._stack.enter_context(worker)
+        answer = worker.drain()
+        return {**answer, "found": in_parquet(answer.pop("files"))}
+
+
+def _raw(brokers: str, topic: Topic, processes: int) -> dict[str, Any]:
+    script = str(Path(__file__).parent / "contenders" / "raw_loop.py")
+    shares = [range(topic.partitions)[at::processes] for at in range(processes)]
+    commands = [[sys.executable, script, brokers, topic.name, ",".join(map(str, share))] for share in shares]
+    began = time.monotonic()
+    loops = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) for command in commands]
+    answers = [json.loads(loop.communicate()[0]) for loop in loops]
+    seconds = time.monotonic() - began
+    return {
+        "seconds": seconds,
+        "loop_s": max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers),
+        "cpu_s": round(sum(answer["cpu_s"] for answer in answers), 2),
+        "peak_rss_mb": round(sum(answer["peak_rss_mb"] for answer in answers)),
+        "found": sum(answer["count"] for answer in answers),
+    }
+
+
+def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], warm: bool = True, cold: bool = True) -> Any:
+    """Every chosen contender `repeats` times, in turns.
+
+    Args:
+        stage: where.
+        records: in the topic.
+        repeats: of each.
+        chosen: beginnings of the names that take part; none: all.
+        warm: warm runs, after one that does not count for each.
+        cold: runs from the start of a process.
+    """
+    topic = stage.topic(Topic("tweets", "tweets", records, 4))
+    expected = retweets_sum(records)
+    warm_names = [name for name in WARM if warm and _chosen(name, chosen)]
+    cold_names = [name for name in COLD if cold and _chosen(name, chosen)]
+    runs = []
+    with ExitStack() as stack:
+        contest = _Contest(stage, topic, stack)
+        if "connect iceberg" in warm_names:  # its cold run is its worker's first, once
+            cold_names = [name for name in cold_names if name != "connect iceberg cold"]
+            runs.append(_one(stage, contest, topic, "connect iceberg cold", 0, expected))
+        for name in warm_names:
+            if name.split()[0] in ("kpipe", "spark"):
+                _one(stage, contest, topic, name, -1, expected)
+        for repeat in range(repeats):
+            for name in (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat)):
+                runs.append(_one(stage, contest, topic, name, repeat, expected))
+    return {"topic": topic.__dict__, "runs": runs}
+
+
+def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, expected: int) -> dict[str, Any]:
+    out = stage.folder(name)
+    before = stage.broker_cpu_s()
+    answer = contest.run(name, out)
+    found = answer.pop("found")
+    problem = found.problem(topic.records, expected) if isinstance(found, Found) else ""
+    if isinstance(found, int) and found != topic.records:
+        problem = f"{found} records, not {topic.records}"
+    if problem:
+        msg = f"{name}: wrong rows: {problem}"
+        raise RuntimeError(msg)
+    seconds = answer.pop("seconds")
+    keep = {key: value for key, value in answer.items() if key not in ("database", "visible")}
+    run = result(seconds, topic, **keep, broker_cpu_s=round(stage.broker_cpu_s() - before, 2), rows_verified=True)
+    stage.settle(out)
+    say(
+        f"  {'warm-up' if repeat < 0 else f'repeat {repeat + 1}'}  {name:<22} {run['seconds']:7.2f} s {run['msg_s']:>10,} msg/s"
+        f" {run['mb_s']:7.1f} MB/s {run['cpu_s']:7.1f} CPU s {run['peak_rss_mb']:6,} MB"
+    )
+    return {"name": name, "repeat": repeat, **run}
+
+
+def _chosen(name: str, chosen: Sequence[str]) -> bool:
+    return not chosen or any(name.startswith(word) for word in chosen)
+
+
+def _rotated(names: Sequence[str], by: int) -> Iterator[str]:
+    """Another one begins each time, so that none always comes after the same neighbour's rest."""
+    at = by * 5 % max(1, len(names))
+    yield from names[at:]
+    yield from names[:at]

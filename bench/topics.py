@@ -1,0 +1,167 @@
+"""Topics to measure with: records of several shapes, the same in each run, written by several processes at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+
+from confluent_kafka import Producer
+
+from resources.local.broker import LocalBroker
+
+__all__ = ["COLUMNS", "SHAPES", "Topic", "fill", "retweets_sum"]
+
+WORDS = (
+    "kafka spark dagster duckdb stream batch offset partition leaf commit exactly once pipeline tweet data lake house join"
+    " scan probe"
+).split()
+
+COLUMNS = {
+    "id": "BIGINT",
+    "created_at": "TIMESTAMP WITH TIME ZONE",
+    "text": "VARCHAR",
+    "lang": "VARCHAR",
+    "user": "STRUCT(id BIGINT, screen_name VARCHAR, followers BIGINT)",
+    "retweets": "BIGINT",
+    "score": "DOUBLE",
+}
+"""Of a tweet, as kpipe is told them; bench/contenders/spark_server.py has the same in Spark's words."""
+
+_PRODUCERS = 2
+_SETTINGS = {
+    "linger.ms": 50,
+    "batch.num.messages": 10_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "compression.type": "lz4",
+    "enable.idempotence": True,
+}
+
+Make = Callable[[int], bytes]
+
+
+def _mixed(number: int) -> int:
+    """A number that looks random (Knuth's multiplicative hash), the same in each run."""
+    return number * 2_654_435_761 & 0xFFFF_FFFF
+
+
+def _phrases(words: int) -> list[bytes]:
+    return [" ".join(random.Random(seed).choices(WORDS, k=words)).encode() for seed in range(4096)]
+
+
+def _tweets() -> Make:
+    """Of 285 bytes on average. Two phrases of 7 words make 16 million texts, so that no dictionary shortens the column."""
+    halves = _phrases(7)
+    times = [b"2026-11-20T%02d:%02d:%02dZ" % (i // 3600, i // 60 % 60, i % 60) for i in range(86_400)]
+    langs = (b"en", b"fr", b"de", b"jp")
+
+    def make(i: int) -> bytes:
+        mixed, user = _mixed(i), i % 100_003
+        return (
+            b'{"id": %d, "created_at": "%b", "text": "%b %b", "lang": "%b", "user": {"id": %d, "screen_name": "user_%d",'
+            b' "followers": %d}, "retweets": %d, "score": 0.%016d}'
+        ) % (
+            i, times[i % 86_400], halves[mixed & 4095], halves[mixed >> 12 & 4095], langs[mixed >> 24 & 3], user, user,
+            mixed % 100_000, (mixed >> 8) % 1000, mixed * 2_305_843,
+        )  # fmt: skip
+
+    return make
+
+
+def _small() -> Make:
+    """Of 30 bytes."""
+    return lambda i: b'{"id": %d, "v": %d}' % (i, 10_000_000 + _mixed(i) % 90_000_000)
+
+
+def _large() -> Make:
+    """Of 20 kB: one long text."""
+    texts = [b" ".join(random.Random(seed).choices(_phrases(7)[:512], k=450))[:19_950] for seed in range(256)]
+    return lambda i: b'{"id": %d, "at": %d, "text": "%b"}' % (i, i * 7, texts[_mixed(i) & 255])
+
+
+def _wide() -> Make:
+    """Of 100 columns: the id, 33 integers, 33 numbers with a fraction, 33 texts."""
+    words = [word.encode() for word in WORDS]
+    names = [b', "i%02d": %%d, "f%02d": 0.%%09d, "s%02d": "%%b"' % (n, n, n) for n in range(33)]
+    text = b'{"id": %d' + b"".join(names) + b"}"
+
+    def make(i: int) -> bytes:
+        mixed = _mixed(i)
+        values: list[int | bytes] = [i]
+        for n in range(33):
+            mixed = _mixed(mixed + n)
+            values += (mixed % 100_000, mixed % 1_000_000_000, words[mixed % len(words)])
+        return text % tuple(values)
+
+    return make
+
+
+SHAPES: Mapping[str, Callable[[], Make]] = {"tweets": _tweets, "small": _small, "large": _large, "wide": _wide}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic and what is in it.
+
+    Attributes:
+        name: of the topic.
+        shape: which of SHAPES.
+        records: with ids 0 to records - 1.
+        partitions: in it.
+        skew: share of the records that partition 0 holds; None: the same for all.
+        value_bytes: of all values.
+    """
+
+    name: str
+    shape: str
+    records: int
+    partitions: int
+    skew: float | None = None
+    value_bytes: int = field(default=0, compare=False)
+
+
+def fill(broker: LocalBroker, topic: Topic) -> Topic:
+    """Make the topic and write it; gives it with the bytes written."""
+    broker.create_topic(topic.name, topic.partitions, {"retention.ms": "-1"})
+    brokers = str(broker.status().brokers)
+    # Spawned: a forked process would inherit the threads' locks of whatever clients this one has.
+    with ProcessPoolExecutor(_PRODUCERS, multiprocessing.get_context("spawn")) as pool:
+        written = sum(pool.map(_produce, [(brokers, topic, worker) for worker in range(_PRODUCERS)]))
+    return Topic(**{**asdict(topic), "value_bytes": written})
+
+
+def _produce(order: tuple[str, Topic, int]) -> int:
+    brokers, topic, worker = order
+    make, place, parts = SHAPES[topic.shape](), _placed(topic), topic.partitions
+    producer = Producer({"bootstrap.servers": brokers, **_SETTINGS})
+    written = 0
+    for i in range(worker, topic.records, _PRODUCERS):
+        value = make(i)
+        written += len(value)
+        while True:
+            try:
+                producer.produce(topic.name, value, b"%d" % (i % 100_003), i % parts if place is None else place(i))
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if i % 5000 == worker:
+            producer.poll(0)
+    left = producer.flush(120)
+    if left:
+        msg = f"{topic.name}: {left} records were not written"
+        raise RuntimeError(msg)
+    return written
+
+
+def _placed(topic: Topic) -> Callable[[int], int] | None:
+    if topic.skew is None:
+        return None
+    first, others = int(topic.skew * 1000), topic.partitions - 1
+    return lambda i: 0 if i // 2 % 1000 < first else 1 + i % others
+
+
+def retweets_sum(records: int) -> int:
+    """What the column `retweets` of that many tweets adds up to."""
+    return sum((_mixed(i) >> 8) % 1000 for i in range(records))
