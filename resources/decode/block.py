@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from kpipe.schema import Columns
@@ -15,37 +17,58 @@ __all__ = ["Decoded", "Decoder", "Payloads"]
 
 
 class Payloads:
-    """A block of payloads, held as a list or as one buffer with a newline behind each, whichever came first.
+    """A block of payloads in one buffer, with a newline behind each.
 
     Args:
-        values: the payloads, none of them None.
-        joined: or the payloads joined by newlines, without one at the end, and their number.
+        text: the buffer.
+        bounds: payload i is `text[bounds[i]:bounds[i + 1] - 1]`; int64, one more than there are payloads.
     """
 
-    def __init__(self, values: Sequence[bytes] | None = None, joined: bytes | None = None, count: int = 0) -> None:
-        self._values = values
-        self._joined = joined
-        self.count = len(values) if values is not None else count
+    def __init__(self, text: Any, bounds: np.ndarray[Any, Any]) -> None:
+        self.text, self.bounds = text, bounds
+        self.count = len(bounds) - 1
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Payloads:
+        """From a list."""
+        bounds = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, values), np.int64, len(values)) + 1, out=bounds[1:])
+        return cls(b"\n".join((*values, b"")), bounds)
+
+    @classmethod
+    def of_lines(cls, block: bytes) -> Payloads:
+        """From lines, each of which ends with a newline."""
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
+        return cls(block, np.concatenate((np.zeros(1, np.int64), ends)))
+
+    @classmethod
+    def of_array(cls, lines: pa.Array) -> Payloads:
+        """From a column of `large_binary` without nulls, whose values end with a newline; nothing is copied."""
+        bounds = np.frombuffer(lines.buffers()[1], np.int64)[lines.offset : lines.offset + len(lines) + 1]
+        first, last = int(bounds[0]), int(bounds[-1])
+        return cls(memoryview(lines.buffers()[2] or b"")[first:last], bounds - first if first else bounds)
 
     def __len__(self) -> int:
         return self.count
 
+    def __getitem__(self, at: int) -> bytes:
+        return bytes(self.text[self.bounds[at] : self.bounds[at + 1] - 1])
+
     @cached_property
     def values(self) -> Sequence[bytes]:
         """The payloads one by one."""
-        if self._values is not None:
-            return self._values
-        assert self._joined is not None
-        return self._joined.split(b"\n") if self.count else []
+        text, bounds = bytes(self.text), self.bounds.tolist()
+        return [text[start : end - 1] for start, end in pairwise(bounds)]
 
     @cached_property
     def joined(self) -> bytes:
         """The payloads in one buffer, a newline between each two."""
-        return self._joined if self._joined is not None else b"\n".join(self._values or ())
+        return bytes(self.text[:-1]) if self.count else b""
 
     def part(self, start: int, end: int) -> Payloads:
         """Payloads `[start, end)`."""
-        return Payloads(self.values[start:end])
+        first, last = int(self.bounds[start]), int(self.bounds[end])
+        return Payloads(memoryview(self.text)[first:last], self.bounds[start : end + 1] - first)
 
 
 @dataclass(frozen=True)

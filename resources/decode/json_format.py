@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -18,6 +19,7 @@ from kpipe.schema import JSON, Columns, ListOf, Struct, Type, infer
 from resources.decode import engine
 from resources.decode.block import Decoded, Payloads
 from resources.decode.json_rows import Reject, load, nameable, row
+from resources.decode.native_json import LOOK, UNKNOWN, native_json
 from resources.decode.types import beyond, from_arrow, is_direct, names, staged_type, wire_type
 
 __all__ = ["JsonDecoder"]
@@ -49,16 +51,37 @@ class JsonDecoder:
         self._blockwise = all(not kind_has_parts(str(kind)) for _, kind in self._apart)
         self._wire = pa.schema([(name, wire_type(kind)) for name, kind in self._direct])
         self._options = pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="infer")
-        self._folded = {name.lower() for name in columns.names()}
+        self._native = None if self._apart else native_json(columns)
 
     def decode(self, payloads: Payloads) -> Decoded:
         """See `Decoder`."""
         if not len(payloads):
             return Decoded(self._empty(), 0)
-        whole = self._try_block(payloads)
-        if whole is not None:
-            return whole
-        return self._take_apart(payloads)
+        return self._compiled(payloads) or self._try_block(payloads) or self._take_apart(payloads)
+
+    def _compiled(self, payloads: Payloads) -> Decoded | None:
+        """The block by compiled code and, where that says so, row by row; None when nothing is compiled for it, when there
+        are members without a column, or when text cannot be cast to its column's type.
+        """
+        if self._native is None or payloads.bounds[-1] >= 2**31:
+            return None
+        table, status = self._native.decode(payloads)
+        if (status == UNKNOWN).any():
+            return None
+        looked = np.flatnonzero(status == LOOK).tolist()
+        try:
+            table = engine.cast(table, self.columns)
+        except duckdb.Error:
+            return None
+        if not len(looked):
+            return Decoded(table, table.num_rows)
+        rejects: list[tuple[int, str]] = []
+        kept: list[int] = []
+        part = self._row_by_row(Payloads.of([payloads[at] for at in looked]), lambda at: looked[at], kept, rejects)
+        places = np.concatenate((np.flatnonzero(status != LOOK), np.array(kept, np.int64)))
+        order = np.argsort(places, kind="stable")
+        rows = pa.concat_tables([table, part.table]).take(pa.array(order))
+        return Decoded(rows, len(places), places[order].tolist(), rejects, part.new_columns)
 
     def _try_block(self, payloads: Payloads) -> Decoded | None:
         """The block, if all of it is good; None when anything in it has to be looked at."""
@@ -128,7 +151,7 @@ class JsonDecoder:
         kept: list[int] = []
 
         def work(start: int, end: int, tried: bool) -> None:
-            part = Payloads(values[start:end])
+            part = Payloads.of(values[start:end])
             whole = None if tried else self._try_block(part)
             if whole is not None:
                 parts.append(whole)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from kpipe.schema import Columns
@@ -14,8 +12,13 @@ __all__ = ["COLUMNS", "decode_raw"]
 COLUMNS = Columns.of({"key": "BLOB", "value": "BLOB"})
 
 
-def decode_raw(values: Sequence[bytes | None] | Payloads, keys: Sequence[bytes | None]) -> Decoded:
-    """Key and value as bytes; a tombstone is a row whose value is NULL. Rejects nothing."""
-    items = values.values if isinstance(values, Payloads) else values
-    table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(items, pa.binary())})
+def decode_raw(values: pa.Array | Payloads, keys: pa.Array | None) -> Decoded:
+    """Key and value as bytes; a tombstone is a row whose value is NULL. Rejects nothing.
+
+    Args:
+        values: a column of bytes, or payloads.
+        keys: a column of bytes; None where they are not known.
+    """
+    items = pa.array(values.values, pa.binary()) if isinstance(values, Payloads) else values
+    table = pa.table({"key": pa.nulls(len(items), pa.binary()) if keys is None else keys, "value": items})
     return Decoded(table, table.num_rows)

@@ -105,7 +105,7 @@ class Voice:
 
     def settings(self) -> dict[str, Any]:
         """What the client's settings need, so that it talks to this object."""
-        return {"error_cb": self._error, "logger": self}
+        return {"error_cb": self.hear, "logger": self}
 
     def log(self, level: int, form: str, *args: object) -> None:
         """Called by the client's binding as if this were a `logging.Logger`."""
@@ -134,7 +134,8 @@ class Voice:
             return failure(self.last, where, self._secrets)
         return None
 
-    def _error(self, error: KafkaError) -> None:
+    def hear(self, error: KafkaError) -> None:
+        """What the client says by itself."""
         code = error.code()
         if code == KafkaError._ALL_BROKERS_DOWN:
             self.down = True

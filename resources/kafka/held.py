@@ -1,72 +1,137 @@
-"""Records that a task holds: read, and not yet paired with their rows."""
+"""Records that a task holds: read, and not yet paired with their rows. Columns, so that no record is an object."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-__all__ = ["Held"]
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["COLUMNS", "Headers", "Held", "pack_headers"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
+COLUMNS = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),  # ms since 1970 UTC; -1 when there is none
+        ("line", pa.large_binary()),  # the value and a newline behind it; null for a tombstone
+        ("key", pa.binary()),
+        ("headers", pa.binary()),  # as `pack_headers` makes them; null when there are none
+    ]
+)
+_COUNT, _HEADER = struct.Struct("=i"), struct.Struct("=ii")
 
-@dataclass
+
 class Held:
-    """Parallel lists, one item a record, in offset order.
+    """Records in offset order.
 
-    Attributes:
-        offsets: of the records.
-        timestamps: ms since 1970 UTC; -1 when there is none.
-        values: None for a tombstone.
-        messages: the client's own objects, from which keys and headers are taken only where they are needed.
+    Args:
+        table: with `COLUMNS`; none by default.
     """
 
-    offsets: list[int] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    messages: list[Any] = field(default_factory=list)
+    def __init__(self, table: pa.Table | None = None) -> None:
+        self.table = COLUMNS.empty_table() if table is None else table
+
+    @classmethod
+    def of(
+        cls,
+        offsets: Sequence[int],
+        timestamps: Sequence[int],
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+    ) -> Held:
+        """Records from parallel lists."""
+        packed = [pack_headers(item) if item is not None else None for item in headers] if headers else None
+        return cls(
+            pa.table(
+                [
+                    pa.array(offsets, pa.int64()),
+                    pa.array(timestamps, pa.int64()),
+                    pa.array([None if value is None else value + b"\n" for value in values], pa.large_binary()),
+                    pa.array(keys, pa.binary()) if keys is not None else pa.nulls(len(offsets), pa.binary()),
+                    pa.array(packed, pa.binary()) if packed is not None else pa.nulls(len(offsets), pa.binary()),
+                ],
+                schema=COLUMNS,
+            )
+        )
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return int(self.table.num_rows)
+
+    @property
+    def offsets(self) -> list[int]:
+        """Of the records."""
+        return self.column("offset").to_pylist()
+
+    @property
+    def timestamps(self) -> list[int]:
+        """In ms since 1970 UTC; -1 when there is none."""
+        return self.column("timestamp").to_pylist()
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """One by one; None for a tombstone."""
+        return [None if line is None else line[:-1] for line in self.column("line").to_pylist()]
+
+    def keys(self) -> list[bytes | None]:
+        """Keys."""
+        return self.column("key").to_pylist()
+
+    def headers(self) -> list[Headers | None]:
+        """Headers in order; None where there are none."""
+        return [None if packed is None else _unpack_headers(packed) for packed in self.column("headers").to_pylist()]
+
+    def column(self, name: str) -> pa.Array:
+        """One of `COLUMNS`, in one piece."""
+        column = self.table.column(name)
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+    def value_array(self) -> pa.Array:
+        """The values as an Arrow column of bytes; null for a tombstone."""
+        return pc.binary_slice(self.column("line"), 0, -1).cast(pa.binary())
 
     def extend(self, other: Held) -> None:
         """Append others."""
-        self.offsets += other.offsets
-        self.timestamps += other.timestamps
-        self.values += other.values
-        self.messages += other.messages
+        self.table = pa.concat_tables([self.table, other.table]) if len(self) else other.table
 
     def take(self, count: int) -> Held:
         """Remove the first ones and give them."""
-        if count == len(self):
-            taken = Held(self.offsets, self.timestamps, self.values, self.messages)
-            self.offsets, self.timestamps, self.values, self.messages = [], [], [], []
-            return taken
-        taken = Held(self.offsets[:count], self.timestamps[:count], self.values[:count], self.messages[:count])
-        del self.offsets[:count], self.timestamps[:count], self.values[:count], self.messages[:count]
+        taken = Held(self.table.slice(0, count))
+        self.table = self.table.slice(count)
         return taken
 
     def pick(self, indices: Sequence[int]) -> Held:
         """Those at these positions."""
-        return Held(
-            [self.offsets[i] for i in indices],
-            [self.timestamps[i] for i in indices],
-            [self.values[i] for i in indices],
-            [self.messages[i] for i in indices],
-        )
-
-    def keys(self) -> list[bytes | None]:
-        """Keys."""
-        return [message.key() for message in self.messages]
-
-    def headers(self) -> list[Headers | None]:
-        """Headers in order; None where there are none."""
-        return [message.headers() for message in self.messages]
+        return Held(self.table.take(pa.array(np.asarray(indices, dtype=np.int64))))
 
     def split_tombstones(self) -> tuple[Held, int]:
         """The records that have a value, and how many have none."""
-        if None not in self.values:
+        none = self.table.column("line").null_count
+        if not none:
             return self, 0
-        kept = [at for at, value in enumerate(self.values) if value is not None]
-        return self.pick(kept), len(self) - len(kept)
+        return Held(self.table.filter(pc.is_valid(self.table.column("line")))), int(none)
+
+
+def pack_headers(headers: Headers) -> bytes:
+    """Headers in one value: their number, then for each the lengths of name and value (-1: null), the name, the value."""
+    parts = [_COUNT.pack(len(headers))]
+    for name, value in headers:
+        raw = name.encode("utf-8", "surrogateescape")
+        parts += [_HEADER.pack(len(raw), -1 if value is None else len(value)), raw, value or b""]
+    return b"".join(parts)
+
+
+def _unpack_headers(packed: bytes) -> list[tuple[str, bytes | None]]:
+    (count,), place, found = _COUNT.unpack_from(packed), _COUNT.size, []
+    for _ in range(count):
+        name_length, value_length = _HEADER.unpack_from(packed, place)
+        place += _HEADER.size
+        name = packed[place : place + name_length].decode("utf-8", "replace")
+        place += name_length
+        found.append((name, None if value_length < 0 else packed[place : place + value_length]))
+        place += max(0, value_length)
+    return found

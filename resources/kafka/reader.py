@@ -7,27 +7,29 @@ proves nothing: only an offset or an end-of-partition event does.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
-from operator import lt
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
 from kpipe.faults import reach
 from kpipe.offsets import Range
+from resources.kafka.client import BindingClient, Client, Event
 from resources.kafka.failures import Voice, failure
 from resources.kafka.held import Held
+from resources.kafka.native_client import NativeClient, available
 from resources.kafka.secret import redact, secrets_in
 
 __all__ = ["RangeReader", "ReadReport"]
 
-_TAKE = 500
-"""Records taken from the client at once: with 2,000 they leave the processor's cache and cost 15 % more (bench/reader.py)."""
+BLOCK_RECORDS = 16_384
+BLOCK_BYTES = 4 << 20
+"""A block that still lies in the processor's cache when it is decoded; with twice or half as much nothing is gained."""
 
 _WAIT_SECONDS = 0.2
 """Longest sleep in the client when it holds no record: how soon refused credentials or the deadline are noticed."""
@@ -36,11 +38,6 @@ _ASK_SECONDS = 2.0
 """Silence after which the brokers are asked for the topic; and how long that may take."""
 
 _LOG_START_SECONDS = 10.0
-
-# Methods taken from the class once: `map` then calls them without a Python frame or a lookup for each record.
-_error, _offset, _value, _key, _timestamp = (
-    Message.error, Message.offset, Message.value, Message.key, Message.timestamp,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,8 @@ class RangeReader:
         self._where = f"{topic}/{partition} {span}"
         self._secrets = secrets_in(config)
         self._voice = Voice(self._secrets)
-        self._consumer: Consumer | None = None
+        self._client: Client | None = None
+        self._asker: Consumer | None = None
         self._last = span.start - 1
         self._first_gap: int | None = None
         self._end_seen: int | None = None
@@ -114,10 +112,19 @@ class RangeReader:
 
     def close(self) -> None:
         """Close the client; takes a millisecond, also when the broker is gone. Can be called again."""
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
+        client, self._client = self._client, None
+        asker, self._asker = self._asker, None
+        if client is not None:
+            client.close()
+        if asker is not None:
             with suppress(RuntimeError, KafkaException):
-                consumer.close()
+                asker.close()
+
+    def _asking(self) -> Consumer:
+        """Another client, for the questions that few ranges have: the one that reads takes records only."""
+        if self._asker is None:
+            self._asker = Consumer({**self._config, **self._voice.settings()})
+        return self._asker
 
     def blocks(self) -> Iterator[tuple[Held, int]]:
         """Blocks of records in offset order, each with the bytes of its keys and values; none is empty.
@@ -144,106 +151,95 @@ class RangeReader:
         if not len(self._span):
             self.report = ReadReport(0, 0, 0, None, "empty", 0.0)
             return
-        consumer, proof = self._open(), None
+        client, proof = self._open(), None
         heard, asked = time.monotonic(), False
         while proof is None:
-            # Each record takes an offset, so the range cannot hold more than that. The first call takes what is there
-            # without waiting (with a timeout, `consume` would wait until it has that many), the second sleeps.
-            most = min(_TAKE, self._span.end - self._last - 1)
-            messages = consumer.consume(most, 0) or consumer.consume(1, _WAIT_SECONDS)
-            if any(map(_error, messages)):
-                messages, proof = self._events(messages)
-            block, size = Held(), 0
-            if messages:
-                reach("read.first")
+            # Each record takes an offset, so the range cannot hold more than that.
+            most = min(BLOCK_RECORDS, self._span.end - self._last - 1)
+            taken = client.take(most, BLOCK_BYTES, _WAIT_SECONDS)
+            proof = self._events(taken.events)
+            held, size = taken.held, taken.size
+            if len(held):
+                if not self.count:
+                    reach("read.first")
                 self._voice.heard()
-                block, size, later = self._block(messages)
+                held, size, later = self._block(held, size)
                 proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
             elif proof is None:
                 self._check(heard)
                 if not asked and time.monotonic() > heard + _ASK_SECONDS:
                     asked = True
-                    self._ask(consumer)
+                    self._ask()
                 continue
             if proof is not None:
-                self._finish(consumer, proof, began)
-            if len(block):
-                yield block, size
+                self._finish(proof, began)
+            if len(held):
+                yield held, size
             heard, asked = time.monotonic(), False
 
-    def _open(self) -> Consumer:
+    def _open(self) -> Client:
+        config = {**self._config, "queued.min.messages": self._ahead()}
+        make = NativeClient if available() else BindingClient
         try:
-            consumer = Consumer({**self._config, "queued.min.messages": self._ahead(), **self._voice.settings()})
+            self._client = make(config, self._voice, self._topic, self._partition, self._span.start)
         except (KafkaException, ValueError, TypeError) as error:
             # From None: librdkafka quotes the value that it does not like.
             what = redact(str(error), self._secrets)
             raise InvalidPipeline(f"{self._where}: the Kafka client refuses its settings: {what}") from None
-        self._consumer = consumer
-        consumer.assign([TopicPartition(self._topic, self._partition, self._span.start)])
-        return consumer
+        return self._client
 
     def _ahead(self) -> int:
         """Records that the client tries to hold ahead: no more than a short range has."""
         asked = int(self._config.get("queued.min.messages", 100_000))
         return max(1, min(asked, len(self._span)))
 
-    def _events(self, messages: list[Message]) -> tuple[list[Message], str | None]:
-        """The records among what the client gave, and the proof of the end if an event is one.
+    def _events(self, events: Iterable[Event]) -> str | None:
+        """The proof of the end, if one of them is that.
 
         Raises:
             SourceError: some event is an error. None that concerns the partition is passed over.
         """
-        records: list[Message] = []
         proof = None
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._end_seen = message.offset()
+        for event in events:
+            if event.error.code() == KafkaError._PARTITION_EOF:
+                self._end_seen = event.offset
                 # An end below ours: the log was cut, or the plan is wrong. More may come, or the deadline does.
-                if self._end_seen is not None and self._end_seen >= self._span.end:
+                if event.offset >= self._span.end:
                     proof = "end_of_partition"
-            elif message.topic() is None:
+            elif not event.about_partition:
                 # About the group, in which nothing is stored: its coordinator moved, or may not be asked. What became
                 # of the connection is told by the callback.
-                self._voice.aside = error
+                self._voice.aside = event.error
             else:
-                raise failure(error, f"{self._where}, after offset {self._last}", self._secrets)
-        return records, proof
+                raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
+        return proof
 
-    def _block(self, messages: list[Message]) -> tuple[Held, int, bool]:
+    def _block(self, held: Held, size: int) -> tuple[Held, int, bool]:
         """The records of the range among them, their bytes, and whether one lay beyond its end."""
-        offsets: list[Any] = list(map(_offset, messages))
-        count = len(offsets)
-        if offsets[0] == self._last + 1 and offsets[-1] == self._last + count:
-            ordered = offsets == list(range(offsets[0], offsets[0] + count))
-        else:
-            ordered = offsets[0] > self._last and all(map(lt, offsets, islice(offsets, 1, None)))
-            if ordered and self._first_gap is None:
-                expected = range(self._last + 1, self._last + 1 + count)
-                self._first_gap = next((want for want, found in zip(expected, offsets, strict=True) if want != found))
+        offsets, count = held.column("offset").to_numpy(), len(held)
+        ordered = offsets[0] > self._last and bool((np.diff(offsets) > 0).all())
         if not ordered:
             raise ReadFailed(
                 f"{self._where}: offsets do not increase: after {self._last} came {offsets[0]} to {offsets[-1]}",
                 "run it again; if it comes back, the broker's log is damaged",
             )
-        later = offsets[-1] >= self._span.end
+        if self._first_gap is None and offsets[-1] != self._last + count:
+            expected = np.arange(self._last + 1, self._last + 1 + count)
+            self._first_gap = int(expected[np.argmax(offsets != expected)])
+        later = bool(offsets[-1] >= self._span.end)
         if later:
-            count = sum(offset < self._span.end for offset in offsets)
-            messages, offsets = messages[:count], offsets[:count]
-        if offsets:
-            self._last = offsets[-1]
-        values = list(map(_value, messages))
-        size = sum(map(len, filter(None, values))) + sum(map(len, filter(None, map(_key, messages))))
-        self.count += count
+            held = held.take(int(np.searchsorted(offsets, self._span.end)))
+            size = sum(len(value) for value in (*held.values, *held.keys()) if value is not None)
+        if len(held):
+            self._last = int(offsets[len(held) - 1])
+        self.count += len(held)
         self.bytes += size
-        return Held(offsets, [at for _, at in map(_timestamp, messages)], values, messages), size, later
+        return held, size, later
 
-    def _ask(self, consumer: Consumer) -> None:
+    def _ask(self) -> None:
         """The client does not tell of a topic that may not be seen, and is slow to tell of one that is gone."""
         with suppress(KafkaException):  # the deadline decides about brokers that do not answer
-            told = consumer.list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
+            told = self._asking().list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
             if told is not None and told.error is not None:
                 raise failure(told.error, self._where, self._secrets)
 
@@ -262,16 +258,16 @@ class RangeReader:
             "check the brokers; what was read is discarded and read again",
         )
 
-    def _finish(self, consumer: Consumer, proof: str, began: float) -> None:
+    def _finish(self, proof: str, began: float) -> None:
         reach("read.end")
         gaps = len(self._span) - self.count
         if gaps:
-            self._check_log_start(consumer)
+            self._check_log_start()
         self.close()
         last = self._last if self.count else None
         self.report = ReadReport(self.count, self.bytes, gaps, last, proof, time.monotonic() - began)
 
-    def _check_log_start(self, consumer: Consumer) -> None:
+    def _check_log_start(self) -> None:
         """Proof that gaps were gaps: no offset that gave no record can have been removed while we read (A6).
 
         The log start only grows. Where it is still at or below the first missing offset, all that is missing was missing
@@ -280,8 +276,7 @@ class RangeReader:
         first = self._last + 1 if self._first_gap is None else self._first_gap
         place = TopicPartition(self._topic, self._partition)
         try:
-            consumer.unassign()
-            low, _ = consumer.get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
+            low, _ = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
         except KafkaException as error:
             raise failure(error.args[0], f"{self._where}: asking for the log start", self._secrets) from None
         if low > first:

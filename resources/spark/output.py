@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kpipe.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
@@ -87,7 +88,7 @@ class RangeOutput:
                 reason, f"{self._piece.source} {self._piece.range}: a row that the program wrote", "parse", self._job.parse
             )
             if self._job.parse == "dead_letter":
-                self._write_dead(Held([-1], [-1], [payloads[at]], []), "parse", [reason])
+                self._write_dead(Held.of([-1], [-1], [payloads[at]]), "parse", [reason])
 
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         """Set records aside as the policy says.
@@ -149,30 +150,30 @@ class RangeOutput:
         count = len(held) if held is not None else count
         columns: list[tuple[str, pa.Array]] = [
             ("_kafka_partition", pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count)),
-            ("_kafka_offset", pa.array(held.offsets, pa.int64()) if held else pa.nulls(count, pa.int64())),
-            ("_kafka_timestamp", _instants(held.timestamps) if held else pa.nulls(count, INSTANT)),
+            ("_kafka_offset", held.column("offset") if held is not None else pa.nulls(count, pa.int64())),
+            ("_kafka_timestamp", _instants(held.column("timestamp")) if held is not None else pa.nulls(count, INSTANT)),
         ]
         if "topic" in self._job.extras:
             columns.append(("_kafka_topic", pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count)))
         if "key" in self._job.extras:
-            columns.append(("_kafka_key", pa.array(held.keys(), pa.binary()) if held else pa.nulls(count, pa.binary())))
+            columns.append(("_kafka_key", held.column("key") if held is not None else pa.nulls(count, pa.binary())))
         if "headers" in self._job.extras:
-            columns.append(("_kafka_headers", _headers(held) if held else pa.nulls(count, HEADERS)))
+            columns.append(("_kafka_headers", _headers(held) if held is not None else pa.nulls(count, HEADERS)))
         names = [*table.column_names, *(name for name, _ in columns)]
         return pa.table([*table.columns, *(array for _, array in columns)], names=names)
 
     def _write_dead(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
-        count, known = len(held), bool(held.messages)
+        count = len(held)
         self._dead.write(
             pa.table(
                 [
                     pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count),
                     pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count),
                     pa.array([offset if offset >= 0 else None for offset in held.offsets], pa.int64()),
-                    _instants(held.timestamps),
-                    pa.array(held.keys(), pa.binary()) if known else pa.nulls(count, pa.binary()),
-                    pa.array(held.values, pa.binary()),
-                    _headers(held) if known else pa.nulls(count, HEADERS),
+                    _instants(held.column("timestamp")),
+                    held.column("key"),
+                    held.value_array(),
+                    _headers(held),
                     pa.repeat(pa.scalar(stage, pa.string()), count),
                     pa.array(list(reasons), pa.string()),
                 ],
@@ -181,13 +182,15 @@ class RangeOutput:
         )
 
 
-def _instants(timestamps: Sequence[int]) -> pa.Array:
+def _instants(timestamps: pa.Array) -> pa.Array:
     """Kafka's milliseconds as microseconds UTC; -1 and other negative ones (no timestamp, KIP-32) are null."""
-    if timestamps and min(timestamps) < 0:
-        return pa.array([moment if moment >= 0 else None for moment in timestamps], pa.timestamp("ms", "UTC")).cast(INSTANT)
-    return pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
+    if len(timestamps) and pc.min(timestamps).as_py() < 0:
+        timestamps = pc.if_else(pc.less(timestamps, 0), None, timestamps)
+    return timestamps.cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
 
 
 def _headers(held: Held) -> pa.Array:
+    if held.table.column("headers").null_count == len(held):
+        return pa.nulls(len(held), HEADERS)
     rows = [None if items is None else [{"name": name, "value": value} for name, value in items] for items in held.headers()]
     return pa.array(rows, HEADERS)

@@ -135,13 +135,13 @@ def transformed(
                 if spec.mode == "map":
                     held = feed.answered(count)
                     if job.format == "raw":
-                        output.decoded(decode_raw(data, held.keys()), held)
+                        output.decoded(decode_raw(data, held.column("key")), held)
                     else:
                         output.decoded(decoder.decode(data), held)
                 else:
                     if spec.mode == "filter" and written > feed.given:  # now, not at an end that may never come
                         check_counts("filter", feed.given, written, where)
-                    decoded = decode_raw(data, [None] * count) if job.format == "raw" else decoder.decode(data)
+                    decoded = decode_raw(data, None) if job.format == "raw" else decoder.decode(data)
                     output.loose(decoded, data.values if decoded.rejects else ())
         check_counts(spec.mode, feed.given, written, where)
     except TransformFailed as error:

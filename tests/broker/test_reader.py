@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,11 +16,24 @@ from confluent_kafka.admin import AdminClient
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled, TopicUnknown
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
+from resources.kafka import native_client
+from resources.kafka import reader as reader_module
 from resources.kafka.config import client_config
 from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader, ReadReport
 
 pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(params=["compiled", "binding"], autouse=True)
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test with both clients."""
+    if request.param == "compiled":
+        if not shutil.which("cc"):
+            pytest.skip("no C compiler here, so there is no compiled part")
+        assert native_client.available(), "the compiled part is not built -> make install"
+    else:
+        monkeypatch.setattr(reader_module, "available", lambda: False)
 
 
 @pytest.fixture
@@ -179,8 +193,14 @@ def test_start_outside_of_the_log(brokers: str, config: dict[str, Any], topic: C
 
 @pytest.mark.parametrize("gap", [True, False])
 def test_retention_during_the_read(
-    brokers: str, config: dict[str, Any], topic: Callable[..., str], admin: AdminClient, gap: bool
+    brokers: str,
+    config: dict[str, Any],
+    topic: Callable[..., str],
+    admin: AdminClient,
+    gap: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(reader_module, "BLOCK_RECORDS", 500)
     name = topic()
     if gap:
         Transactions(brokers, name).commit(2999)  # marker at 2999

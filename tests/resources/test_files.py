@@ -53,6 +53,7 @@ def test_file_and_folders_are_synced_before_anybody_hears_of_them(tmp_path: Path
 
 def test_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
     writer = written(tmp_path / "b")
+    writer._flush()
     assert writer._file is not None
     writer._file._file.close()
     with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123

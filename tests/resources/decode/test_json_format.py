@@ -61,13 +61,13 @@ def rows_of(decoded: Any) -> list[tuple[int, dict[str, Any]]]:
 @given(st.lists(payload, max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_a_block_decodes_as_its_payloads_do_one_by_one(payloads: list[bytes]) -> None:
-    whole = JsonDecoder(COLUMNS).decode(Payloads(payloads))
+    whole = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
     apart: list[tuple[int, dict[str, Any]]] = []
     rejects = []
     single = JsonDecoder(COLUMNS)
     single._blockwise = False  # every payload by the row decoder
     for at, item in enumerate(payloads):
-        one = single.decode(Payloads([item]))
+        one = single.decode(Payloads.of([item]))
         apart += [(at, row) for _, row in rows_of(one)]
         rejects += [(at, why) for _, why in one.rejects]
     assert rows_of(whole) == apart
@@ -78,7 +78,7 @@ def test_a_block_decodes_as_its_payloads_do_one_by_one(payloads: list[bytes]) ->
 @given(st.lists(st.builds(as_payload, good, st.integers(0, 2)), min_size=1, max_size=40))
 @settings(max_examples=60, deadline=None)
 def test_good_payloads_give_what_json_gives(payloads: list[bytes]) -> None:
-    decoded = JsonDecoder(COLUMNS).decode(Payloads(payloads))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
     assert not decoded.rejects
     for item, row in zip(payloads, decoded.table.to_pylist(), strict=True):
         value = json.loads(item)
@@ -108,7 +108,7 @@ def test_good_payloads_give_what_json_gives(payloads: list[bytes]) -> None:
     ],
 )
 def test_what_cannot_be_a_row_says_why(payload: bytes, reason: str) -> None:
-    decoded = JsonDecoder(COLUMNS).decode(Payloads([b'{"a":1}', payload, b'{"a":2}']))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of([b'{"a":1}', payload, b'{"a":2}']))
     assert decoded.rejects == [(1, reason)]
     assert [row["a"] for row in decoded.table.to_pylist()] == [1, 2]
     assert decoded.kept == [0, 2]
@@ -116,7 +116,7 @@ def test_what_cannot_be_a_row_says_why(payload: bytes, reason: str) -> None:
 
 def test_two_objects_in_one_payload_and_none_in_another_do_not_shift_rows() -> None:
     payloads = [b'{"a":1}', b'{"a":2}\n{"a":3}', b"", b'{"a":4}']
-    decoded = JsonDecoder(COLUMNS).decode(Payloads(payloads))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
     assert [(at, row["a"]) for at, row in rows_of(decoded)] == [(0, 1), (3, 4)]
 
 
@@ -124,24 +124,24 @@ def test_one_bad_payload_in_many_costs_no_neighbour() -> None:
     payloads = [b'{"a":%d,"b":"x"}' % n for n in range(5000)]
     payloads[1234] = b'{"a":"no"}'
     payloads[4999] = b"nonsense"
-    decoded = JsonDecoder(COLUMNS).decode(Payloads(payloads))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
     assert [at for at, _ in decoded.rejects] == [1234, 4999]
     assert [row["a"] for _, row in rows_of(decoded)] == [n for n in range(5000) if n not in (1234, 4999)]
 
 
 def test_new_members_are_reported_also_inside_structs_and_are_not_in_the_table() -> None:
     payloads = [b'{"a":1,"n":1}', b'{"a":2,"n":2.5,"d":{"x":1,"w":{"v":"s"}}}', b'{"a":3,"empty":[],"nothing":null,"o":{}}']
-    decoded = JsonDecoder(COLUMNS).decode(Payloads(payloads))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
     assert decoded.new_columns.to_dict() == {"n": "DOUBLE", "d": "STRUCT(w STRUCT(v VARCHAR))"}
     assert decoded.table.column_names == list(COLUMNS.names())
     merged = COLUMNS.merged(decoded.new_columns)
-    again = JsonDecoder(merged).decode(Payloads(payloads))
+    again = JsonDecoder(merged).decode(Payloads.of(payloads))
     assert not again.new_columns
     assert again.table.to_pylist()[1]["d"] == {"x": 1, "y": None, "w": {"v": "s"}}
 
 
 def test_a_payload_cannot_shadow_kafkas_coordinates() -> None:
-    decoded = JsonDecoder(COLUMNS).decode(Payloads([b'{"a":1,"_kafka_offset":99,"_KAFKA_partition":7}']))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of([b'{"a":1,"_kafka_offset":99,"_KAFKA_partition":7}']))
     assert decoded.table.column_names == list(COLUMNS.names())
     assert not decoded.new_columns
 
@@ -165,14 +165,14 @@ def test_types_that_json_lacks_are_cast_and_checked(count: int) -> None:
         "doc": {"k": [1, "x"]}, "id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "raw": "é", "big": 2**100,
     }  # fmt: skip
     payloads = [json.dumps(one).encode()] * count
-    decoded = JsonDecoder(columns).decode(Payloads(payloads))
+    decoded = JsonDecoder(columns).decode(Payloads.of(payloads))
     assert not decoded.rejects
     row = decoded.table.to_pylist()[-1]
     assert row["at"].isoformat() == "2026-11-20T08:00:00.123456+00:00"
     assert (row["day"].isoformat(), row["plain"].isoformat(), str(row["price"])) == ("2026-11-20", "2026-11-20T10:00:00", "12.34")
     assert json.loads(row["doc"]) == one["doc"]
     assert (row["id"], row["raw"], row["big"]) == (one["id"], "é".encode(), str(2**100))
-    bad = JsonDecoder(columns).decode(Payloads([*payloads, b'{"at":"yesterday"}', b'{"day":20261120}', b'{"id":"x"}']))
+    bad = JsonDecoder(columns).decode(Payloads.of([*payloads, b'{"at":"yesterday"}', b'{"day":20261120}', b'{"id":"x"}']))
     assert [at for at, _ in bad.rejects] == [count, count + 1, count + 2]
     assert bad.rejects[0][1] == 'at: "yesterday" is not a TIMESTAMP WITH TIME ZONE'
 
@@ -200,7 +200,7 @@ def test_declared_types_take_a_value_or_refuse_it_but_never_change_it(
 ) -> None:
     good = {"TIMESTAMP": "2026-01-01", "DATE": "2026-01-01", "TIME": "10:00"}.get(kind)
     fillers = [json.dumps({"v": good}).encode()] * count
-    decoded = JsonDecoder(Columns.of({"v": kind})).decode(Payloads([*fillers, json.dumps({"v": value}).encode()]))
+    decoded = JsonDecoder(Columns.of({"v": kind})).decode(Payloads.of([*fillers, json.dumps({"v": value}).encode()]))
     if expected is None:
         assert [at for at, _ in decoded.rejects] == [count]
         assert decoded.rows == count
@@ -211,7 +211,7 @@ def test_declared_types_take_a_value_or_refuse_it_but_never_change_it(
 
 def test_numbers_and_booleans_become_text_where_text_is_declared() -> None:
     decoded = JsonDecoder(Columns.of({"b": "VARCHAR"})).decode(
-        Payloads([b'{"b":1.10}', b'{"b":true}', b'{"b":{"x":1}}', b'{"b":"s"}', b'{"b":null}'])
+        Payloads.of([b'{"b":1.10}', b'{"b":true}', b'{"b":{"x":1}}', b'{"b":"s"}', b'{"b":null}'])
     )
     assert [row["b"] for row in decoded.table.to_pylist()] == ["1.10", "true", '{"x":1}', "s", None]
 
@@ -222,12 +222,12 @@ def test_a_good_block_is_never_looked_at_row_by_row(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(json_format, "load", refuse)
     payloads = [b'{"a":%d,"b":"x","d":{"x":1,"y":["p"]},"new":{"q":1}}' % n for n in range(100)]
-    decoded = JsonDecoder(COLUMNS).decode(Payloads(payloads))
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
     assert decoded.table.num_rows == 100
     assert isinstance(decoded.table, pa.Table)
 
 
 def test_without_columns_every_object_is_a_row() -> None:
-    decoded = JsonDecoder(Columns()).decode(Payloads([b"{}", b'{"a":1}', b"x"]))
+    decoded = JsonDecoder(Columns()).decode(Payloads.of([b"{}", b'{"a":1}', b"x"]))
     assert decoded.rows == 2
     assert decoded.new_columns.to_dict() == {"a": "BIGINT"}

@@ -1,0 +1,41 @@
+"""The two loops that touch every byte, in C: records out of librdkafka's queue, and JSON into columns.
+
+Built by setuptools where there is a C compiler; nothing depends on it but speed. `KPIPE_NATIVE=0` leaves it unused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["library"]
+
+_P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL | None:
+    """The compiled part; None where it was not built, or is not wanted."""
+    if os.environ.get("KPIPE_NATIVE") == "0":
+        return None
+    for file in sorted(Path(__file__).parent.glob("_kpipe*.so")):
+        try:
+            found = ctypes.CDLL(str(file))
+        except OSError:  # built for another machine: a shared folder, an image
+            continue
+        for name, result, arguments in (
+            ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
+            ("kp_json_free", None, [_P]),
+            ("kp_json_decode", _L, [_P, _P, _P, _L, _P]),
+            ("kp_json_size", None, [_P, _I, _P]),
+            ("kp_json_copy", None, [_P, _I, _P, _P, _P]),
+            ("kp_taken_new", _P, [_P]),
+            ("kp_taken_free", None, [_P]),
+            ("kp_take", _L, [_P, _P, _I, _L, _L, _L]),
+        ):
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, arguments
+        return found
+    return None

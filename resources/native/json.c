@@ -1,0 +1,558 @@
+/* One JSON object a payload to columns, strictly, without an object in between.
+ *
+ * What is not plainly good (a value of another type, an escape in a name, a member given twice or not known) marks the
+ * payload; its row is taken back, and exact code in Python decides about it. So this file may refuse more than it must,
+ * and may never take what that code would refuse or read otherwise: tests/resources/decode compares the two.
+ *
+ * Grammar: RFC 8259. Rounding of numbers: nearest, ties to even (IEEE 754), as Python's float().
+ */
+#define _GNU_SOURCE
+#include <float.h>
+#include <locale.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum { STRUCT = 0, LIST = 1, BOOLEAN = 2, INTEGER = 3, DOUBLE = 4, TEXT = 5 };
+enum { GOOD = 0, LOOK = 1, UNKNOWN = 2 };
+enum { FAIL = 0, OK = 1 };
+#define DEEPEST 200
+
+typedef struct column {
+    int kind;
+    int width;       /* bytes of a value, for INTEGER */
+    uint64_t most;   /* largest value, for INTEGER */
+    uint64_t least;  /* magnitude of the smallest one */
+    char *name;
+    size_t name_length;
+    struct column *children;
+    int count;
+    /* what is being built: a slot for each row of the parent */
+    int64_t rows, room;
+    int some_null;
+    uint8_t *valid;   /* one byte a slot */
+    int32_t *ends;    /* TEXT, LIST: end of each slot in `values` or in the child */
+    char *values;     /* fixed width values (BOOLEAN: a byte), or the bytes of texts */
+    size_t used, size;
+} column;
+
+typedef struct {
+    column root;
+    locale_t c_locale;
+    int broken; /* memory ran out */
+    int unknown;
+} decoder;
+
+/* ---- building ------------------------------------------------------------------------------------------------- */
+
+static int grow_rows(decoder *d, column *c) {
+    int64_t room = c->room ? c->room * 2 : 1024;
+    uint8_t *valid = realloc(c->valid, (size_t)room);
+    if (valid) c->valid = valid;
+    void *more = c->valid;
+    if (c->kind == TEXT || c->kind == LIST) {
+        more = realloc(c->ends, (size_t)room * sizeof(int32_t));
+        if (more) c->ends = more;
+    } else if (c->kind != STRUCT) {
+        size_t width = c->kind == INTEGER ? (size_t)c->width : c->kind == DOUBLE ? 8 : 1;
+        more = realloc(c->values, (size_t)room * width);
+        if (more) c->values = more;
+    }
+    if (!valid || !more) {
+        d->broken = 1;
+        return FAIL;
+    }
+    c->room = room;
+    return OK;
+}
+
+static inline int slot(decoder *d, column *c) { return c->rows < c->room ? OK : grow_rows(d, c); }
+
+static inline int64_t end_of(const column *c) { return c->rows ? c->ends[c->rows - 1] : 0; }
+
+static int reserve(decoder *d, column *c, size_t more) {
+    if (c->used + more <= c->size) return OK;
+    size_t size = c->size ? c->size : 4096;
+    while (size < c->used + more) size *= 2;
+    char *values = size <= INT32_MAX ? realloc(c->values, size) : NULL;
+    if (!values) {
+        d->broken = 1;
+        return FAIL;
+    }
+    c->values = values;
+    c->size = size;
+    return OK;
+}
+
+static int put_null(decoder *d, column *c) {
+    if (!slot(d, c)) return FAIL;
+    c->some_null = 1;
+    c->valid[c->rows] = 0;
+    switch (c->kind) {
+    case STRUCT:
+        for (int i = 0; i < c->count; i++)
+            if (!put_null(d, &c->children[i])) return FAIL;
+        break;
+    case LIST:
+    case TEXT: c->ends[c->rows] = (int32_t)end_of(c); break;
+    case INTEGER: memset(c->values + c->rows * c->width, 0, (size_t)c->width); break;
+    case DOUBLE: memset(c->values + c->rows * 8, 0, 8); break;
+    default: c->values[c->rows] = 0;
+    }
+    c->rows++;
+    return OK;
+}
+
+static void cut(column *c, int64_t rows) {
+    if (c->rows <= rows) return;
+    c->rows = rows;
+    if (c->kind == TEXT) c->used = (size_t)end_of(c);
+    if (c->kind == LIST) cut(c->children, end_of(c));
+    if (c->kind == STRUCT)
+        for (int i = 0; i < c->count; i++) cut(&c->children[i], rows);
+}
+
+/* The members of an object that failed half way have a row more than the object itself. */
+static void cut_members(column *c) {
+    for (int i = 0; i < c->count; i++) cut(&c->children[i], c->rows);
+}
+
+/* ---- scanning ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    decoder *d;
+    const char *p, *end;  /* the payload: [p, end) */
+    const char *limit;    /* end of the whole buffer */
+} scan;
+
+static inline void space(scan *s) {
+    while (s->p < s->end && (*s->p == ' ' || *s->p == '\n' || *s->p == '\t' || *s->p == '\r')) s->p++;
+}
+
+static inline int next_is(scan *s, char c) {
+    space(s);
+    if (s->p >= s->end || *s->p != c) return 0;
+    s->p++;
+    return 1;
+}
+
+/* From behind the opening quote to the closing one, an escape or a control character. */
+static const char *text_end(const scan *s, const char *p, int *high) {
+#ifdef __SSE2__
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1f);
+    while (s->limit - p >= 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)p);
+        __m128i stop = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(x, quote), _mm_cmpeq_epi8(x, slash)),
+                                    _mm_cmpeq_epi8(_mm_max_epu8(x, control), control));
+        unsigned found = (unsigned)_mm_movemask_epi8(stop), bits = (unsigned)_mm_movemask_epi8(x);
+        if (found) {
+            unsigned at = (unsigned)__builtin_ctz(found);
+            if (bits & ((1u << at) - 1)) *high = 1;
+            return p + at;
+        }
+        if (bits) *high = 1;
+        p += 16;
+    }
+#endif
+    while (p < s->end && *p != '"' && *p != '\\' && (unsigned char)*p > 0x1f) {
+        if ((unsigned char)*p & 0x80) *high = 1;
+        p++;
+    }
+    return p;
+}
+
+/* RFC 3629: no overlong form, no surrogate, nothing above U+10FFFF. */
+static int is_utf8(const unsigned char *p, const unsigned char *end) {
+    while (p < end) {
+        unsigned c = *p++;
+        if (c < 0x80) continue;
+        int more = c >= 0xc2 && c <= 0xdf ? 1 : c >= 0xe0 && c <= 0xef ? 2 : c >= 0xf0 && c <= 0xf4 ? 3 : 0;
+        if (!more || end - p < more) return 0;
+        if ((c == 0xe0 && p[0] < 0xa0) || (c == 0xed && p[0] > 0x9f) || (c == 0xf0 && p[0] < 0x90) || (c == 0xf4 && p[0] > 0x8f))
+            return 0;
+        while (more--)
+            if ((*p++ & 0xc0) != 0x80) return 0;
+    }
+    return 1;
+}
+
+static int hex4(const char *p, unsigned *out) {
+    unsigned value = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = p[i];
+        unsigned digit = c >= '0' && c <= '9' ? (unsigned)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a' + 10) : 16;
+        if (digit > 15) return 0;
+        value = value << 4 | digit;
+    }
+    *out = value;
+    return 1;
+}
+
+static size_t put_utf8(char *to, unsigned c) {
+    if (c < 0x80) { to[0] = (char)c; return 1; }
+    if (c < 0x800) { to[0] = (char)(0xc0 | c >> 6); to[1] = (char)(0x80 | (c & 63)); return 2; }
+    if (c < 0x10000) {
+        to[0] = (char)(0xe0 | c >> 12); to[1] = (char)(0x80 | (c >> 6 & 63)); to[2] = (char)(0x80 | (c & 63));
+        return 3;
+    }
+    to[0] = (char)(0xf0 | c >> 18); to[1] = (char)(0x80 | (c >> 12 & 63));
+    to[2] = (char)(0x80 | (c >> 6 & 63)); to[3] = (char)(0x80 | (c & 63));
+    return 4;
+}
+
+static int escape(scan *s, const char **at, char *to, size_t *length) {
+    const char *p = *at + 1; /* behind the backslash */
+    if (p >= s->end) return FAIL;
+    static const char from[] = "\"\\/bfnrt", plain[] = "\"\\/\b\f\n\r\t";
+    if (*p != 'u') {
+        const char *found = memchr(from, *p, 8);
+        if (!found) return FAIL;
+        *to = plain[found - from];
+        *length = 1;
+        *at = p + 1;
+        return OK;
+    }
+    unsigned c, low;
+    if (s->end - p < 5 || !hex4(p + 1, &c)) return FAIL;
+    p += 5;
+    if (c >= 0xdc00 && c <= 0xdfff) return FAIL; /* half of a pair */
+    if (c >= 0xd800 && c <= 0xdbff) {
+        if (s->end - p < 6 || p[0] != '\\' || p[1] != 'u' || !hex4(p + 2, &low) || low < 0xdc00 || low > 0xdfff) return FAIL;
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        p += 6;
+    }
+    *length = put_utf8(to, c);
+    *at = p;
+    return OK;
+}
+
+static int text(scan *s, column *c) {
+    if (!next_is(s, '"') || !slot(s->d, c)) return FAIL;
+    size_t before = c->used;
+    for (;;) {
+        int high = 0;
+        const char *from = s->p, *to = text_end(s, from, &high);
+        size_t length = (size_t)(to - from);
+        if (to >= s->end || (high && !is_utf8((const unsigned char *)from, (const unsigned char *)to))) break;
+        if (!reserve(s->d, c, length + 4)) break;
+        memcpy(c->values + c->used, from, length);
+        c->used += length;
+        s->p = to;
+        if (*to == '"') {
+            s->p++;
+            c->valid[c->rows] = 1;
+            c->ends[c->rows++] = (int32_t)c->used;
+            return OK;
+        }
+        if (*to != '\\' || !escape(s, &s->p, c->values + c->used, &length)) break;
+        c->used += length;
+    }
+    c->used = before;
+    return FAIL;
+}
+
+static int integer(scan *s, column *c) {
+    space(s);
+    const char *p = s->p;
+    int negative = p < s->end && *p == '-';
+    p += negative;
+    if (p >= s->end || *p < '0' || *p > '9') return FAIL;
+    const char *first = p;
+    uint64_t value = 0;
+    while (p < s->end && *p >= '0' && *p <= '9') value = value * 10 + (uint64_t)(*p++ - '0');
+    if (p - first > 19 || (*first == '0' && p - first > 1)) return FAIL; /* 19 digits never overflow */
+    if (p < s->end && (*p == '.' || (*p | 32) == 'e')) return FAIL;
+    if (value > (negative ? c->least : c->most) || !slot(s->d, c)) return FAIL;
+    if (negative) value = 0 - value;
+    char *to = c->values + c->rows * c->width;
+    switch (c->width) { /* value's low bytes, whatever the byte order */
+    case 1: { uint8_t v = (uint8_t)value; memcpy(to, &v, 1); break; }
+    case 2: { uint16_t v = (uint16_t)value; memcpy(to, &v, 2); break; }
+    case 4: { uint32_t v = (uint32_t)value; memcpy(to, &v, 4); break; }
+    default: memcpy(to, &value, 8);
+    }
+    c->valid[c->rows++] = 1;
+    s->p = p;
+    return OK;
+}
+
+static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                              1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+/* The number, if its rounding is certain without the long way (Clinger 1990: both parts are exact, so one operation
+ * rounds once; with 64 bits of mantissa the result is certain unless it is about half way between two doubles). */
+static int quick(uint64_t digits, int power, double *out) {
+    if (power < -22 || power > 22) return 0;
+    if (digits <= (1ull << 53)) {
+        *out = power < 0 ? (double)digits / TENS[-power] : (double)digits * TENS[power];
+        return 1;
+    }
+#if LDBL_MANT_DIG == 64 && (defined(__x86_64__) || defined(__i386__))
+    long double wide = power < 0 ? (long double)digits / TENS[-power] : (long double)digits * TENS[power];
+    uint64_t mantissa;
+    memcpy(&mantissa, &wide, 8);
+    unsigned rest = (unsigned)(mantissa & 0x7ff);
+    if (rest < 0x3fe || rest > 0x402) {
+        *out = (double)wide;
+        return 1;
+    }
+#endif
+    return 0;
+}
+
+static int real(scan *s, column *c) {
+    space(s);
+    const char *start = s->p, *p = start, *end = s->end;
+    int negative = p < end && *p == '-', power = 0, digits = 0;
+    uint64_t value = 0;
+    p += negative;
+    if (p >= end || *p < '0' || *p > '9') return FAIL;
+    const char *first = p;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) { value = value * 10 + (uint64_t)(*p - '0'); digits++; }
+    if (*first == '0' && p - first > 1) return FAIL;
+    if (p < end && *p == '.') {
+        const char *point = ++p;
+        for (; p < end && *p >= '0' && *p <= '9'; p++) { value = value * 10 + (uint64_t)(*p - '0'); digits++; }
+        if (p == point) return FAIL;
+        power = -(int)(p - point < 100000 ? p - point : 100000);
+    }
+    if (p < end && (*p | 32) == 'e') {
+        int sign = 1, exponent = 0;
+        p++;
+        if (p < end && (*p == '+' || *p == '-')) sign = *p++ == '-' ? -1 : 1;
+        if (p >= end || *p < '0' || *p > '9') return FAIL;
+        for (; p < end && *p >= '0' && *p <= '9'; p++)
+            if (exponent < 100000) exponent = exponent * 10 + (*p - '0');
+        power += sign * exponent;
+    }
+    if (!slot(s->d, c)) return FAIL;
+    double number;
+    const char *most = first;
+    while (most < p && (*most == '0' || *most == '.')) most++; /* zeros in front do not count */
+    int counted = digits - (int)(most - first - (first[1] == '.' && most > first + 1 ? 1 : 0));
+    if (counted > 19 || !quick(value, power, &number)) {
+        char *stop;
+        number = strtod_l(start, &stop, s->d->c_locale);
+        if (stop != p) return FAIL;
+    } else if (negative) {
+        number = -number;
+    }
+    memcpy(c->values + c->rows * 8, &number, 8);
+    c->valid[c->rows++] = 1;
+    s->p = p;
+    return OK;
+}
+
+static inline int literal(scan *s, const char *word, size_t length) {
+    if ((size_t)(s->end - s->p) < length || memcmp(s->p, word, length)) return 0;
+    s->p += length;
+    return 1;
+}
+
+static int value(scan *s, column *c, int depth);
+
+static column *member(column *c, const char *name, size_t length, int *hint) {
+    for (int i = *hint; i < c->count; i++)
+        if (c->children[i].name_length == length && !memcmp(c->children[i].name, name, length)) {
+            *hint = i + 1;
+            return &c->children[i];
+        }
+    for (int i = 0; i < *hint && i < c->count; i++)
+        if (c->children[i].name_length == length && !memcmp(c->children[i].name, name, length)) {
+            *hint = i + 1;
+            return &c->children[i];
+        }
+    return NULL;
+}
+
+/* Members of the object into the children; those that it lacks become null. The object's own slot is the caller's. */
+static int members(scan *s, column *c, int64_t row, int depth) {
+    int hint = 0;
+    if (!next_is(s, '{')) return FAIL;
+    space(s);
+    if (!next_is(s, '}')) {
+        do {
+            int high = 0;
+            if (!next_is(s, '"')) return FAIL;
+            const char *name = s->p, *to = text_end(s, name, &high);
+            if (to >= s->end || *to != '"') return FAIL;
+            column *child = member(c, name, (size_t)(to - name), &hint);
+            if (!child) {
+                s->d->unknown = 1;
+                return FAIL;
+            }
+            s->p = to + 1;
+            if (child->rows != row) return FAIL; /* given twice */
+            if (!next_is(s, ':') || !value(s, child, depth)) return FAIL;
+        } while (next_is(s, ','));
+        if (!next_is(s, '}')) return FAIL;
+    }
+    for (int i = 0; i < c->count; i++)
+        if (c->children[i].rows == row && !put_null(s->d, &c->children[i])) return FAIL;
+    return OK;
+}
+
+static int value(scan *s, column *c, int depth) {
+    space(s);
+    if (s->p >= s->end) return FAIL;
+    if (*s->p == 'n') return literal(s, "null", 4) && put_null(s->d, c);
+    switch (c->kind) {
+    case TEXT: return text(s, c);
+    case INTEGER: return integer(s, c);
+    case DOUBLE: return real(s, c);
+    case BOOLEAN: {
+        int yes = literal(s, "true", 4);
+        if ((!yes && !literal(s, "false", 5)) || !slot(s->d, c)) return FAIL;
+        c->values[c->rows] = (char)yes;
+        c->valid[c->rows++] = 1;
+        return OK;
+    }
+    case STRUCT:
+        if (depth >= DEEPEST || !slot(s->d, c)) return FAIL;
+        if (!members(s, c, c->rows, depth + 1)) {
+            cut_members(c);
+            return FAIL;
+        }
+        c->valid[c->rows++] = 1;
+        return OK;
+    default: { /* LIST */
+        column *item = c->children;
+        int64_t before = item->rows;
+        if (depth >= DEEPEST || !slot(s->d, c) || !next_is(s, '[')) return FAIL;
+        space(s);
+        if (!next_is(s, ']')) {
+            do {
+                if (!value(s, item, depth + 1)) {
+                    cut(item, before);
+                    return FAIL;
+                }
+            } while (next_is(s, ','));
+            if (!next_is(s, ']') || item->rows > INT32_MAX) {
+                cut(item, before);
+                return FAIL;
+            }
+        }
+        c->ends[c->rows] = (int32_t)item->rows;
+        c->valid[c->rows++] = 1;
+        return OK;
+    }
+    }
+}
+
+/* ---- what Python calls ---------------------------------------------------------------------------------------- */
+
+static void release(column *c) {
+    for (int i = 0; i < c->count; i++) release(&c->children[i]);
+    free(c->children);
+    free(c->name);
+    free(c->valid);
+    free(c->ends);
+    free(c->values);
+}
+
+/* Nodes in order of depth, each: kind, width, number of children, length of its name; names one behind the other. */
+static int build(column *c, const int32_t **node, const uint64_t **range, const char **names) {
+    c->kind = (*node)[0];
+    c->width = (*node)[1];
+    int count = (*node)[2];
+    c->name_length = (size_t)(*node)[3];
+    c->most = (*range)[0];
+    c->least = (*range)[1];
+    *node += 4;
+    *range += 2;
+    if (!(c->name = malloc(c->name_length + 1))) return FAIL;
+    memcpy(c->name, *names, c->name_length);
+    *names += c->name_length;
+    if (count && !(c->children = calloc((size_t)count, sizeof(column)))) return FAIL;
+    for (c->count = 0; c->count < count;)
+        if (!build(&c->children[c->count++], node, range, names)) return FAIL;
+    return OK;
+}
+
+void kp_json_free(decoder *d) {
+    if (!d) return;
+    release(&d->root);
+    if (d->c_locale) freelocale(d->c_locale);
+    free(d);
+}
+
+decoder *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *names) {
+    decoder *d = calloc(1, sizeof(decoder));
+    if (!d) return NULL;
+    d->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!d->c_locale || !build(&d->root, &nodes, &ranges, &names)) {
+        kp_json_free(d);
+        return NULL;
+    }
+    return d;
+}
+
+/* Payload i is [bounds[i], bounds[i+1] - 1) of the data; the byte behind each is a newline.
+ * Returns the number of rows; -1 when memory ran out. `status` tells of each payload: GOOD, LOOK, UNKNOWN. */
+int64_t kp_json_decode(decoder *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status) {
+    column *root = &d->root;
+    for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
+    root->rows = 0;
+    d->broken = 0;
+    for (int64_t at = 0; at < count; at++) {
+        scan s = {d, data + bounds[at], data + bounds[at + 1] - 1, data + bounds[count]};
+        d->unknown = 0;
+        if (members(&s, root, root->rows, 0) && (space(&s), s.p == s.end)) {
+            root->rows++;
+            status[at] = GOOD;
+            continue;
+        }
+        if (d->broken) return -1;
+        cut_members(root);
+        status[at] = d->unknown ? UNKNOWN : LOOK;
+    }
+    return root->rows;
+}
+
+static column *node_at(column *c, int *index) {
+    if ((*index)-- == 0) return c;
+    for (int i = 0; i < c->count; i++) {
+        column *found = node_at(&c->children[i], index);
+        if (found) return found;
+    }
+    return NULL;
+}
+
+/* Of the node with that index (0 is the root): rows, bytes of its values, whether some slot may be null. */
+void kp_json_size(decoder *d, int index, int64_t *out) {
+    column *c = node_at(&d->root, &index);
+    out[0] = c->rows;
+    out[1] = (int64_t)c->used;
+    out[2] = c->some_null;
+    c->some_null = 0;
+}
+
+static void bits(const uint8_t *bytes, int64_t count, uint8_t *to) {
+    for (int64_t i = 0; i < count; i += 8) {
+        uint8_t byte = 0;
+        for (int k = 0; k < 8 && i + k < count; k++) byte = (uint8_t)(byte | (bytes[i + k] & 1) << k);
+        to[i / 8] = byte;
+    }
+}
+
+/* Arrow's buffers of that node: validity bitmap, offsets (rows + 1), values. Those that are NULL are left out. */
+void kp_json_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *values) {
+    column *c = node_at(&d->root, &index);
+    if (validity) bits(c->valid, c->rows, validity);
+    if (offsets) {
+        offsets[0] = 0;
+        if (c->rows) memcpy(offsets + 1, c->ends, (size_t)c->rows * sizeof(int32_t));
+    }
+    if (values && c->rows) {
+        if (c->kind == BOOLEAN) bits((const uint8_t *)c->values, c->rows, (uint8_t *)values);
+        else if (c->kind == TEXT) memcpy(values, c->values, c->used);
+        else memcpy(values, c->values, (size_t)c->rows * (size_t)(c->kind == DOUBLE ? 8 : c->width));
+    }
+}
