@@ -24,7 +24,7 @@ from resources.spark.files import collect_garbage, discard
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Run", "check_available", "ingest", "is_alive", "is_running"]
+__all__ = ["Run", "at_work", "check_available", "ingest", "is_alive", "is_running"]
 
 
 def check_available(pipeline: Pipeline) -> None:
@@ -179,13 +179,20 @@ class Run:
     def _marked(self) -> Iterator[None]:
         """While inside, `is_running` and `is_alive` say so. Two runs at once are fenced by the ledger, not by this."""
         mine = self.home.state / f"{self.pipeline.name}.{self.run_id or os.getpid()}.run"
-        with (self.home.state / f"{self.pipeline.name}.running").open("a") as all_runs, mine.open("a") as file:
-            fcntl.flock(all_runs, fcntl.LOCK_SH)
+        with at_work(self.home, self.pipeline.name), mine.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield
             finally:
                 mine.unlink(missing_ok=True)
+
+
+@contextmanager
+def at_work(home: Home, name: str) -> Iterator[None]:
+    """While inside, `is_running` says so. May be nested."""
+    with (home.state / f"{name}.running").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
 
 
 def is_running(home: Home, name: str) -> bool:

@@ -14,7 +14,7 @@ from kpipe.batch import Committed, Counts
 from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Destination
-from kpipe_assets.assembly import Run
+from kpipe_assets.assembly import Run, at_work
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.publisher import Publisher
@@ -113,8 +113,9 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         )
         if turn is not None:  # ready to read before the predecessor is sent home
             spark.warm()
-        yield from _work(context, config, run, destination, publisher)
-        yield from _closing(context, topic_key(topic), destination, publisher)
+        with at_work(home, pipeline.name):  # also while it closes: a sensor would show the run's commits as nobody's
+            yield from _work(context, config, run, destination, publisher)
+            yield from _closing(context, topic_key(topic), destination, publisher)
 
     return table
 

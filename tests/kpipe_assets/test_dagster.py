@@ -22,6 +22,7 @@ from kpipe.testing.memory_store import MemoryStore
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
 from kpipe_assets import look, tables
+from kpipe_assets.assembly import is_running
 from kpipe_assets.checks import Bounds, table_checks
 from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.publisher import Publisher
@@ -269,6 +270,21 @@ def test_what_is_published_without_a_run_tells_of_the_whole_table_once(world: Wo
     assert world.value(newest, "dagster/row_count") == 12
     assert [column.name for column in world.value(newest, "dagster/column_schema").columns] == ["id"]
     assert not any("dagster/column_schema" in event.metadata for event in others)
+
+
+def test_a_run_is_at_work_until_its_last_event_is_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sensor that found nobody at work would publish the run's commits before the run does."""
+    closing, seen = tables._closing, []
+
+    def closed(*arguments: Any) -> Any:
+        seen.append(is_running(world.home, "tweets"))
+        yield from closing(*arguments)
+        seen.append(is_running(world.home, "tweets"))
+
+    monkeypatch.setattr(tables, "_closing", closed)
+    assert world.run().success
+    assert seen == [True, True]
+    assert not is_running(world.home, "tweets")
 
 
 class Death(BaseException):
