@@ -156,12 +156,13 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
 
 
 def _lost(job: Job, error: Exception) -> KpipeError:
-    said = re.search(r"Caused by: (?:[\w.$]+: )?(.+)", str(error))
-    reason = (said[1] if said else str(error).strip().partition("\n")[0]).partition(". Consider setting")[0]
-    what = f"batch {job.batch}: Spark could not finish its tasks: {reason or type(error).__name__}"
-    if "Python worker" in reason or "Executor" in reason:
-        return WorkerLost(what, "killed or out of memory? See dmesg, and lower batch.max_offsets_per_partition")
-    return KpipeError(what, "see logs/spark.log in KPIPE_HOME; nothing was committed, run it again")
+    text, what = str(error), f"batch {job.batch}: Spark could not finish its tasks"
+    died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure", text)
+    if died:
+        return WorkerLost(f"{what}: {died[0]}", "killed, or out of memory? See dmesg; lower batch.max_offsets_per_partition")
+    task = re.search(r"\(TID.*?\): (.+)", text)
+    reason = "its JVM has ended" if isinstance(error, ConnectionError) else task[1] if task else text.strip().partition("\n")[0]
+    return KpipeError(f"{what}: {reason or type(error).__name__}", "see logs/spark.log in KPIPE_HOME; run it again")
 
 
 def warm(context: SparkContext) -> None:
