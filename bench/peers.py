@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -97,7 +96,7 @@ def _fetch(name: str, folder: Path, left_out: set[str]) -> None:
                 shutil.copyfile(jar, Path(scratch) / Path(jar).name)
         target.mkdir()
         for file in Path(scratch).iterdir():
-            os.replace(file, target / file.name)  # noqa: PTH105
+            file.rename(target / file.name)
 
 
 def _resolved(coordinates: Sequence[str], repository: Path) -> list[tuple[str, str, str]]:

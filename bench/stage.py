@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,13 @@ class Stage:
         home: holds the broker and what contenders write.
         broker: runs.
         quick: whether small numbers are wanted, to see that everything works.
+        keep: whether topics stay for the next time.
     """
 
     home: Path
     broker: LocalBroker
     quick: bool
+    keep: bool
 
     @cached_property
     def peers(self) -> Peers:
@@ -79,6 +81,11 @@ class Stage:
         (self.home / f"topic-{topic.name}.json").unlink(missing_ok=True)
         time.sleep(2)
 
+    def done_with(self, topic: Topic) -> None:
+        """Free its disk, unless it is kept."""
+        if not self.keep:
+            self.drop(topic)
+
     def folder(self, name: str) -> Path:
         """An empty place for what one run writes; not made."""
         path = self.home / "scratch" / name.replace(" ", "-")
@@ -105,15 +112,10 @@ def stage(home: Path | None, quick: bool) -> Iterator[Stage]:
             if status.kind != "kafka":
                 msg = f"measurements need a real Kafka: {status.notice}"
                 raise SystemExit(msg)
-            yield Stage(place, broker, quick)
+            yield Stage(place, broker, quick, home is not None)
         finally:
             broker.stop()
             shutil.rmtree(place / "scratch", ignore_errors=True)
-
-
-def renamed(topic: Topic, name: str) -> Topic:
-    """The same under another name."""
-    return replace(topic, name=name)
 
 
 def result(seconds: float, topic: Topic, **more: Any) -> dict[str, Any]:

@@ -137,31 +137,39 @@ def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], war
             if name.split()[0] in ("kpipe", "spark"):
                 _one(stage, contest, topic, name, -1, expected)
         for repeat in range(repeats):
-            for name in (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat)):
-                runs.append(_one(stage, contest, topic, name, repeat, expected))
+            turn = (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat))
+            runs += [_one(stage, contest, topic, name, repeat, expected) for name in turn]
     return {"topic": topic.__dict__, "runs": runs}
 
 
 def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, expected: int) -> dict[str, Any]:
+    """One run, verified. A contender that fails, or gives wrong rows, has a result that says so and no time."""
     out = stage.folder(name)
     before = stage.broker_cpu_s()
-    answer = contest.run(name, out)
-    found = answer.pop("found")
-    problem = found.problem(topic.records, expected) if isinstance(found, Found) else ""
-    if isinstance(found, int) and found != topic.records:
-        problem = f"{found} records, not {topic.records}"
+    turn = "warm-up" if repeat < 0 else f"repeat {repeat + 1}"
+    try:
+        answer = contest.run(name, out)
+        problem = _problem(answer.pop("found"), topic, expected)
+    except (RuntimeError, OSError) as error:
+        answer, problem = {}, f"{type(error).__name__}: {error}"
     if problem:
-        msg = f"{name}: wrong rows: {problem}"
-        raise RuntimeError(msg)
+        say(f"  {turn}  {name:<22} FAILED: {problem}")
+        return {"name": name, "repeat": repeat, "failed": problem.splitlines()[0]}
     seconds = answer.pop("seconds")
     keep = {key: value for key, value in answer.items() if key not in ("database", "visible")}
     run = result(seconds, topic, **keep, broker_cpu_s=round(stage.broker_cpu_s() - before, 2), rows_verified=True)
     stage.settle(out)
     say(
-        f"  {'warm-up' if repeat < 0 else f'repeat {repeat + 1}'}  {name:<22} {run['seconds']:7.2f} s {run['msg_s']:>10,} msg/s"
-        f" {run['mb_s']:7.1f} MB/s {run['cpu_s']:7.1f} CPU s {run['peak_rss_mb']:6,} MB"
+        f"  {turn}  {name:<22} {run['seconds']:7.2f} s {run['msg_s']:>10,} msg/s {run['mb_s']:7.1f} MB/s"
+        f" {run['cpu_s']:7.1f} CPU s {run['peak_rss_mb']:6,} MB"
     )
     return {"name": name, "repeat": repeat, **run}
+
+
+def _problem(found: Found | int, topic: Topic, expected: int) -> str:
+    if isinstance(found, Found):
+        return found.problem(topic.records, expected)
+    return "" if found == topic.records else f"{found:,} records, not {topic.records:,}"
 
 
 def _chosen(name: str, chosen: Sequence[str]) -> bool:

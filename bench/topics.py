@@ -14,10 +14,10 @@ from resources.local.broker import LocalBroker
 
 __all__ = ["COLUMNS", "SHAPES", "Topic", "fill", "retweets_sum"]
 
-WORDS = (
-    "kafka spark dagster duckdb stream batch offset partition leaf commit exactly once pipeline tweet data lake house join"
-    " scan probe"
-).split()
+WORDS = [
+    "kafka", "spark", "dagster", "duckdb", "stream", "batch", "offset", "partition", "leaf", "commit", "exactly", "once",
+    "pipeline", "tweet", "data", "lake", "house", "join", "scan", "probe",
+]  # fmt: skip
 
 COLUMNS = {
     "id": "BIGINT",
