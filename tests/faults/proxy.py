@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 UP, DOWN = "up", "down"  # towards the server, towards the client
-_CHUNK = 1 << 16
+_CHUNK = 1 << 20  # taken at once: what came during a delay goes on together, so a delay is latency, not bandwidth
 _LOOK_S = 0.01  # how soon a connection that is held back notices that the fault is over
 
 
@@ -41,7 +41,7 @@ class Fault:
         amount: seconds, bytes, or bytes a second.
         way: `up`, `down`, or empty for both.
         marker: the fault begins with the chunk (towards the server) that holds these bytes; empty: at once.
-        times: connections, or chunks for `corrupt`, that it strikes before it is spent; None: all of them.
+        times: connections that it strikes before it is spent; None: all of them.
     """
 
     verb: str
@@ -61,9 +61,12 @@ def delay(seconds: float, way: str = DOWN) -> Fault:
     return Fault("delay", seconds, way)
 
 
-def stall(way: str = "") -> Fault:
-    """Connections stay open and carry nothing: a black hole. What was held back goes on when the fault is over."""
-    return Fault("stall", way=way)
+def stall(way: str = "", after: int = 0) -> Fault:
+    """Connections stay open and carry nothing: a black hole. What was held back goes on when the fault is over.
+
+    Each of them passes so many bytes first, and what came together with the last of them.
+    """
+    return Fault("stall", after, way)
 
 
 def rst(times: int | None = None) -> Fault:
@@ -81,9 +84,9 @@ def drop_response(marker: bytes = b"", times: int | None = 1) -> Fault:
     return Fault("drop_response", 0, DOWN, marker, times)
 
 
-def corrupt(chance: float = 1.0, way: str = DOWN, times: int | None = None) -> Fault:
-    """A bit in the middle of a chunk is flipped, by that chance."""
-    return Fault("corrupt", chance, way, times=times)
+def corrupt(at: int, way: str = DOWN, times: int | None = 1) -> Fault:
+    """A bit of byte number `at` that goes that way on a connection, counted from now on, is flipped."""
+    return Fault("corrupt", at, way, times=times)
 
 
 def throttle(bytes_per_second: float, way: str = DOWN) -> Fault:
@@ -115,7 +118,7 @@ class Proxy:
     Args:
         port: of the server; the attribute `upstream` can be set later, before the first client comes.
         host: of the server.
-        seed: of the random bits and chances.
+        seed: of the bits that are flipped.
 
     Attributes:
         port: where clients connect to.
@@ -127,7 +130,7 @@ class Proxy:
         self.host, self.upstream = host, port
         self.port = self.struck = self.connections = 0
         self._fault, self._serial = pass_(), 0
-        self._chance = random.Random(seed)
+        self._bits = random.Random(seed)
         self._open: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: BaseException | None = None
@@ -160,7 +163,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=_CHUNK)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
@@ -182,7 +185,7 @@ class Proxy:
         self._tasks.add(task)
         writers = {DOWN: writer}
         try:
-            up_reader, writers[UP] = await asyncio.open_connection(self.host, self.upstream)
+            up_reader, writers[UP] = await asyncio.open_connection(self.host, self.upstream, limit=_CHUNK)
             for side in writers.values():
                 side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = _Connection(writers)
@@ -211,21 +214,19 @@ class Proxy:
 
     async def _through(self, connection: _Connection, way: str, chunk: bytes) -> bytes:
         """What is left of a chunk when the fault of the moment has had its way with it."""
-        while self._fault.verb == "stall" and self._fault.way in ("", way):
+        while (fault := self._fault).verb == "stall" and fault.way in ("", way) and self._moved(connection)[way] >= fault.amount:
             self.struck += 1
             await self._until_next()
-        fault = self._fault
-        if connection.serial != self._serial:
-            connection.serial, connection.armed, connection.moved = self._serial, not fault.marker, {DOWN: 0, UP: 0}
+        moved = self._moved(connection)
+        before = moved[way]
+        moved[way] += len(chunk)
         connection.armed = connection.armed or (way == UP and fault.marker in chunk)
         if fault.way not in ("", way) or not connection.armed or fault.times == 0:
             return chunk
-        before = connection.moved[way]
-        connection.moved[way] += len(chunk)
         if fault.verb == "delay":
             self.struck += 1
             await asyncio.sleep(fault.amount)
-        elif fault.verb == "cut_after" and connection.moved[way] >= fault.amount:
+        elif fault.verb == "cut_after" and moved[way] >= fault.amount:
             connection.writers[way].write(chunk[: max(0, int(fault.amount) - before)])
             await asyncio.sleep(_LOOK_S)  # a reset discards what the other side has not received yet
             self._strike(connection)
@@ -233,14 +234,20 @@ class Proxy:
         elif fault.verb == "drop_response":
             self._strike(connection)
             return b""
-        elif fault.verb == "corrupt" and self._chance.random() < fault.amount:
+        elif fault.verb == "corrupt" and before <= fault.amount < moved[way]:
             self._count()
-            at = len(chunk) // 2
-            return chunk[:at] + bytes([chunk[at] ^ 1 << self._chance.randrange(8)]) + chunk[at + 1 :]
+            at = int(fault.amount) - before
+            return chunk[:at] + bytes([chunk[at] ^ 1 << self._bits.randrange(8)]) + chunk[at + 1 :]
         elif fault.verb == "throttle":
             self.struck += 1
             return await self._slowly(connection.writers[way], chunk, fault.amount)
         return chunk
+
+    def _moved(self, connection: _Connection) -> dict[str, int]:
+        """Bytes that went either way on that connection since the fault was set."""
+        if connection.serial != self._serial:
+            connection.serial, connection.armed, connection.moved = self._serial, not self._fault.marker, {DOWN: 0, UP: 0}
+        return connection.moved
 
     async def _until_next(self) -> None:
         serial = self._serial
