@@ -83,7 +83,7 @@ class Guard:
         )
 
     def _daemon(self) -> None:
-        self._start("daemon", "-m", "dagster._daemon", "run", "--workspace", str(self._workspace))
+        self._start("daemon", "-m", "kpipe_assets.daemon", "run", "--workspace", str(self._workspace))
 
     def _start(self, name: str, *arguments: str) -> None:
         self._children[name] = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import KpipeError
+from kpipe_assets import daemon
 from kpipe_assets.commands.ui import _free
 from kpipe_assets.instance import prepare
 from resources.home import Home
@@ -166,6 +168,16 @@ def test_dagster_takes_the_settings(tmp_path: Path) -> None:
         (limit,) = instance.get_concurrency_config().run_queue_config.tag_concurrency_limits  # type: ignore[union-attr]
         assert limit["limit"] == 2
         assert not instance.telemetry_enabled
+
+
+def test_dagster_still_reads_how_often_to_look_for_backfills() -> None:
+    from dagster._daemon import controller
+    from dagster._daemon.backfill import execute_backfill_iteration_loop as loop
+
+    assert "DEFAULT_DAEMON_INTERVAL_SECONDS" in loop.__code__.co_names  # imported anew each time
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(controller, "DEFAULT_DAEMON_INTERVAL_SECONDS", 30)
+        assert importlib.reload(daemon).INTERVAL_S == controller.DEFAULT_DAEMON_INTERVAL_SECONDS == 5
 
 
 def test_the_next_free_port_is_taken(free_port: Callable[[], int]) -> None:
