@@ -90,7 +90,8 @@ class KafkaTopics:
         """See `Topics`. Ends are last stable offsets (KIP-98: LSO), `high` are high watermarks.
 
         Identity is asked for before and after the offsets, so that they belong to the topics that are named; a topic
-        that is made again in between gives another try. In the order of asking, `log_start <= end <= high`.
+        that is made again in between gives another try. The three kinds of offsets are asked for in the order
+        `log_start`, `end`, `high`, without waiting in between; where they do not increase, they are asked for once more.
         """
         return self._call(self._snapshot)
 
@@ -108,28 +109,35 @@ class KafkaTopics:
         return {key: min(at, ends[key]) if at >= 0 else ends[key] for key, at in found.items()}
 
     def _snapshot(self) -> TopicSnapshot:
+        tries = 0
         while True:
             before = self._partitions()
-            starts = self._offsets(before, OffsetSpec.earliest(), True)
-            ends = self._offsets(before, OffsetSpec.latest(), True)
-            highs = self._offsets(before, OffsetSpec.latest(), False)
-            if self._partitions() == before:
-                break
-        states = {key: PartitionState(starts[key], ends[key], highs[key]) for key in before}
-        for key, state in states.items():
-            if not 0 <= state.log_start <= state.end <= state.high:
+            asked = [
+                self._ask_offsets(before, spec, committed)
+                for spec, committed in ((OffsetSpec.earliest(), True), (OffsetSpec.latest(), True), (OffsetSpec.latest(), False))
+            ]
+            starts, ends, highs = map(self._told_offsets, asked)
+            if self._partitions() != before:
+                continue
+            states = {key: PartitionState(starts[key], ends[key], highs[key]) for key in before}
+            wrong = {key: state for key, state in states.items() if not 0 <= state.log_start <= state.end <= state.high}
+            if not wrong:
+                return TopicSnapshot(states)
+            tries += 1
+            if tries > 1:
+                key, state = next(iter(wrong.items()))
                 raise BrokerUnreachable(f"{key}: the broker gives offsets that contradict each other: {state}")
-        return TopicSnapshot(states)
 
     def _partitions(self) -> list[PartitionId]:
         """All partitions of all topics. A topic without partitions, or with some left out, is an error."""
         admin = self._connected()
         if self._mock:
             return self._partitions_of_mock(admin)
-        cluster = self._wait(admin.describe_cluster(request_timeout=self._left())).cluster_id
+        described = admin.describe_cluster(request_timeout=self._left())
+        answers = admin.describe_topics(TopicCollection(self._names), request_timeout=self._left())
+        cluster = self._wait(described).cluster_id
         if not cluster:
             raise BrokerUnreachable(f"{self._brokers}: the brokers do not say which cluster they are")
-        answers = admin.describe_topics(TopicCollection(self._names), request_timeout=self._left())
         found = []
         for name in self._names:
             told = self._wait(answers[name], name)
@@ -147,13 +155,18 @@ class KafkaTopics:
         return found
 
     def _offsets(self, keys: Iterable[PartitionId], spec: OffsetSpec, committed: bool) -> dict[PartitionId, int]:
+        return self._told_offsets(self._ask_offsets(keys, spec, committed))
+
+    def _ask_offsets(self, keys: Iterable[PartitionId], spec: OffsetSpec, committed: bool) -> dict[PartitionId, Future[Any]]:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         places = {TopicPartition(key.topic.name, key.partition): key for key in keys}
         answers = self._connected().list_offsets(dict.fromkeys(places, spec), isolation_level=level, request_timeout=self._left())
-        found = {places[place]: self._wait(answer, str(places[place])).offset for place, answer in answers.items()}
-        if len(found) != len(places):
-            raise BrokerUnreachable(f"{self._brokers}: offsets of {len(places) - len(found)} partitions are missing")
-        return found
+        if len(answers) != len(places):
+            raise BrokerUnreachable(f"{self._brokers}: offsets of {len(places) - len(answers)} partitions are missing")
+        return {places[place]: answer for place, answer in answers.items()}
+
+    def _told_offsets(self, answers: Mapping[PartitionId, Future[Any]]) -> dict[PartitionId, int]:
+        return {key: self._wait(answer, str(key)).offset for key, answer in answers.items()}
 
     def _connected(self) -> AdminClient:
         """The client; a new one waits for the first word of a broker, and learns whether that is the mock."""

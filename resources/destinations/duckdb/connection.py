@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,32 +15,14 @@ from pathlib import Path
 import duckdb
 
 from kpipe.errors import DestinationBusy, DestinationError
+from resources.destinations.duckdb.engine import Engine, engine, literal, quote
 
 __all__ = ["Connection", "Database", "literal", "quote"]
 
 Connection = duckdb.DuckDBPyConnection
 
-# Known before the first statement; these may differ from the settings of no other connection of this process.
-_CONFIG = {
-    "autoinstall_known_extensions": "false",  # DuckDB would fetch code from the network
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # an unknown table's name would be looked up among Python's variables
-}
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.01, 0.2  # a commit takes some 50 ms: look again soon, then seldom
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
-# Settings are those of the database, shared by all connections of a process: one at a time may make them.
-_GATE = threading.Lock()
-
-
-def quote(*names: str) -> str:
-    """Names as a qualified SQL identifier; always quoted, quotes inside doubled."""
-    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
-
-
-def literal(text: str) -> str:
-    """A text as an SQL literal, for settings only: they take no parameters."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 class Database:
@@ -89,28 +70,27 @@ class Database:
 
     @contextmanager
     def _connected(self, read_only: bool) -> Iterator[Connection]:
-        connection = self._open(read_only)
+        engine, connection = self._open(read_only)
         try:
             yield connection
         finally:
-            connection.close()
+            engine.release(connection)
 
-    def _open(self, read_only: bool) -> Connection:
+    def _open(self, read_only: bool) -> tuple[Engine, Connection]:
         if "?" in str(self.path):
             raise DestinationError(f"{self.path}: DuckDB cannot keep a log beside a file whose path has a '?'", "move it")
+        found = engine(self.path, self.roots)
         deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
         while True:
             try:
-                connection = duckdb.connect(str(self.path), read_only=read_only, config=dict(_CONFIG))
+                connection = found.acquire(read_only)
+                if connection is not None:
+                    return found, connection
+                holder: str | None = "this process, which reads it"
             except duckdb.Error as error:
                 holder = _holder(str(error))
                 if holder is None:
                     raise self._unopened(error) from error
-            else:
-                if self._harden(connection):
-                    return connection
-                connection.close()
-                holder = "this process, with other staging folders"
             if time.monotonic() >= deadline:
                 raise DestinationBusy(
                     f"{self.path} is held by {holder}; waited {self.lock_timeout_s:g} s",
@@ -118,28 +98,6 @@ class Database:
                 )
             time.sleep(nap * random.uniform(0.5, 1))  # only so that two do not keep colliding
             nap = min(nap * 2, _LONGEST_NAP_S)
-
-    def _harden(self, connection: Connection) -> bool:
-        """Close the database to everything but itself and the staging folders; False when it is closed otherwise.
-
-        The order matters: each statement is refused after the one behind it.
-        """
-        wanted = [f"{root}/" for root in self.roots]
-        try:
-            with _GATE:
-                row = connection.execute(
-                    "SELECT current_setting('lock_configuration'), current_setting('allowed_directories')"
-                ).fetchone()
-                assert row is not None
-                if row[0]:
-                    return set(wanted) <= set(row[1])
-                connection.execute(f"SET allowed_directories = [{', '.join(map(literal, wanted))}]")
-                connection.execute("SET enable_external_access = false")
-                connection.execute("SET lock_configuration = true")
-        except BaseException:
-            connection.close()
-            raise
-        return True
 
     def _unopened(self, error: duckdb.Error) -> DestinationError:
         text = str(error)
