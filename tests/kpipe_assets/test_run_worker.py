@@ -1,0 +1,374 @@
+"""Run workers that are killed: at every step between commit and event, in the midst of ingest, with and without their step.
+
+The pipeline goes on by itself; rows are exact, Dagster tells of every commit once, no process is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
+from kpipe_assets.edges import KafkaResource
+from kpipe_assets.instance import make_storage, prepare
+from kpipe_assets.publisher import Publisher
+from kpipe_assets.sensors import ingest_sensor
+from kpipe_assets.tables import table_asset, table_key
+from kpipe_assets.topics import topic_spec
+from kpipe_assets.workers import _worker
+from resources.destinations import open_destination
+from resources.home import Home
+from resources.java import JavaHome
+from tests.kpipe_assets.dagster_ui import processes, query
+from tests.kpipe_assets.dying import POINTS, Destinations, killed
+from tests.survival import small
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = ROOT / "transforms" / "programs" / "flatten_tweet.py"
+PARTITIONS = 3
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+
+def mirrored(home: Home, instance: dg.DagsterInstance, pipeline: Pipeline) -> None:
+    """Every commit is told of by exactly one event of each of its partitions."""
+    told: dict[str, list[int]] = {}
+    for record in instance.fetch_materializations(table_key(pipeline), limit=10_000).records:
+        event = record.asset_materialization
+        assert event is not None
+        ranges = event.metadata.get("kpipe/ranges")
+        if ranges is not None:
+            commits = [int(row.data["commit"]) for row in ranges.value.records]  # type: ignore[union-attr]
+            assert len(commits) == event.metadata["kpipe/batches"].value, "an event of more commits than it lists"
+            told.setdefault(str(event.partition), []).extend(commits)
+    destination = open_destination(pipeline, home)
+    committed: dict[str, list[int]] = {}
+    for row in destination.view("batches"):
+        committed.setdefault(str(row["batch_source_partition_id"]), []).append(int(row["seq"]))
+    assert {key: sorted(value) for key, value in told.items()} == {key: sorted(value) for key, value in committed.items()}
+    assert not destination.unpublished()
+
+
+# Between the commit and its event
+
+
+@dataclass
+class Mirror:
+    """A pipeline with three partitions, and Dagster's storage on disk."""
+
+    home: Home
+    instance: dg.DagsterInstance
+    pipeline: Pipeline
+    write: Callable[..., int]
+
+    def fill(self) -> None:
+        for partition in range(PARTITIONS):
+            self.write(self.pipeline.source.topic, ['{"id": 1}', '{"id": 2}'], partition)
+
+    def tick(self) -> dg.SensorResult:
+        """One tick of the ingest sensor, as the daemon does it."""
+        table = table_asset(self.pipeline, self.home, "v1")
+        sensor = ingest_sensor(self.pipeline, self.home, table)
+        resources = {"kafka": KafkaResource(), "destinations": Destinations(self.home)}
+        defs = dg.Definitions([topic_spec(self.pipeline), table], sensors=[sensor], resources={**resources, "spark": None})
+        result = sensor(dg.build_sensor_context(instance=self.instance, definitions=defs, resources=resources))
+        assert isinstance(result, dg.SensorResult)
+        return result
+
+
+@pytest.fixture(scope="module")
+def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
+    home = Home(tmp_path_factory.mktemp("mirror") / "home").make()
+    kafka_broker.create_topic("mirror", PARTITIONS)
+    make_storage(prepare(home, {}))
+    limits = BatchLimits(max_offsets_per_partition=1)
+    pipeline = Pipeline(name="mirror", source=Source(brokers=brokers, topic="mirror"), batch=limits, into=Into(table="mirror"))
+    home.save(pipeline)
+    producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5})
+
+    def write(topic: str, values: list[str], partition: int) -> int:
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        return producer.flush(30)
+
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        instance.add_dynamic_partitions("kafka/mirror", [str(number) for number in range(PARTITIONS)])
+        yield Mirror(home, instance, pipeline, write)
+    kafka_broker.delete_topic("mirror")
+
+
+@pytest.mark.parametrize(("point", "live"), [(point, bool(number % 2)) for number, point in enumerate(POINTS)])
+def test_killed_between_commit_and_event_the_next_tick_or_run_tells_what_is_missing_once(
+    mirror: Mirror, point: str, live: bool
+) -> None:
+    mirror.fill()
+    assert killed(mirror.home, "mirror", point, live) == -signal.SIGKILL
+    if live:  # here the next run comes first, there a tick
+        assert killed(mirror.home, "mirror", "") == 0
+        mirrored(mirror.home, mirror.instance, mirror.pipeline)
+    mirror.tick()
+    mirrored(mirror.home, mirror.instance, mirror.pipeline)
+    wedged = mirror.instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+    assert not wedged, "who was killed is reported"
+
+
+# In the midst of ingest, under Dagster's own daemon
+
+
+@dataclass
+class Dev:
+    """`dagster dev`, as started from a terminal in the project's folder."""
+
+    home: Home
+    brokers: str
+    port: int
+    workspace: str = "workspace.yaml"
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        keep = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG") if name in os.environ}
+        command = [sys.executable, "-m", "dagster", "dev", "-w", self.workspace, "-h", "127.0.0.1", "-p", str(self.port)]
+        with (self.home.logs / "dev.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={
+                    **keep,
+                    "KPIPE_HOME": str(self.home.path),
+                    "DAGSTER_HOME": str(self.home.dagster),
+                    "KPIPE_SPARK_MASTER": "local[2]",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # what a terminal gives its foreground job: Ctrl-C goes to all of it
+            )
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
+        self.process.wait(60)
+
+    def ask(self, name: str, **variables: Any) -> Any:
+        body = json.dumps({"query": query(name), "variables": variables}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            (value,) = json.load(answer)["data"].values()
+        return value
+
+    def switch_on(self, sensor: str) -> None:
+        def is_on() -> bool:
+            with suppress(OSError, ValueError, AttributeError):  # it is starting
+                return bool(self.ask("Start", sensor=sensor).get("sensorState", {}).get("status") == "RUNNING")
+            return False
+
+        self.until(is_on)
+
+    def until(self, what: Callable[[], Any], seconds: float = 180) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (found := what()):
+            assert time.monotonic() < deadline, (self.home.logs / "dev.log").read_text()[-5000:]
+            time.sleep(0.3)
+        return found
+
+    def committed_by(self) -> set[str]:
+        """Runs that have committed a batch."""
+        file = self.home.data / "kpipe.duckdb"
+        asked = "SELECT DISTINCT run_id FROM kpipe_commits WHERE kind = 'batch'"
+        # There is none yet, or a commit has it open.
+        with suppress(duckdb.Error), duckdb.connect(str(file), read_only=True) as connection:
+            return {run for (run,) in connection.execute(asked).fetchall()}
+        return set()
+
+
+@contextmanager
+def dev(home: Home, brokers: str, port: int, workspace: str = "workspace.yaml") -> Iterator[Dev]:
+    """A home with the pipeline `tweets`, as the demo's, ingested continuously by `dagster dev`; nothing is left at the end."""
+    make_storage(prepare(home, {}))
+    home.save(
+        Pipeline(
+            name="tweets",
+            source=Source(brokers=brokers, topic="worker"),
+            batch=BatchLimits(interval_ms=200),
+            transform=Transform(program=str(PROGRAM)),
+            into=Into(table="tweets"),
+        )
+    )
+    made = Dev(home, brokers, port, workspace)
+    made.start()
+    try:
+        yield made
+    finally:
+        with suppress(ProcessLookupError):
+            made.signal(signal.SIGKILL)
+
+
+@contextmanager
+def writing(brokers: str) -> Iterator[list[int]]:
+    """Ids are written all the time; the list holds those that Kafka has."""
+    written: list[int] = []
+    end = threading.Event()
+
+    def work() -> None:
+        producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5, "enable.idempotence": True})
+        while not end.wait(0.1):
+            ids = range(len(written), len(written) + 20)
+            for item in ids:
+                producer.produce("worker", json.dumps({"id": item}), partition=item % PARTITIONS)
+            if producer.flush(60) == 0:
+                written.extend(ids)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield written
+    finally:
+        end.set()
+        thread.join(60)
+
+
+@pytest.fixture
+def worker_topic(kafka_broker: Any) -> Iterator[None]:
+    kafka_broker.create_topic("worker", PARTITIONS)
+    yield
+    kafka_broker.delete_topic("worker")
+
+
+def run_worker(home: Home, run_id: str) -> psutil.Process:
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        found = _worker(instance, run_id)
+    assert found is not None
+    return psutil.Process(found[0])
+
+
+def gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=60)
+    assert not alive
+
+
+def nothing_left(home: Home) -> None:
+    deadline = time.monotonic() + 60
+    while left := processes(home):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.3)
+
+
+def exact(home: Home, written: list[int]) -> None:
+    """What was not read yet is read; then every id is there once, and Dagster has been told of every commit once."""
+    small.run(home.path, "tweets")
+    pipeline = home.pipeline("tweets")
+    with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
+        found = connection.execute("SELECT count(*), count(DISTINCT id), sum(id) FROM tweets").fetchall()
+    assert found == [(len(written), len(written), sum(written))]
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        Publisher(instance, table_key(pipeline), open_destination(pipeline, home), home, "tweets").publish()
+        mirrored(home, instance, pipeline)
+
+
+def statuses(home: Home) -> dict[str, str]:
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        return {run.run_id: run.status.value for run in instance.get_runs()}
+
+
+@pytest.mark.spark
+def test_a_run_worker_that_is_killed_is_followed_by_the_next_and_ctrl_c_leaves_nothing(
+    worker_topic: None, brokers: str, java: JavaHome, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home").make()
+    with writing(brokers) as written, dev(home, brokers, free_port()) as server:
+        server.switch_on("tweets_ingest")
+        (first,) = server.until(server.committed_by)
+        victim = run_worker(home, first)
+        family = [victim, *victim.children(recursive=True)]
+        assert any("java" in process.name() for process in family), "Spark is at work"
+        victim.kill()
+        server.until(lambda: len(server.committed_by()) == 2)
+        assert statuses(home)[first] == "FAILURE"
+        gone(family[1:])
+        server.signal(signal.SIGINT)
+        nothing_left(home)
+    exact(home, written)
+
+
+#: As in a project of Dagster's, whose runs give each step a process of its own.
+A_PROCESS_FOR_EACH_STEP = """
+import dagster as dg
+from kpipe_assets.component import catalog
+from kpipe_assets.example.downstream import demos, downstream
+from resources.home import Home
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    home = Home.from_env()
+    return dg.Definitions.merge(catalog(home), *(downstream(home, demo) for demo in demos(home)))
+"""
+
+
+@pytest.mark.chaos
+@pytest.mark.spark
+def test_a_step_that_outlives_its_run_worker_ends_by_itself_and_what_is_built_on_the_table_is_computed_all_the_while(
+    worker_topic: None, brokers: str, java: JavaHome, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home").make()
+    (tmp_path / "steps.py").write_text(A_PROCESS_FOR_EACH_STEP)
+    workspace = tmp_path / "workspace.yaml"
+    workspace.write_text("load_from: [{python_file: {relative_path: steps.py, location_name: kpipe}}]")
+    with writing(brokers) as written, dev(home, brokers, free_port(), str(workspace)) as server:
+        server.switch_on("tweets_ingest")
+        server.switch_on("default_automation_condition_sensor")
+        (first,) = server.until(server.committed_by)
+        victim = run_worker(home, first)
+        family = victim.children(recursive=True)
+        assert any("spawn_main" in " ".join(process.cmdline()) for process in family), "a step of its own process"
+        victim.kill()
+        gone(family)
+        server.until(lambda: len(server.committed_by()) == 2)
+        assert statuses(home)[first] == "FAILURE"
+
+        def computed() -> list[Any]:
+            with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+                return list(instance.fetch_materializations(dg.AssetKey("tweets_by_language"), limit=1).records)
+
+        (record,) = server.until(computed)
+        assert record.asset_materialization.metadata["tweets"].value > 0
+        assert "STARTED" in statuses(home).values(), "ingest goes on"
+        server.signal(signal.SIGINT)
+        nothing_left(home)
+    exact(home, written)
+
+
+@pytest.mark.chaos
+@pytest.mark.spark
+def test_when_all_of_dagster_was_killed_the_next_start_notices_and_goes_on(
+    worker_topic: None, brokers: str, java: JavaHome, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home").make()
+    with writing(brokers) as written, dev(home, brokers, free_port()) as server:
+        server.switch_on("tweets_ingest")
+        (first,) = server.until(server.committed_by)
+        server.signal(signal.SIGKILL)
+        nothing_left(home)
+        assert statuses(home)[first] == "STARTED", "nobody could say that it is dead"
+        server.start()
+        server.until(lambda: len(server.committed_by()) == 2)
+        assert statuses(home)[first] == "FAILURE"
+        server.signal(signal.SIGINT)
+        nothing_left(home)
+    exact(home, written)
