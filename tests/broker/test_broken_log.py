@@ -1,0 +1,102 @@
+"""A broker whose log was damaged or cut: an error that says where, never other records and never a silent rewind."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kpipe.errors import OffsetsBeyondEnd, ReadFailed
+from kpipe.ledger import Lane, Ledger
+from kpipe.offsets import Range
+from kpipe.pipeline import Source
+from kpipe.plan import check_source
+from resources.kafka.config import client_config
+from resources.kafka.reader import RangeReader
+from resources.kafka.topics import KafkaTopics
+from tests.broker.node import Node
+
+CRC, RECORDS = 17, 61  # where they begin in a record batch (Kafka's message format 2)
+
+
+def values(node: Node, topic: str, span: Range, **config: Any) -> list[bytes | None]:
+    settings = {**client_config(Source(brokers=node.address, topic=topic), {}), **config}
+    with RangeReader(settings, topic, 0, span, stall_timeout_s=20) as reader:
+        return [value for block, _ in reader.blocks() for value in block.values]
+
+
+@pytest.fixture
+def topic(node: Node) -> str:
+    """Six batches of five records."""
+    name = node.topic(f"t-{uuid.uuid4().hex[:8]}")
+    for batch in range(6):
+        node.write(name, [b"%03d" % (5 * batch + at) for at in range(5)])
+    return name
+
+
+def batches(log: Path) -> Iterator[tuple[int, int]]:
+    """Where each record batch begins, and its base offset."""
+    data, place = log.read_bytes(), 0
+    while place < len(data):
+        offset, length = struct.unpack_from(">qi", data, place)
+        yield place, offset
+        place += 12 + length
+
+
+def flip(log: Path, place: int) -> None:
+    """Change a bit of a segment in place, as a disk does."""
+    with log.open("r+b") as file:
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 2]))
+
+
+@pytest.mark.parametrize("where", [CRC, RECORDS + 1, RECORDS + 7, -1])
+def test_flipped_bit_in_a_segment(node: Node, topic: str, where: int) -> None:
+    log = node.log(topic)
+    places = [place for place, _ in batches(log)]
+    bit = places[2] + where if where >= 0 else places[3] - 2
+    flip(log, bit)
+    for _ in range(2):  # it does not go away by itself
+        with pytest.raises(ReadFailed, match=rf"{topic}/0 \[0, 30\).* offset 10 .*CRC"):
+            values(node, topic, Range(0, 30))
+    assert values(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
+    assert values(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
+    flip(log, bit)
+    assert values(node, topic, Range(0, 30)) == [b"%03d" % at for at in range(30)]
+
+
+def test_without_the_check_a_flipped_bit_would_be_read_as_it_is(node: Node, topic: str) -> None:
+    """`check.crcs` is what the test above is about; it cannot be switched off in a pipeline."""
+    log = node.log(topic)
+    flip(log, log.read_bytes().index(b"013"))
+    assert values(node, topic, Range(0, 30), **{"check.crcs": False})[13] not in (None, b"013")
+    with pytest.raises(ReadFailed, match="CRC"):
+        values(node, topic, Range(0, 30))
+
+
+@pytest.mark.slow
+def test_log_that_was_cut_below_the_ledger(node: Node, topic: str) -> None:
+    """Unclean leader election, a restored disk: the topic's id is the same, its end is not."""
+    topics = KafkaTopics(Source(brokers=node.address, topic=topic))
+    (where,) = topics.snapshot().partitions
+    ledger = Ledger("p", 3, {(where, 0): Lane(where, 0, 30)})
+    check_source(ledger, topics.snapshot())
+    node.stop()
+    log = node.log(topic)
+    with log.open("r+b") as file:
+        file.truncate([place for place, _ in batches(log)][4] + 20)  # in the middle of a batch
+    (node.folder / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)  # as after a crash: the log is recovered
+    node.start()
+    after = topics.snapshot()
+    assert (after.partitions[where].end, after.topics()) == (20, (where.topic,))
+    with pytest.raises(OffsetsBeyondEnd, match=rf"{topic}/0: the ledger's next offset is 30, the log ends at 20"):
+        check_source(ledger, after)
+    with pytest.raises(ReadFailed, match="out of range"):
+        values(node, topic, Range(30, 31))
+    assert values(node, topic, Range(0, 20)) == [b"%03d" % at for at in range(20)]
