@@ -141,6 +141,8 @@ class Transform(Model):
         mode: `map` one row for each record, `filter` at most one, `flatmap` any number.
         idle_timeout_s: longest time without progress while there is something to do.
         trial_timeout_s: the same while the record is searched that makes the program fail; None: as above.
+        memory_mb: memory that the program and its processes may hold together, in MiB; None: no limit but the machine's.
+        max_output_mb: what a `flatmap` program may write for one range of offsets, in MiB.
         env: names of variables that the program may see.
     """
 
@@ -151,6 +153,8 @@ class Transform(Model):
     mode: Literal["map", "filter", "flatmap"] = "map"
     idle_timeout_s: float = Field(default=60, gt=0)
     trial_timeout_s: float | None = Field(default=None, gt=0)
+    memory_mb: int | None = Field(default=None, ge=1)
+    max_output_mb: int = Field(default=10240, ge=1)
     env: list[str] = Field(default_factory=list)
 
 

@@ -6,18 +6,19 @@
     runner        one run: bytes in, bytes out                   TransformRun, Report, run
     blocks        its output, cut at lines                       line_blocks
     counts        records in against records out                 check_counts
-    preflight     is that file a program? asked on the driver    resolve, Resolved, check_unchanged
-    archive       programs that come as an archive               unpack
+    preflight     is that file a program? asked on the driver    resolve, Resolved
+    archive       programs that come as an archive               inspect, unpack
+    copies        the copies that are run                        keep
 
 Imported inside Spark's Python workers: the standard library and `kpipe` only, and nothing at import that takes time.
 """
 
-from transforms.archive import unpack
 from transforms.blocks import line_blocks
+from transforms.copies import keep
 from transforms.counts import MODES, check_counts
 from transforms.environment import environment
 from transforms.framing import FRAMINGS, NewlineInValue, json_envelopes, length_prefixed, lines
-from transforms.preflight import Resolved, check_unchanged, resolve
+from transforms.preflight import Resolved, resolve
 from transforms.program import Limits, Program
 from transforms.runner import Report, TransformRun, run
 
@@ -31,13 +32,12 @@ __all__ = [
     "Resolved",
     "TransformRun",
     "check_counts",
-    "check_unchanged",
     "environment",
     "json_envelopes",
+    "keep",
     "length_prefixed",
     "line_blocks",
     "lines",
     "resolve",
     "run",
-    "unpack",
 ]

@@ -6,7 +6,6 @@ import os
 import posixpath
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,14 +36,19 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def inspect(path: Path, member: str) -> tuple[int, bytes]:
+def inspect(path: Path, file: IO[bytes], member: str) -> tuple[int, bytes]:
     """Mode and first bytes of one file in an archive, after every entry was checked.
+
+    Args:
+        path: the archive's, for its name.
+        file: the archive.
+        member: path inside it.
 
     Raises:
         InvalidPipeline: not an archive, an entry that leads outside, or no such file inside.
     """
     wanted = posixpath.normpath(member)
-    with _opened(path) as archive:
+    with _opened(path, file) as archive:
         members = _checked(path, archive)
         found = members.get(wanted)
         if found is None:
@@ -53,39 +57,26 @@ def inspect(path: Path, member: str) -> tuple[int, bytes]:
             raise InvalidPipeline(f"archive {path.name} holds no {member!r}", hint)
         if found.kind != "file":
             raise InvalidPipeline(f"{member!r} in archive {path.name} is a {found.kind}", "name a regular file")
-        with _open_member(archive, found.name) as file:
-            return found.mode, file.read(HEAD_BYTES)
+        with _open_member(archive, found.name) as inside:
+            return found.mode, inside.read(HEAD_BYTES)
 
 
-def unpack(path: Path, into: Path, sha256: str) -> Path:
-    """Folder `into/sha256` with the archive's files; unpacked at most once, however many workers ask at a time.
+def unpack(path: Path, file: IO[bytes], into: Path) -> None:
+    """The archive's files in that folder, which exists and is empty.
 
     Only files, folders and links that stay inside; modes without set-uid, and not writable for others.
 
     Args:
-        path: the archive.
-        into: private folder of the caller, which must exist.
-        sha256: the archive's content, as `resolve` found it on the driver.
+        path: the archive's, for its name.
+        file: the archive.
+        into: a private folder.
 
     Raises:
         InvalidPipeline: as `inspect`.
     """
-    target = into / sha256
-    if target.is_dir():
-        return target
-    fresh = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=into))
-    try:
-        with _opened(path) as archive:
-            for member in _checked(path, archive).values():
-                _write(archive, member, fresh)
-        try:
-            fresh.rename(target)
-        except OSError:  # somebody else was faster: the content is the same
-            if not target.is_dir():
-                raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return target
+    with _opened(path, file) as archive:
+        for member in _checked(path, archive).values():
+            _write(archive, member, into)
 
 
 def _write(archive: TarFile | ZipFile, member: Member, root: Path) -> None:
@@ -103,12 +94,12 @@ def _write(archive: TarFile | ZipFile, member: Member, root: Path) -> None:
         os.fchmod(out.fileno(), (member.mode & 0o755) | 0o600)
 
 
-def _opened(path: Path) -> TarFile | ZipFile:
+def _opened(path: Path, file: IO[bytes]) -> TarFile | ZipFile:
     import tarfile  # here, since workers that need no archive should not pay for it
     import zipfile
 
     try:
-        return zipfile.ZipFile(path) if path.name.lower().endswith(".zip") else tarfile.open(path, "r:gz")
+        return zipfile.ZipFile(file) if path.name.lower().endswith(".zip") else tarfile.open(fileobj=file, mode="r:gz")
     except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
         raise InvalidPipeline(
             f"{path} cannot be read as an archive: {error}", "make it with: tar czf NAME.tgz -C FOLDER ."

@@ -10,10 +10,14 @@ Run as `python -I -S launch.py OPTIONS PROGRAM [ARG ...]`; imported by nobody. I
 
 It keeps its imports few, since it starts once per range: about 8 ms.
 
+- it looks ten times a second at how many processes there are and what memory they hold, and kills them all when that is
+  too much. RLIMIT_NPROC counts a user's processes wherever they come from, and does not bind root; RLIMIT_AS counts
+  addresses, of which Go, Java and Node reserve more than they use.
+
 Protocol, one line each on the status pipe: `pid PID` (the program, and its group), `exec ERRNO` (it could not be
-started), `limit NAME ERRNO`, `exit WAITSTATUS` (its own end); end-of-file once no descendant is left. Orders from the
-worker come as signals: SIGTERM asks every descendant to end, SIGUSR1 kills them, SIGUSR2 is the kernel's news that a
-thread of the worker, or the worker itself, died.
+started), `limit NAME ERRNO`, `over NAME FOUND` (it is being killed for that), `exit WAITSTATUS` (its own end); end-of-file
+once no descendant is left. Orders from the worker come as signals: SIGTERM asks every descendant to end, SIGUSR1 kills
+them, SIGUSR2 is the kernel's news that a thread of the worker, or the worker itself, died.
 """
 
 # ruff: noqa: D103, PTH123, SIM105 (contextlib and pathlib would double the time that this takes to start)
@@ -32,6 +36,9 @@ PR_SET_NO_NEW_PRIVS = 38
 ORDERS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 SIGKILL = 9
 EXEC_FAILED = 127
+LOOK_S = 0.1
+# Added to the kernel's own score (0 to 1000): out of memory, it ends the program before the worker, the JVM or a broker.
+OOM_SCORE = 500
 
 
 def prctl(option: int, value: int) -> None:
@@ -55,6 +62,13 @@ def become(argv: list[str], status: int, options: dict[str, str]) -> None:
     if os.getppid() != supervisor:  # it died before the line above took effect
         os._exit(EXEC_FAILED)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+    try:
+        with open("/proc/self/oom_score_adj", "r+") as file:
+            if int(file.read()) < OOM_SCORE:
+                file.seek(0)
+                file.write(str(OOM_SCORE))
+    except OSError:
+        pass
     for name, value in options.items():
         if name.startswith("rlimit_"):
             import resource
@@ -85,9 +99,9 @@ def become(argv: list[str], status: int, options: dict[str, str]) -> None:
     os._exit(EXEC_FAILED)
 
 
-def descendants() -> list[int] | None:
-    """Every process below this one, from one pass over /proc; None where there is no /proc."""
-    children: dict[int, list[int]] = {}
+def descendants() -> dict[int, int] | None:
+    """Group of every process below this one, from one pass over /proc; None where there is no /proc."""
+    children: dict[int, list[tuple[int, int]]] = {}
     try:
         entries = os.listdir("/proc")
     except OSError:
@@ -96,37 +110,81 @@ def descendants() -> list[int] | None:
         if entry.isdigit():
             try:
                 with open(f"/proc/{entry}/stat", "rb") as file:
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):  # it ended meanwhile
+                    words = file.read().rpartition(b")")[2].split()
+            except OSError:  # it ended meanwhile
                 continue
-            children.setdefault(parent, []).append(int(entry))
-    found: list[int] = []
+            children.setdefault(int(words[1]), []).append((int(entry), int(words[2])))
+    found: dict[int, int] = {}
     ahead = [os.getpid()]
     while ahead:
-        below = children.get(ahead.pop(), [])
-        found += below
-        ahead += below
+        for pid, group in children.get(ahead.pop(), ()):
+            found[pid] = group
+            ahead.append(pid)
     return found
 
 
 def send(leader: int, number: int) -> None:
     """To all descendants. Without /proc at least to the program's own group."""
     below = descendants()
-    for pid in [-leader] if below is None else below:
+    # Groups of descendants hold nothing else: their sessions began below us. A signal to a group reaches all of it at once,
+    # also who is being forked (Linux 4.19), where process after process some fork faster than they are killed.
+    targets = {leader: leader} if below is None else below
+    for target in [-group for group in set(targets.values()) if group > 1] if number == SIGKILL else targets:
         try:
-            os.kill(pid, number)
+            os.kill(target, number)
         except OSError:
             pass
 
 
-def supervise(leader: int, worker: int, status: int) -> None:
-    """Waits until no descendant is left. Each SIGCHLD during a kill scans again, for what was forked in between."""
+def hasten() -> None:
+    """Ahead of everything that runs below, where the system allows it (root): each session has its own share of a processor."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except (OSError, AttributeError):
+        pass
+
+
+def too_much(limits: dict[str, int]) -> str:
+    """Which limit the descendants are beyond, and what was found; stops counting there."""
+    processes = memory = 0
+    ahead = [os.getpid()]
+    try:
+        while ahead and processes <= limits["processes"]:
+            for thread in os.listdir(f"/proc/{(parent := ahead.pop())}/task"):
+                try:
+                    with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
+                        below = [int(word) for word in file.read().split()]
+                except OSError:  # it ended meanwhile
+                    continue
+                ahead += below
+                processes += len(below)
+                for pid in below if "memory" in limits else ():
+                    try:
+                        with open(f"/proc/{pid}/statm", "rb") as file:
+                            memory += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                    except (OSError, IndexError):
+                        pass
+    except OSError:  # it ended, or there is no /proc
+        pass
+    if processes > limits["processes"]:
+        return f"processes {processes}"
+    return f"memory {memory}" if memory > limits.get("memory", memory) else ""
+
+
+def supervise(leader: int, worker: int, status: int, limits: dict[str, int]) -> None:
+    """Waits until no descendant is left. While it kills, it looks again and again, for what was forked in between."""
     killing = False
     while True:
-        order = signal.sigwait(ORDERS)
-        if order == signal.SIGTERM:
+        order = signal.sigtimedwait(ORDERS, LOOK_S)
+        if order is None:
+            if not killing and (over := too_much(limits)):
+                hasten()
+                say(status, f"over {over}")
+                killing = True
+        elif order.si_signo == signal.SIGTERM:
             send(leader, signal.SIGTERM)
-        elif order == signal.SIGUSR1 or (order == signal.SIGUSR2 and os.getppid() != worker):
+        elif order.si_signo == signal.SIGUSR1 or (order.si_signo == signal.SIGUSR2 and os.getppid() != worker):
+            hasten()
             killing = True
         if killing:
             send(leader, SIGKILL)
@@ -158,7 +216,8 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # only the program may hold the pipes, or nobody would ever see their end
         os.dup2(nowhere, descriptor)
-    supervise(leader, worker, status)
+    limits = {name[5:]: int(value) for name, value in options.items() if name.startswith("most_")}
+    supervise(leader, worker, status, limits)
     if "scratch" in options and os.getppid() != worker:  # nobody else is left to remove the run's own directory
         import shutil
 

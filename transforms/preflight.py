@@ -1,4 +1,4 @@
-"""Is that file a program? Asked on the driver, before anything is shipped; and again on a worker: is it still that one?"""
+"""Is that file a program? Asked on the driver, before anything is shipped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from kpipe.errors import InvalidPipeline, TransformFailed
+from kpipe.errors import InvalidPipeline
 from transforms import archive as archives
 from transforms.program import search_path
-from transforms.stderr import escape
 
 VERSION_CHARACTERS = 12  # as many as git shows: two versions of one program do not collide
 
@@ -39,14 +40,6 @@ class Resolved:
         """Start of the hash, for people and for the ledger."""
         return self.sha256[:VERSION_CHARACTERS]
 
-    def argv(self, shipped: Path) -> tuple[str, ...]:
-        """Command line on a worker.
-
-        Args:
-            shipped: absolute path of the program there, or of the folder into which the archive was unpacked.
-        """
-        return (str(shipped / self.member if self.member is not None else shipped), *self.args)
-
 
 def resolve(
     program: str | Path, archive: str | Path | None = None, args: Sequence[str] = (), base_dir: Path = Path()
@@ -69,55 +62,37 @@ def resolve(
         if "\0" in text:
             raise InvalidPipeline("transform holds a NUL character", "remove it")
     if archive is None:
-        path = _located(program, base_dir, "program")
-        if archives.is_archive(path):
-            raise InvalidPipeline(f"{path.name} is an archive", "name it under transform.archive, and the program in it")
-        with path.open("rb") as file:
+        with _opened(program, base_dir, "program") as (path, file):
+            if archives.is_archive(path):
+                raise InvalidPipeline(f"{path.name} is an archive", "name it under transform.archive, and the program in it")
             head = file.read(archives.HEAD_BYTES)
-        _check_mode(path.stat().st_mode, str(program), f"chmod +x {path}")
-        _check_head(head, str(program))
-        return Resolved(path, None, tuple(args), sha256_of(path))
-    path = _located(archive, base_dir, "archive")
-    if not archives.is_archive(path):
-        raise InvalidPipeline(f"{path.name} is no archive", f"use one of {', '.join(archives.SUFFIXES)}")
-    member = os.path.normpath(program)
-    if member.startswith(("/", "..")):
-        raise InvalidPipeline(f"transform.program {str(program)!r} leads outside of the archive", "name a file inside")
-    mode, head = archives.inspect(path, member)
-    _check_mode(mode, f"{program} in {path.name}", f"chmod +x {program}, and pack again with a tool that keeps modes")
-    _check_head(head, f"{program} in {path.name}", inside=True)
-    return Resolved(path, member, tuple(args), sha256_of(path))
+            _check_mode(os.fstat(file.fileno()).st_mode, str(program), f"chmod +x {path}")
+            _check_head(head, str(program))
+            return Resolved(path, None, tuple(args), sha256_of(file))
+    with _opened(archive, base_dir, "archive") as (path, file):
+        if not archives.is_archive(path):
+            raise InvalidPipeline(f"{path.name} is no archive", f"use one of {', '.join(archives.SUFFIXES)}")
+        member = os.path.normpath(program)
+        if member.startswith(("/", "..")):
+            raise InvalidPipeline(f"transform.program {str(program)!r} leads outside of the archive", "name a file inside")
+        mode, head = archives.inspect(path, file, member)
+        _check_mode(mode, f"{program} in {path.name}", f"chmod +x {program}, and pack again with a tool that keeps modes")
+        _check_head(head, f"{program} in {path.name}", inside=True)
+        return Resolved(path, member, tuple(args), sha256_of(file))
 
 
-def sha256_of(path: Path) -> str:
-    """Hash of a file's content, hexadecimal."""
+def sha256_of(file: IO[bytes]) -> str:
+    """Hash of a file's whole content, hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    file.seek(0)
+    while block := file.read(1 << 20):
+        digest.update(block)
     return digest.hexdigest()
 
 
-def check_unchanged(path: Path, sha256: str, where: str = "") -> None:
-    """On a worker, before a run: the file that arrived is the one that the driver has checked.
-
-    Raises:
-        TransformFailed: it is another one, or missing.
-    """
-    try:
-        found = sha256_of(path)
-    except OSError as error:
-        found = error.strerror or "unreadable"
-    if found != sha256:
-        raise TransformFailed(
-            f"transform {escape(path.name)}{f' ({where})' if where else ''}: the file on this worker is not the one that"
-            f" was checked (expected sha256 {sha256[:VERSION_CHARACTERS]}, found {found[:VERSION_CHARACTERS]})",
-            "start the pipeline again, so that the program is checked and shipped again",
-        )
-
-
-def _located(given: str | Path, base_dir: Path, field: str) -> Path:
-    """Absolute path without links, of a regular file."""
+@contextmanager
+def _opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A regular file and its absolute path without links. What is asked is asked of the open file: names may change."""
     base = base_dir.resolve()
     try:
         path = (base / given).resolve()
@@ -141,7 +116,19 @@ def _located(given: str | Path, base_dir: Path, field: str) -> Path:
         raise InvalidPipeline(f"transform.{field} {str(given)!r} can be changed by every user", f"chmod o-w {path}")
     if not os.access(path, os.R_OK):
         raise InvalidPipeline(f"transform.{field} {str(given)!r} cannot be read", f"chmod +r {path}")
-    return path
+    changed = InvalidPipeline(f"transform.{field} {str(given)!r} changed while it was looked at", "try it again")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise changed from error
+    with os.fdopen(descriptor, "rb") as file:
+        # A folder above it may have become a link since: the kernel knows where the open file lies.
+        with suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{descriptor}") != str(path):
+                raise changed
+        if os.fstat(descriptor).st_mode != mode:
+            raise changed
+        yield path, file
 
 
 def _check_mode(mode: int, name: str, hint: str) -> None:

@@ -30,7 +30,7 @@ from transforms.stderr import escape
 LAUNCH = str(Path(__file__).with_name("launch.py"))
 PIPE_BYTES = 1 << 20  # /proc/sys/fs/pipe-max-size as Linux ships it; 64 KiB pipes cost sixteen times the wake-ups
 READ_BYTES = PIPE_BYTES
-KILL_WAIT_S = 5.0  # a killed process is gone in milliseconds, unless the kernel itself is stuck in its I/O
+KILL_WAIT_S = 10.0  # a killed process is gone in milliseconds, unless the kernel itself is stuck in its I/O
 SETTLE_S = 0.05  # launch.py needs about 1 ms to notice that nobody is left
 
 
@@ -40,14 +40,18 @@ class Child:
     Attributes:
         exit_status: None while the program runs; then its status, negative for a signal's number.
         start_error: reason why it could not be started, in words; None when it was.
+        over: the limit of the whole tree that it has passed, in words; None while it has not. `advice` belongs to it.
         gone: no descendant is left.
+        stuck: some were left when the patience with them was over; launch.py goes on killing.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.exit_status: int | None = None
         self.start_error: str | None = None
-        self.gone = False
+        self.over: str | None = None
+        self.advice = ""
+        self.gone = self.stuck = False
         self._leader = 0
         made = program.cwd is None
         self._scratch = tempfile.mkdtemp(prefix="kpipe-transform-", dir=program.scratch) if made else None
@@ -136,6 +140,8 @@ class Child:
                 self.start_error = _why_not(self.program, int(values[0]))
             elif kind == "limit":
                 self.start_error = f"{values[0].upper()} could not be set: {os.strerror(int(values[1]))}"
+            elif kind == "over":
+                self.over, self.advice = _over(self.program, values[0], int(values[1]))
 
     def finish(self, heard: Callable[[bytes], None]) -> bool:
         """After the program's own end: kills what it left behind, frees everything. True if something was left."""
@@ -154,19 +160,21 @@ class Child:
             return
         self.close_stdin()
         self.close_stdout()  # one that flushes on TERM must not block on a pipe that nobody reads
-        steps = ((signal.SIGTERM, self.program.grace_s), (signal.SIGUSR1, KILL_WAIT_S), (signal.SIGKILL, KILL_WAIT_S))
         self.read_status()
-        for order, patience in steps:
+        for order, patience in ((signal.SIGTERM, self.program.grace_s), (signal.SIGUSR1, KILL_WAIT_S)):
             if self.gone:
                 break
             self._launch.send_signal(order)
+            self._launch.send_signal(signal.SIGCONT)  # the program may have stopped it
             self._await_end(patience, heard)
         self._hear(heard)
-        if self.exit_status is None and self._leader:  # launch.py itself was killed: the group is all that is known
+        # Never killed itself: it goes on killing, where everything below it would be nobody's.
+        self.stuck = not self.gone
+        if self.gone and self.exit_status is None and self._leader:  # launch.py was killed: the group is all that is known
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._leader, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._launch.wait(KILL_WAIT_S)
+            self._launch.wait(0 if self.stuck else KILL_WAIT_S)
         self._close()
 
     def _await_end(self, patience: float, heard: Callable[[bytes], None]) -> None:
@@ -214,6 +222,15 @@ def _pipe(large: bool = False) -> tuple[int, int]:
         with contextlib.suppress(OSError):  # above the user's share of pipe memory: it works at 64 KiB, slower
             fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return read, write
+
+
+def _over(program: Program, name: str, found: int) -> tuple[str, str]:
+    limits = program.limits
+    if name == "processes":
+        what = f"it had {found:,} processes at once or more, {limits.tree_processes:,} are allowed"
+        return what, "check the program for one that starts itself, or for work that is not waited for"
+    what = f"its processes held {found >> 20:,} MiB of memory, {(limits.tree_bytes or 0) >> 20:,} are allowed"
+    return what, "check the program for what it never forgets, or raise transform.memory_mb"
 
 
 def _why_not(program: Program, number: int) -> str:

@@ -16,9 +16,11 @@ def search_path() -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of the program and its descendants; None leaves the worker's own. A core file is never written.
+    """Limits of the program and its descendants; None leaves the worker's own. A core file is never written.
 
     Attributes:
+        tree_processes: how many there may be of them at once. Looked at ten times a second; beyond it all are killed.
+        tree_bytes: memory that they may hold together (resident, shared pages counted for each); looked at likewise.
         address_space_bytes: RLIMIT_AS, per process.
         cpu_s: RLIMIT_CPU, per process; seconds of processor time.
         open_files: RLIMIT_NOFILE, per process.
@@ -26,6 +28,8 @@ class Limits:
         file_bytes: RLIMIT_FSIZE, largest file that it may write. Pipes are not files.
     """
 
+    tree_processes: int = 512
+    tree_bytes: int | None = None
     address_space_bytes: int | None = None
     cpu_s: int | None = None
     open_files: int | None = None
@@ -33,8 +37,10 @@ class Limits:
     file_bytes: int | None = None
 
     def options(self) -> dict[str, int]:
-        """Limits that are set, by the names of the `resource` module in lower case."""
+        """Limits that are set, by what launch.py calls them: for the kernel's, names of the `resource` module."""
         wanted = {
+            "most_processes": self.tree_processes,
+            "most_memory": self.tree_bytes,
             "rlimit_core": 0,
             "rlimit_as": self.address_space_bytes,
             "rlimit_cpu": self.cpu_s,

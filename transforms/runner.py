@@ -204,13 +204,15 @@ class TransformRun:
         limit = self._program.max_output_bytes
         if limit is not None and self._bytes_out > limit:
             raise self._failed(
-                f"it wrote more than {limit:,} bytes to stdout", "raise the limit, or check the program for a loop"
+                f"it wrote more than {limit:,} bytes to stdout", "check the program for a loop, or raise transform.max_output_mb"
             )
 
     def _hear_status(self, child: Child) -> None:
         child.read_status()
         if child.start_error is not None:
             raise self._failed(f"it could not be started: {child.start_error}", phase="")
+        if child.over is not None:
+            raise self._failed(child.over, child.advice)
         if child.exit_status is None:
             if child.gone:
                 raise self._failed("the process that watches it was killed", phase="")
@@ -267,6 +269,8 @@ class TransformRun:
         """Kills the program first, so that its last words are in the message."""
         self.close()
         at = f" ({self._where})" if self._where else ""
+        if self._child is not None and self._child.stuck:
+            reason += " (not all of its processes could be killed yet; it goes on)"
         last = self._tail.last()
         return TransformFailed(
             f"transform {escape(self._program.name)}{at}: {reason}" + (f"; stderr: {last}" if last else ""), hint, phase

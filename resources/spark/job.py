@@ -27,6 +27,8 @@ class ProgramSpec:
         mode: `map`, `filter` or `flatmap`.
         idle_timeout_s: see `transforms.program.Program`.
         trial_timeout_s: the same while the record is searched that makes it fail; None: no other.
+        memory_bytes: memory that the program and its processes may hold together; None: no limit.
+        max_output_bytes: what a `flatmap` program may write for one range.
         env: variables that the pipeline names, with their values; not shown by repr.
         secrets: values to keep out of stderr's tail; not shown by repr.
     """
@@ -39,6 +41,8 @@ class ProgramSpec:
     mode: str = "map"
     idle_timeout_s: float = 60
     trial_timeout_s: float | None = None
+    memory_bytes: int | None = None
+    max_output_bytes: int | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
 

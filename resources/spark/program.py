@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from kpipe.batch import Piece
@@ -21,12 +19,11 @@ from resources.spark.bisect import Bounds, Search, Trial
 from resources.spark.feed import Feed
 from resources.spark.job import Job, ProgramSpec
 from resources.spark.output import RangeOutput
-from transforms.archive import unpack
 from transforms.blocks import line_blocks
+from transforms.copies import keep
 from transforms.counts import check_counts
 from transforms.environment import environment
-from transforms.preflight import check_unchanged
-from transforms.program import Program
+from transforms.program import Limits, Program
 from transforms.runner import TransformRun
 
 __all__ = ["killers", "payloads", "program_for", "transformed"]
@@ -52,12 +49,8 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
 
         file = Path(SparkFiles.get(spec.file))
     programs = Path(job.staging).parent / "programs"
-    programs.mkdir(mode=0o700, exist_ok=True)
-    if spec.member is None:
-        _check(file, spec.sha256, str(piece.source))
-        path = file
-    else:
-        path = unpack(file, programs, spec.sha256) / spec.member
+    copy = keep(file, spec.sha256, programs, archive=spec.member is not None, where=str(piece.source))
+    path = copy if spec.member is None else copy / spec.member
     return Program(
         argv=(str(path), *spec.args),
         env=environment(
@@ -71,29 +64,11 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
             spec.env,
         ),
         idle_timeout_s=spec.idle_timeout_s,
+        max_output_bytes=spec.max_output_bytes if spec.mode == "flatmap" else None,
+        limits=Limits(tree_bytes=spec.memory_bytes),
         scratch=programs,
         secrets=spec.secrets,
     )
-
-
-def _check(file: Path, sha256: str, where: str) -> None:
-    """That it is the file that the driver checked.
-
-    Hashing it for every range would cost more than its start, so it is done once for each state of the file: whatever changes
-    or replaces it changes its inode or its time of change.
-    """
-    state: tuple[int, ...] | None
-    try:
-        found = os.stat(file)
-        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    except OSError:
-        state = None
-    _checked(file, sha256, where, state)
-
-
-@lru_cache(maxsize=64)
-def _checked(file: Path, sha256: str, where: str, state: tuple[int, ...] | None) -> None:
-    check_unchanged(file, sha256, where)
 
 
 def transformed(

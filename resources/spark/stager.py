@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,6 +150,8 @@ class SparkStager:
             mode=transform.mode,
             idle_timeout_s=transform.idle_timeout_s,
             trial_timeout_s=transform.trial_timeout_s,
+            memory_bytes=transform.memory_mb << 20 if transform.memory_mb else None,
+            max_output_bytes=transform.max_output_mb << 20,
             env={name: self._environ[name] for name in transform.env},
             secrets=(*secrets(self._pipeline.source, self._environ), *(self._environ[name] for name in transform.env)),
         )
@@ -164,10 +167,9 @@ def _ship(context: SparkContext, home: Home, program: Resolved) -> str:
     name = f"{program.version}-{program.file.name}"
     copy = home.path / "programs" / name
     copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not copy.exists():
-        temporary = copy.with_name(f".{name}.{os.getpid()}")
-        shutil.copyfile(program.file, temporary)
-        temporary.chmod(0o700)
-        temporary.replace(copy)
+    temporary = copy.with_name(f".{name}.{uuid.uuid4().hex}")
+    shutil.copyfile(program.file, temporary)  # afresh for each run: workers look at what they get, so a wrong one must not stay
+    temporary.chmod(0o700)
+    temporary.replace(copy)
     context.addFile(str(copy))
     return name

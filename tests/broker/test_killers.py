@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from kpipe.source import PartitionId, TopicId
 from resources.kafka.config import client_config
 from resources.spark import worker
 from resources.spark.job import Job, ProgramSpec
-from transforms.preflight import sha256_of
 
 pytestmark = pytest.mark.broker
 
@@ -95,7 +95,7 @@ class Bench:
         file.write_text(text)
         file.chmod(0o755)
         killers = more.pop("killers", {})
-        spec = ProgramSpec(str(file), None, sha256_of(file), (stdin,), stdin, mode, **more)
+        spec = ProgramSpec(str(file), None, hashlib.sha256(text.encode()).hexdigest(), (stdin,), stdin, mode, **more)
         staging = self.folder / "home" / "staging"
         staging.mkdir(parents=True, exist_ok=True)
         config = client_config(Source(brokers=self.brokers, topic=self.topic), {})
@@ -160,6 +160,14 @@ def test_records_that_break_the_mode_are_found_among_gaps(bench: Bench) -> None:
     reasons = dead(report)
     assert "1 records in, 2 out" in reasons[4] and "1 records in" in reasons[50]
     assert len(rows(report, "id")) == 48 and report.counts.gaps == 11
+
+
+@pytest.mark.parametrize(("mode", "said"), [("filter", "mode filter"), ("flatmap", "more than 1,000,000 bytes")])
+def test_one_that_makes_it_write_for_ever_is_found(bench: Bench, mode: str, said: str) -> None:
+    bench.write(20, {11: "flood"})
+    report = bench.stage(bench.job(mode=mode, max_output_bytes=1_000_000))
+    assert list(report.killers) == [11] and said in report.killers[11]
+    assert len(rows(report, "id")) == 19
 
 
 def test_skip_counts_them_and_keeps_nothing(bench: Bench) -> None:

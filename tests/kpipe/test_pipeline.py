@@ -69,7 +69,8 @@ def test_the_defaults_of_a_transform_are_those_of_the_contract() -> None:
     transform = Pipeline.model_validate({**SMALLEST, "transform": {"program": "p.py"}}).transform
     assert transform is not None
     assert transform.model_dump() == {
-        "program": "p.py", "archive": None, "args": [], "stdin": "lines", "mode": "map", "idle_timeout_s": 60, "env": [],
+        "program": "p.py", "archive": None, "args": [], "stdin": "lines", "mode": "map", "idle_timeout_s": 60,
+        "trial_timeout_s": None, "memory_mb": None, "max_output_mb": 10240, "env": [],
     }  # fmt: skip
 
 
@@ -138,7 +139,9 @@ pipelines = st.builds(
         transform=optional(st.builds(
             lambda program, more: {"program": program, **more}, words,
             some(archive=optional(words), args=st.lists(words), stdin=st.sampled_from(["lines", "length-prefixed", "json"]),
-                 mode=st.sampled_from(["map", "filter", "flatmap"]), idle_timeout_s=st.floats(0.001, 1e6), env=st.lists(words)))),
+                 mode=st.sampled_from(["map", "filter", "flatmap"]), idle_timeout_s=st.floats(0.001, 1e6), env=st.lists(words),
+                 trial_timeout_s=optional(st.floats(0.001, 1e6)), memory_mb=optional(st.integers(1, 10**6)),
+                 max_output_mb=st.integers(1, 10**6)))),
         format=some(type=st.sampled_from(["json", "csv", "avro", "protobuf", "raw"])),
         columns=st.dictionaries(plain.map(str.lower), st.sampled_from(["BIGINT", "text", "STRUCT(a DATE)[]"]), max_size=3),
         select=optional(words), where=optional(words), set=st.dictionaries(words, words, max_size=3),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import InvalidPipeline, TransformFailed
-from transforms import Program, check_unchanged, resolve, run, unpack
+from transforms import Program, Resolved, keep, preflight, resolve, run
 
 Script = Callable[..., str]
 SH = "#!/bin/sh\ncat\n"
@@ -32,8 +32,8 @@ def test_a_good_script_is_found_hashed_and_can_run(script: Script, tmp_path: Pat
     found = resolve("program", args=["-x"], base_dir=tmp_path)
     assert found.sha256 == hashlib.sha256(SH.encode()).hexdigest()
     assert found.version == found.sha256[:12]
-    assert found.argv(found.file) == (path, "-x")
-    assert b"".join(run(Program(found.argv(found.file)), [b"1\n"])) == b"1\n"
+    assert (str(found.file), found.args) == (path, ("-x",))
+    assert b"".join(run(Program((path,)), [b"1\n"])) == b"1\n"
 
 
 def test_binaries_and_env_pass(script: Script, tmp_path: Path) -> None:
@@ -91,15 +91,111 @@ def test_a_relative_path_stays_below_its_folder_links_included(script: Script, t
     assert resolve(tmp_path / "program", base_dir=base).member is None  # absolute: it is meant
 
 
-def test_a_file_that_was_swapped_is_not_run(script: Script, tmp_path: Path) -> None:
+def swapping(monkeypatch: pytest.MonkeyPatch, name: str, swap: Callable[[], object]) -> None:
+    """The world changes when the driver is about to call that."""
+    real = getattr(preflight, name)
+
+    def first(*args: object) -> object:
+        swap()
+        return real(*args)
+
+    monkeypatch.setattr(preflight, name, first)
+
+
+def test_all_is_asked_of_one_file_though_another_takes_its_name(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(SH)
+    script("evil", name="other")
+    swapping(monkeypatch, "_check_mode", lambda: os.replace(tmp_path / "other", tmp_path / "program"))
+    found = resolve("program", base_dir=tmp_path)
+    assert (tmp_path / "program").read_text() == "evil"
+    assert found.sha256 == hashlib.sha256(SH.encode()).hexdigest()  # of what was looked at: what is there now will not be run
+    with pytest.raises(TransformFailed, match="not the one that was checked"):
+        keep(found.file, found.sha256, tmp_path / "programs")
+
+
+@pytest.mark.parametrize("what", ["program", "folder"])
+def test_a_link_that_takes_its_place_is_not_followed(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    outside, base = tmp_path / "outside", tmp_path / "base"
+    outside.mkdir()
+    (base / "folder").mkdir(parents=True)
+    for folder in (outside, base / "folder"):
+        (folder / "program").write_text(SH)
+        (folder / "program").chmod(0o755)
+
+    def swap() -> None:
+        place, target = (base / "folder", outside) if what == "folder" else (base / "folder/program", outside / "program")
+        place.rename(tmp_path / "away")
+        place.symlink_to(target)
+
+    real = os.open
+
+    def late(path: object, *args: object) -> int:
+        if str(path) == str(base / "folder/program"):
+            swap()
+        return real(path, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", late)
+    with pytest.raises(InvalidPipeline, match="changed while it was looked at"):
+        resolve("folder/program", base_dir=base)
+
+
+def test_a_program_that_is_changed_moved_or_removed_later_is_run_as_it_was_checked(script: Script, tmp_path: Path) -> None:
+    path = Path(script("#!/bin/sh\necho checked\n"))
+    found, programs = resolve(path), tmp_path / "programs"
+    copy = keep(found.file, found.sha256, programs)
+    path.write_text("#!/bin/sh\necho evil\n")
+    for _ in ("changed", "moved"):
+        assert keep(found.file, found.sha256, programs) == copy
+        assert b"".join(run(Program((str(copy),)), [])) == b"checked\n"
+        path.unlink(missing_ok=True)
+    assert copy.name == "program" and stat.S_IMODE(copy.stat().st_mode) == 0o500
+
+
+def test_what_arrives_changed_on_a_worker_is_not_run(script: Script, tmp_path: Path) -> None:
     path = Path(script(SH))
     sha256 = resolve(path).sha256
-    check_unchanged(path, sha256)
     path.write_text("#!/bin/sh\nevil\n")
     with pytest.raises(TransformFailed, match="not the one that was checked"):
-        check_unchanged(path, sha256, "t/0 [1,2)")
+        keep(path, sha256, tmp_path / "programs", where="t/0 [1,2)")
     with pytest.raises(TransformFailed, match="No such file"):
-        check_unchanged(tmp_path / "none", sha256)
+        keep(tmp_path / "none", sha256, tmp_path / "programs")
+    assert list((tmp_path / "programs").iterdir()) == []
+    path.write_text(SH)
+    assert keep(path, sha256, tmp_path / "programs").read_text() == SH
+
+
+def test_a_copy_that_is_tampered_with_between_two_batches_is_noticed_and_made_again(script: Script, tmp_path: Path) -> None:
+    found, programs = resolve(script(SH)), tmp_path / "programs"
+    copy = keep(found.file, found.sha256, programs)
+    times = copy.stat()
+    for tamper in (copy.write_text, lambda text: (copy.unlink(), copy.write_text(text))):
+        copy.chmod(0o700)
+        tamper("#!/bin/sh\nrm\n")  # the same length
+        os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert keep(found.file, found.sha256, programs) == copy
+        assert copy.read_text() == SH
+    found.file.unlink()
+    copy.chmod(0o700)
+    copy.write_text("#!/bin/sh\nrm\n")
+    with pytest.raises(TransformFailed, match="No such file"):
+        keep(found.file, found.sha256, programs)
+
+
+@pytest.mark.parametrize("how", ["link", "others"])
+def test_copies_are_kept_where_nobody_else_can_write(script: Script, tmp_path: Path, how: str) -> None:
+    found, programs = resolve(script(SH)), tmp_path / "programs"
+    if how == "link":
+        (tmp_path / "elsewhere").mkdir()
+        programs.symlink_to(tmp_path / "elsewhere")
+    else:
+        programs.mkdir()
+        programs.chmod(0o777)
+    with pytest.raises(TransformFailed, match="others than this user can write it"):
+        keep(found.file, found.sha256, programs)
 
 
 def tar(path: Path, *members: tuple[str, bytes | str, int], kind: bytes = tarfile.REGTYPE) -> str:
@@ -128,6 +224,18 @@ def zipped(path: Path, *members: tuple[str, bytes, int]) -> str:
     return path.name
 
 
+def kept(found: Resolved, folder: Path) -> Path:
+    return keep(found.file, found.sha256, folder / "programs", archive=True)
+
+
+def test_an_archive_that_was_swapped_is_not_unpacked(tmp_path: Path) -> None:
+    tar(tmp_path / "p.tgz", ("run", *PROGRAM))
+    found = resolve("run", "p.tgz", (), tmp_path)
+    tar(tmp_path / "p.tgz", ("run", b"#!/bin/sh\necho evil\n", 0o755))
+    with pytest.raises(TransformFailed, match="not the one that was checked"):
+        kept(found, tmp_path)
+
+
 PROGRAM = (b"#!/bin/sh\n. ${0%/*}/../lib/words\necho $word\n", 0o755)
 WORDS = (b"word=hello\n", 0o644)
 
@@ -137,18 +245,17 @@ def test_a_program_in_an_archive_runs_from_the_unpacked_folder(tmp_path: Path, n
     pack = zipped if name.endswith("zip") else tar
     pack(tmp_path / name, ("bin/run", *PROGRAM), ("lib/words", *WORDS), ("bin/evil", b"x", 0o6777))
     found = resolve("bin/run", name, ["a"], tmp_path)
-    folders = {unpack(found.file, tmp_path, found.sha256) for _ in range(2)}
-    assert folders == {tmp_path / found.sha256}
-    folder = folders.pop()
-    assert b"".join(run(Program(found.argv(folder)), [])) == b"hello\n"
+    folder = kept(found, tmp_path)
+    assert kept(found, tmp_path) == folder == tmp_path / "programs" / found.sha256
+    assert b"".join(run(Program((str(folder / "bin/run"),)), [])) == b"hello\n"
     assert stat.S_IMODE((folder / "bin/evil").stat().st_mode) == 0o755  # neither set-uid nor writable for others
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, found.sha256])
+    assert [path.name for path in (tmp_path / "programs").iterdir()] == [found.sha256]
 
 
 def test_links_inside_an_archive_work(tmp_path: Path) -> None:
     tar(tmp_path / "p.tgz", ("bin/real", b"#!/bin/sh\necho ok\n", 0o755), ("etc/link", "../bin/real", 0o777))
     found = resolve("bin/real", "p.tgz", (), tmp_path)
-    folder = unpack(found.file, tmp_path, found.sha256)
+    folder = kept(found, tmp_path)
     assert b"".join(run(Program((str(folder / "etc/link"),)), [])) == b"ok\n"
 
 

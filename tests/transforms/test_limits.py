@@ -1,0 +1,137 @@
+"""Programs that take too much: memory, processes, descriptors, output, and hold of their own launcher (fault C11)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from kpipe.errors import TransformFailed
+from transforms import Limits, Program, TransformRun, line_blocks, run
+
+
+def shell(text: str, **options: object) -> Program:
+    return Program(("sh", "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 30, **options})  # type: ignore[arg-type]
+
+
+def python(text: str, **options: object) -> Program:
+    return Program((sys.executable, "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 30, **options})  # type: ignore[arg-type]
+
+
+def failure(program: Program) -> TransformFailed:
+    with pytest.raises(TransformFailed) as caught:
+        list(run(program, [b"1\n"]))
+    assert caught.value.phase == "work"
+    return caught.value
+
+
+def with_mark(mark: str) -> set[int]:
+    """Processes that have it in their environment, wherever they went."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and mark.encode() in Path(f"/proc/{entry}/environ").read_bytes():
+                found.add(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+def all_gone(mark: str) -> bool:
+    until = time.monotonic() + 20
+    while with_mark(mark) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not with_mark(mark)
+
+
+GROW = "import time\nheld = []\nwhile True:\n    held.append(b'x' * 10_000_000)\n    time.sleep(0.02)\n"
+
+
+def test_a_memory_hog_is_killed_before_the_machine_suffers() -> None:
+    error = failure(python(GROW, limits=Limits(tree_bytes=150 << 20)))
+    assert "MiB of memory, 150 are allowed" in error.what
+    held = int(error.what.split("held ")[1].split(" MiB")[0].replace(",", ""))
+    assert 150 <= held < 1500  # 10 MB every 20 ms, looked at ten times a second
+    assert "transform.memory_mb" in error.hint
+
+
+def test_the_memory_of_all_its_processes_counts() -> None:
+    text = (
+        "import os, time\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        break\n"
+        "held = bytearray(os.urandom(1)) * 80_000_000\n"
+        "time.sleep(60)\n"
+    )
+    assert "200 are allowed" in failure(python(text, limits=Limits(tree_bytes=200 << 20))).what
+
+
+def test_addresses_that_are_only_reserved_are_no_memory() -> None:
+    text = "import mmap, sys, time\nheld = mmap.mmap(-1, 8 << 30)\ntime.sleep(0.5)\nsys.stdout.write(sys.stdin.read())\n"
+    assert b"".join(run(python(text, limits=Limits(tree_bytes=150 << 20)), [b"1\n"])) == b"1\n"
+
+
+def test_out_of_memory_the_kernel_takes_the_program_first() -> None:
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    assert int(b"".join(run(shell("cat /proc/self/oom_score_adj"), []))) == max(own, 500) > own
+
+
+# Bounded, so that a test which fails does no more than fail: a tree of 2,047 processes that stay for 30 s. Each is still
+# starting others when the first are to be killed, as in the endless kind.
+TREE = "f() {{ [ $1 = 0 ] && exec sleep 30; {0} f $(($1-1)) & {0} f $(($1-1)) & wait; }}; f 10"
+SESSIONS = "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        os.setsid()\ntime.sleep(30)\n"
+
+
+@pytest.mark.parametrize("kind", ["one session", "a session each"])
+def test_a_fork_bomb_is_stopped_while_it_grows(kind: str) -> None:
+    mark = uuid.uuid4().hex
+    options = {"env": {"MARK": mark}, "limits": Limits(tree_processes=100)}
+    error = failure(shell(TREE.format(""), **options) if kind == "one session" else python(SESSIONS, **options))
+    assert "processes at once or more, 100 are allowed" in error.what
+    assert all_gone(mark)
+
+
+def test_a_program_may_use_as_many_processes_as_people_do() -> None:
+    text = "i=0; while [ $i -lt 60 ]; do sleep 0.5 & i=$((i+1)); done; wait; cat"
+    assert b"".join(run(shell(text), [b"1\n"])) == b"1\n"
+
+
+def test_a_leak_of_descriptors_is_the_programs_own_end() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    error = failure(python("held = []\nwhile True:\n    held.append(open('/dev/null'))\n", limits=Limits(open_files=64)))
+    assert "Too many open files" in error.what
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_many_runs_leak_no_descriptor_here() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        list(run(Program(("cat",)), [b"1\n"]))
+        with pytest.raises(TransformFailed):
+            list(run(Program(("false",)), [b"1\n"]))
+        with pytest.raises(TransformFailed):
+            list(run(Program(("no-such-program",)), [b"1\n"]))
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_line_without_end_is_stopped_and_its_program_killed() -> None:
+    mark = uuid.uuid4().hex
+    transform = TransformRun(shell("yes | tr -d '\\n'", env={"MARK": mark}), [])
+    with pytest.raises(TransformFailed, match="a line of more than 4,000,000 bytes") as caught:
+        for _ in line_blocks(transform, max_line_bytes=4_000_000):
+            pass
+    transform.close()
+    assert caught.value.phase == "work"
+    assert all_gone(mark)
+
+
+def test_a_program_that_stops_its_launcher_is_killed_all_the_same() -> None:
+    mark = uuid.uuid4().hex
+    error = failure(shell("setsid sleep 60 & kill -STOP $PPID; exec sleep 60", env={"MARK": mark}, idle_timeout_s=0.5))
+    assert "no progress" in error.what
+    assert all_gone(mark)
