@@ -19,6 +19,7 @@ from resources.spark.job import Job
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 
 INSTANT = pa.timestamp("us", "UTC")
+_LAST_MS = (2**63 - 1) // 1000  # as microseconds it still is a number of 64 bits
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 DEAD_LETTERS = pa.schema(
     [
@@ -183,9 +184,13 @@ class RangeOutput:
 
 
 def _instants(timestamps: pa.Array) -> pa.Array:
-    """Kafka's milliseconds as microseconds UTC; -1 and other negative ones (no timestamp, KIP-32) are null."""
-    if len(timestamps) and pc.min(timestamps).as_py() < 0:
-        timestamps = pc.if_else(pc.less(timestamps, 0), None, timestamps)
+    """Kafka's milliseconds as microseconds UTC; those before 1970 (-1: no timestamp, KIP-32) and beyond 64 bits are null.
+
+    A producer that stamps nanoseconds is enough for the latter: the batch must not fail for ever for that.
+    """
+    ends = pc.min_max(timestamps).as_py() if len(timestamps) else {"min": 0, "max": 0}
+    if ends["min"] < 0 or ends["max"] > _LAST_MS:
+        timestamps = pc.if_else(pc.and_(pc.greater_equal(timestamps, 0), pc.less_equal(timestamps, _LAST_MS)), timestamps, None)
     return timestamps.cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
 
 

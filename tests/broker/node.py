@@ -85,7 +85,7 @@ class Node:
 
 def produce(brokers: str, topic: str, values: list[Any], partition: int = 0, **settings: Any) -> None:
     """Write values, or dicts of `Producer.produce`'s arguments, and wait until the broker has every one."""
-    producer = Producer({"bootstrap.servers": brokers, **settings})
+    producer = Producer({"bootstrap.servers": brokers, "log_level": 0, **settings})
     refused: list[Any] = []
     for value in values:
         record = value if isinstance(value, dict) else {"value": value}

@@ -20,6 +20,7 @@ _NEWEST = {
     "cursors": "topic, source_partition_id",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LAST_US = 253_402_300_799_999_999  # the year 9999 is Python's last; producers stamp later ones
 
 _SUMMARY = """
 CREATE VIEW IF NOT EXISTS main.kpipe_batches_summary AS
@@ -101,4 +102,4 @@ def rows(connection: Connection, name: str, pipeline: str, limit: int | None) ->
 
 
 def _value(value: Any, instant: bool) -> Any:
-    return _EPOCH + timedelta(microseconds=value) if instant and value is not None else value
+    return _EPOCH + timedelta(microseconds=min(value, _LAST_US)) if instant and value is not None else value
