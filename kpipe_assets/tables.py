@@ -148,6 +148,9 @@ def _work(
 
     The first time also for partitions without news: until a run has told something of a partition, Dagster takes it for
     being computed, and no asset downstream would be started for as long as continuous runs follow each other.
+
+    What a bounded run reads last is left to its closing event: told here, that one could only say "nothing new", and the
+    newest event is what the pages show.
     """
     shown_at = busy_at = time.monotonic()
     silent = set(context.partition_keys)
@@ -155,10 +158,12 @@ def _work(
     try:
         for result in run.passes(follow=config.continuous):
             now = time.monotonic()
+            last = not config.continuous
             if isinstance(result, Committed):
                 busy_at = now
                 since.add(result)
-            if now - shown_at >= _EVENT_EVERY_S:
+                last = last and all(step.closed_by == "caught_up" for step in result.commit.steps)
+            if now - shown_at >= _EVENT_EVERY_S and not last:
                 shown_at = now
                 since.log(context)
                 with publisher.waiting() as events:

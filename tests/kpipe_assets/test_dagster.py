@@ -184,7 +184,7 @@ def test_while_a_run_goes_on_events_come_at_intervals(world: World, monkeypatch:
         update={"batch": world.pipeline.batch.model_copy(update={"max_offsets_per_partition": 2})}
     )
     assert world.run().success
-    assert [world.value(event, "kpipe/batches") for event in world.events("0")] == [1, 1, 0]
+    assert [world.value(event, "kpipe/rows") for event in world.events("0")] == [2, 2]
     world.mirrored()
 
 
