@@ -68,7 +68,7 @@ class Program:
         cwd: private working directory, which must exist; None makes an empty one for each run and removes it
         afterwards.
         limits: resource limits.
-        line_output: whether stdout is made of lines, of which the last must be complete, and which are counted.
+        line_output: whether stdout is made of lines, of which the last must be complete.
         grace_s: time between TERM and KILL, and how long a descendant may hold stdout open after the program's own
         exit.
         secrets: values that are replaced by *** in everything that is kept of stderr. Not shown by repr.

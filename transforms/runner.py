@@ -28,7 +28,6 @@ class Report:
         bytes_in: bytes sent to stdin.
         bytes_consumed: bytes of them that the program has taken out of the pipe. It may have buffered and ignored them.
         bytes_out: bytes received from stdout.
-        lines_out: newlines among them; 0 unless `Program.line_output`.
         stderr: end of stderr, redacted and escaped, one line each.
         stderr_bytes: length of all of stderr.
         seconds: the run's own time, without the caller's.
@@ -39,7 +38,6 @@ class Report:
     bytes_in: int
     bytes_consumed: int
     bytes_out: int
-    lines_out: int
     stderr: str = field(repr=False)
     stderr_bytes: int
     seconds: float
@@ -72,7 +70,7 @@ class TransformRun:
         self._child: Child | None = None
         self._pending: memoryview | None = None
         self._exhausted = self._iterated = False
-        self._bytes_in = self._bytes_out = self._lines_out = self._unread = 0
+        self._bytes_in = self._bytes_out = self._unread = 0
         self._last_byte = b"\n"
         self._leftovers = False
         self._away = 0.0  # the caller's time, taken out of every clock here
@@ -110,7 +108,6 @@ class TransformRun:
             bytes_in=self._bytes_in,
             bytes_consumed=self._bytes_in - unread,
             bytes_out=self._bytes_out,
-            lines_out=self._lines_out,
             stderr=self._tail.text(),
             stderr_bytes=self._tail.total,
             seconds=(self._now() if self._ended is None else self._ended) - self._started,
@@ -199,7 +196,6 @@ class TransformRun:
             self._owed -= len(chunk)
             self._late = self._owed < 0
         if self._program.line_output:
-            self._lines_out += chunk.count(b"\n")
             self._last_byte = chunk[-1:]
         limit = self._program.max_output_bytes
         if limit is not None and self._bytes_out > limit:

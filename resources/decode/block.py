@@ -12,8 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.schema import Columns
+from resources.native import library
 
-__all__ = ["Decoded", "Decoder", "Payloads"]
+__all__ = ["Decoded", "Decoder", "Payloads", "count_of"]
+
+
+def count_of(byte: bytes, block: bytes | memoryview) -> int:
+    """How often a byte stands in a buffer."""
+    found, text = library(), np.frombuffer(block, np.uint8)
+    return int(found.kp_count(text.ctypes.data, len(text), byte) if found is not None else np.count_nonzero(text == ord(byte)))
 
 
 class Payloads:
@@ -38,8 +45,12 @@ class Payloads:
     @classmethod
     def of_lines(cls, block: bytes) -> Payloads:
         """From lines, each of which ends with a newline."""
-        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
-        return cls(block, np.concatenate((np.zeros(1, np.int64), ends)))
+        found, text = library(), np.frombuffer(block, np.uint8)
+        if found is None:
+            return cls(block, np.concatenate((np.zeros(1, np.int64), np.flatnonzero(text == ord("\n")) + 1)))
+        bounds = np.zeros(count_of(b"\n", block) + 1, np.int64)
+        found.kp_line_ends(text.ctypes.data, len(text), bounds[1:].ctypes.data)
+        return cls(block, bounds)
 
     @classmethod
     def of_array(cls, lines: pa.Array) -> Payloads:

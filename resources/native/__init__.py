@@ -1,4 +1,4 @@
-"""The two loops that touch every byte, in C: records out of librdkafka's queue, and JSON into columns.
+"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, and JSON into columns.
 
 Built by setuptools where there is a C compiler; nothing depends on it but speed. `KPIPE_NATIVE=0` leaves it unused.
 """
@@ -27,6 +27,8 @@ def library() -> ctypes.CDLL | None:
             continue
         for name, result, arguments in (
             ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
+            ("kp_count", _L, [_P, _L, ctypes.c_char]),
+            ("kp_line_ends", None, [_P, _L, _P]),
             ("kp_json_free", None, [_P]),
             ("kp_json_decode", _L, [_P, _P, _P, _L, _P]),
             ("kp_json_size", None, [_P, _I, _P]),

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kpipe.batch import Piece
 from kpipe.errors import TransformFailed
-from resources.decode.block import Payloads
+from resources.decode.block import Payloads, count_of
 from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader
 from resources.spark.job import Job
@@ -124,8 +124,8 @@ class Feed:
         held, tombstones = held.split_tombstones()
         self._output.filtered += tombstones
         if self._stdin == "lines" and len(held):
-            text = bytes(Payloads.of_array(held.column("line")).text)  # each value and a newline, as it is held
-            if text.count(b"\n") == len(held) and not (self._job.format == "json" and b"\r" in text):
+            text = Payloads.of_array(held.column("line")).text  # each value and a newline, as it is held
+            if count_of(b"\n", text) == len(held) and not (self._job.format == "json" and count_of(b"\r", text)):
                 return held, text
         values = [value for value in held.values if value is not None]
         if self._stdin == "length-prefixed":

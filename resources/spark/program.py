@@ -104,8 +104,8 @@ def transformed(
     try:
         with TransformRun(program_for(job, spec, piece, attempt), _chain(first, blocks), where=where) as process:
             for block in line_blocks(process, block_bytes=_OUTPUT_BYTES, where=where):
-                count = block.count(b"\n")
                 data = Payloads.of_lines(block)
+                count = len(data)
                 written += count
                 if spec.mode == "map":
                     held = feed.answered(count)

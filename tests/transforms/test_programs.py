@@ -105,17 +105,15 @@ def test_lines_longer_and_shorter_than_a_read_keep_their_order() -> None:
 @given(st.lists(st.binary(max_size=30).filter(lambda value: b"\n" not in value), max_size=30))
 def test_one_line_out_for_each_line_in(values: list[bytes]) -> None:
     transform = TransformRun(Program((str(PROGRAMS / "flatten_tweet.py"),)), [lines(values)])
-    for _ in transform:
-        pass
-    check_counts("map", len(values), transform.report.lines_out)
+    check_counts("map", len(values), b"".join(transform).count(b"\n"))
 
 
 def test_awk_that_drops_every_other_record_is_caught_in_map_mode() -> None:
     transform = TransformRun(Program(("awk", "NR % 2")), [b"1\n2\n3\n4\n"])
     assert b"".join(transform) == b"1\n3\n"
-    check_counts("filter", 4, transform.report.lines_out)
+    check_counts("filter", 4, 2)
     with pytest.raises(Exception, match="4 records in, 2 out"):
-        check_counts("map", 4, transform.report.lines_out)
+        check_counts("map", 4, 2)
 
 
 def test_errors_only_in_awk() -> None:
