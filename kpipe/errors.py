@@ -2,6 +2,7 @@
 
     KpipeError                      exit 1   something failed; running again may succeed
     ├── InvalidPipeline             exit 2   what the user wrote is wrong: file, line and field are named
+    ├── InvalidStatement            exit 2   a statement is wrong: line and column are named
     ├── NotAvailable                exit 2   valid, but this version or this machine cannot do it
     ├── SourceError                          Kafka
     │   ├── BrokerUnreachable                no broker answered before the deadline (retriable)
@@ -38,6 +39,7 @@ __all__ = [
     "DestinationError",
     "Fenced",
     "InvalidPipeline",
+    "InvalidStatement",
     "KpipeError",
     "LedgerMismatch",
     "NeedsOperator",
@@ -87,6 +89,20 @@ class InvalidPipeline(KpipeError):
     """The definition is wrong; the message names file, line and field where they are known."""
 
     exit_status = 2
+
+
+class InvalidStatement(KpipeError):
+    """A statement is wrong; the message names line and column.
+
+    Attributes:
+        excerpt: the line, and below it a caret under the place; holds no secret.
+    """
+
+    exit_status = 2
+
+    def __init__(self, what: str, hint: str = "", excerpt: str = "") -> None:
+        super().__init__(what, hint)
+        self.excerpt = excerpt
 
 
 class NotAvailable(KpipeError):

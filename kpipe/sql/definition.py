@@ -1,0 +1,92 @@
+"""CREATE PIPELINE and INFER PIPELINE: from a parsed statement to the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lark import Token, Tree
+
+from kpipe.pipeline import Pipeline
+from kpipe.sql import source_clauses as source
+from kpipe.sql import target_clauses as target
+from kpipe.sql.fields import Fields
+from kpipe.sql.refused import refuse
+from kpipe.sql.trees import children, names
+
+__all__ = ["definition"]
+
+_Clause = Callable[[Fields, Tree[Token]], None]
+
+
+def definition(tree: Tree[Token], text: str) -> Pipeline:
+    """What the statement defines. INFER, which names nothing, gets pipeline and table of the topic's name.
+
+    Args:
+        tree: the statement.
+        text: its text.
+
+    Raises:
+        Wrong: a clause is wrong, is given twice, or is not taken.
+    """
+    fields = Fields(text)
+    for clause in children(tree):
+        if clause.data in _REFUSED:
+            refuse(clause, _REFUSED[clause.data])
+        if clause.data == "other_source":
+            refuse(clause, str(clause.children[0]).upper())
+        if clause.data in _CLAUSES:
+            _CLAUSES[clause.data](fields, clause)
+    source.split_endpoint(fields)
+    topics = fields.values["source"]
+    into = fields.values.setdefault("into", {"table": _plain(str(topics.get("topic") or "table"))})
+    if fields.skips_all and not fields.rule:
+        into["on_conflict"] = "ignore"
+    own = names(tree)
+    if own:
+        fields.set(("name",), own[0], next(children(tree, "name")), "the pipeline's name")
+    else:
+        fields.values["name"] = into["table"]
+    fields.values.setdefault("format", {}).setdefault("type", "csv")  # SingleStore's default
+    target.check_columns(fields)
+    if fields.options is not None:
+        fields.merge_options(fields.options)
+    return fields.pipeline(tree)
+
+
+def _plain(topic: str) -> str:
+    """A table's name for a topic."""
+    text = "".join(sign if sign.isascii() and (sign.isalnum() or sign == "_") else "_" for sign in topic)[:60]
+    return text if text and not text[0].isdigit() else f"t_{text}"
+
+
+# Not among them, as they have no effect: AGGREGATOR, ENABLE or DISABLE OUT_OF_ORDER OPTIMIZATION (order within a partition
+# always holds) and OFFSETS METADATA GC (there are no files).
+_CLAUSES: dict[str, _Clause] = {
+    "kafka": source.kafka,
+    "topics": source.topics,
+    "topic_pattern": source.topic_pattern,
+    "config": source.config,
+    "credentials": source.credentials,
+    "beginning": source.beginning,
+    "batch_limit": source.batch_limit,
+    "retry_options": source.retry_options,
+    "stop_on_error": source.stop_on_error,
+    "with_transform": source.with_transform,
+    "skip_errors": source.skip_errors,
+    "replace": source.replace,
+    "options": source.options,
+    "into_table": target.into_table,
+    "format": target.format,
+    "schema": target.schema,
+    "registry": target.registry,
+    "fields": target.separators,
+    "lines": target.lines,
+    "skip_lines": target.skip_lines,
+    "null_text": target.null_text,
+    "character_set": target.character_set,
+    "columns": target.columns,
+    "set_columns": target.set_columns,
+    "where": target.where,
+    "on_duplicate": target.on_duplicate,
+}
+_REFUSED = {"link": "LINK", "resource_pool": "RESOURCE POOL", "ignore": "IGNORE", "into_procedure": "INTO PROCEDURE"}

@@ -1,0 +1,187 @@
+"""The grammar of the statements: SingleStore's, with a few clauses of our own.
+
+Clauses that are refused stand here, too, so that they can be named. Words are reserved only where nothing else could stand:
+a table may be called `key`, a column `format`. Words match in upper and lower case; every upper-case word that is no
+terminal of its own becomes one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from lark import Lark
+
+__all__ = ["GAP", "GRAMMAR", "parser"]
+
+_RULES = r"""
+start: statement _SEMICOLON?
+
+?statement: create | alter | drop | start_one | start_many | stop_one | stop_all | detach | test | show_pipelines
+          | show_create | extract | infer | clear | backfill | create_inferred | profile
+
+create: "CREATE" or_replace? AGGREGATOR? "PIPELINE" if_not_exists? name "AS" "LOAD" "DATA" _source \
+        _source_clause* _into _target_clause*
+or_replace: "OR" "REPLACE"
+if_not_exists: "IF" "NOT" "EXISTS"
+if_exists: "IF" "EXISTS"
+
+alter: "ALTER" "PIPELINE" name _change+
+drop: "DROP" "PIPELINE" if_exists? name
+start_one: "START" "PIPELINE" if_not_running? name foreground?
+start_many: "START" (ALL | FAILED) "PIPELINES"?
+if_not_running: "IF" "NOT" "RUNNING"
+foreground: "FOREGROUND" ("LIMIT" INT "BATCHES")?
+stop_one: "STOP" "PIPELINE" if_running? name (CANCEL | DETACH)?
+stop_all: "STOP" "ALL" "PIPELINES"? CANCEL?
+if_running: "IF" "RUNNING"
+detach: "DETACH" "PIPELINE" if_exists? name
+test: "TEST" "PIPELINE" name ("LIMIT" INT)?
+show_pipelines: "SHOW" "PIPELINES"
+show_create: "SHOW" "CREATE" "PIPELINE" name EXTENDED?
+extract: "EXTRACT" "PIPELINE" name ("FROM" partition ("OFFSETS" INT "TO" INT)?)? "INTO" "OUTFILE" string
+infer: "INFER" "PIPELINE" "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
+clear: "CLEAR" "PIPELINE"? "ERRORS" ("FOR" name)?
+backfill: "BACKFILL" "PIPELINE" name ("PARTITION" partition)? range?
+range: "FROM" INT "TO" INT
+create_inferred: "CREATE" INFERRED "PIPELINE" name "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
+profile: PROFILE "PIPELINE" name
+
+_source: kafka | link | other_source
+kafka: KAFKA string
+link: LINK name string
+other_source: (S3 | FS | AZURE | HDFS | GCS | MONGODB | MYSQL | ICEBERG) string
+
+_source_clause: config | credentials | batch_limit | retry_options | resource_pool | ordering | collecting | stop_on_error
+              | with_transform | replace | ignore | skip_errors | topics | topic_pattern | beginning | options
+
+config: "CONFIG" string
+credentials: "CREDENTIALS" string
+batch_limit: (BATCH_INTERVAL | MAX_PARTITIONS_PER_BATCH | MAX_OFFSETS_PER_BATCH_PARTITION \
+           | MAX_BYTES_PER_BATCH_PARTITION | MAX_RETRIES_PER_BATCH_PARTITION) INT
+retry_options: RETRY_OPTIONS string
+resource_pool: RESOURCE "POOL" name
+ordering: (ENABLE | DISABLE) "OUT_OF_ORDER" "OPTIMIZATION"
+collecting: (ENABLE | DISABLE) "OFFSETS" "METADATA" "GC"
+stop_on_error: STOP_ON_ERROR (ON | OFF)
+with_transform: "WITH" transform
+transform: TRANSFORM "(" string ("," string)* ")" (stdin | mode)*
+stdin: "STDIN" (LINES | LENGTH_PREFIXED | JSON)
+mode: "MODE" (MAP | FILTER | FLATMAP)
+replace: REPLACE
+ignore: IGNORE
+skip_errors: "SKIP" (ALL | CONSTRAINT | DUPLICATE "KEY" | PARSER) "ERRORS"
+topics: TOPICS "(" string ("," string)* ")"
+topic_pattern: TOPIC "PATTERN" string
+beginning: OFFSETS moment end?
+end: "TO" moment
+options: OPTIONS string
+
+moment: EARLIEST | LATEST | TIMESTAMP string | string
+
+_into: into_table | into_procedure
+into_table: "INTO" "TABLE" qualified key? place?
+into_procedure: "INTO" PROCEDURE qualified
+key: "KEY" "(" name ("," name)* ")"
+place: "IN" name string?
+
+_target_clause: _format_clause | set_columns | where | on_duplicate
+_format_clause: format | schema | registry | fields | lines | skip_lines | null_text | character_set | columns
+
+format: FORMAT (JSON | CSV | AVRO | PROTOBUF | RAW | PARQUET) kafka_key?
+kafka_key: "KAFKA" "KEY"
+schema: SCHEMA string
+registry: SCHEMA "REGISTRY" string
+fields: FIELDS (terminated | enclosed | escaped)+
+lines: LINES_BY (terminated | starting)+
+terminated: "TERMINATED" "BY" string
+enclosed: "OPTIONALLY"? "ENCLOSED" "BY" string
+escaped: "ESCAPED" "BY" string
+starting: "STARTING" "BY" string
+skip_lines: IGNORE_LINES INT ("LINES" | "ROWS")
+null_text: NULL_TEXT "DEFINED" "BY" string optionally_enclosed?
+optionally_enclosed: "OPTIONALLY" "ENCLOSED"
+character_set: CHARACTER "SET" (name | string)
+
+columns: _OPEN column ("," column)* ")"
+column: target ("<-" path default?)?
+target: qualified | VARIABLE
+path: (PERCENT | (PERCENT "::")? member ("::" member)*)
+member: NAME | BACKTICKED | INT
+default: "DEFAULT" (string | NUMBER | NULL | TRUE | FALSE)
+
+set_columns: SET assignment ("," assignment)*
+assignment: target "=" expression
+where: WHERE expression
+on_duplicate: ON_DUPLICATE "KEY" "UPDATE" (EVERY | assignment ("," assignment)*)
+
+_change: "SET" _setting (","? _setting)* | stop_on_error_or_none | reload | drop_partition | drop_orphans | ordering
+       | collecting | fields | lines
+_setting: set_offsets | transform | config | credentials | one_config | one_credential | batch_limit | retry_options
+        | resource_pool | stop_on_error_or_none
+set_offsets: OFFSETS moment REREAD?
+one_config: "CONFIG" "::" setting_name "=" string
+one_credential: "CREDENTIALS" "::" setting_name "=" string
+setting_name: string | BACKTICKED | NAME ("." NAME)*
+stop_on_error_or_none: STOP_ON_ERROR (ON | OFF | NONE)
+reload: RELOAD "TRANSFORM"
+drop_partition: "DROP" "PARTITION" partition REREAD?
+drop_orphans: "DROP" "ORPHAN" "PARTITIONS"
+partition: string | INT
+
+expression: _item+
+_item: TEXT | QUOTED | BACKTICKED | VARIABLE | NAME | NUMBER | PERCENT | OPERATOR
+     | "(" _inner* ")" | "[" _inner* "]" | "{" _inner* "}"
+_inner: _item | ","
+
+name: NAME | BACKTICKED
+qualified: name ("." name)?
+string: STRING
+"""
+
+# Words that end an expression unless what follows says that they are part of it, and everything that is no word.
+_TERMINALS = r"""
+ON_DUPLICATE.3: /ON(?=GAP+DUPLICATE\b)GAP+DUPLICATE\b/i
+FORMAT.3: /FORMAT\b(?!GAP*\()/i
+FIELDS.3: /(FIELDS|COLUMNS)(?=GAP+(\w+GAP+)?\w+GAP+BY\b)/i
+LINES_BY.3: /LINES(?=GAP+\w+GAP+BY\b)/i
+IGNORE_LINES.3: /IGNORE(?=GAP+\d)/i
+NULL_TEXT.3: /NULL(?=GAP+DEFINED\b)/i
+CHARACTER.3: /CHARACTER(?=GAP+SET\b)/i
+
+NAME: /[^\W\d][\w$]*|\$[\w$]+/i
+BACKTICKED: /`(?:[^`]|``)+`/
+VARIABLE: /@[A-Za-z_][A-Za-z0-9_]*/
+STRING: /'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"/s
+TEXT.2: /[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'/s
+QUOTED: /"(?:[^"]|"")*"/s
+INT: /\d+\b/
+NUMBER: /-?\d+(\.\d+)?([eE][-+]?\d+)?|-?\.\d+([eE][-+]?\d+)?/
+PERCENT: "%"
+EVERY: "*"
+OPERATOR: /[-+*\/<>=!|&^~.:?@\\]/
+_OPEN: "("
+_SEMICOLON: ";"
+_SPACE: /GAP+/
+%ignore _SPACE
+"""
+
+#: White space and comments: `--` and `#` to the end of the line, and between /* and */.
+GAP = r"(?:\s|--[^\n]*(?:\n|\Z)|#[^\n]*(?:\n|\Z)|\/\*[\s\S]*?\*\/)"
+
+
+def _grammar() -> str:
+    rules = re.sub(r"\\\n\s*", "", _RULES)
+    rules = re.sub(r'"([A-Z_]+)"', r'"\1"i', rules)
+    defined = set(re.findall(r"^([A-Z_0-9]+)(?:\.\d)?:", _TERMINALS, re.MULTILINE))
+    words = sorted(set(re.findall(r'(?<!["\w])[A-Z][A-Z0-9_]+\b', rules)) - defined)
+    return "\n".join([rules, *(f'{word}: "{word}"i' for word in words), _TERMINALS.replace("GAP", GAP)])
+
+
+GRAMMAR = _grammar()
+
+
+@lru_cache(maxsize=1)
+def parser() -> Lark:
+    """The parser; built once, some 100 ms."""
+    return Lark(GRAMMAR, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=False)

@@ -1,0 +1,227 @@
+"""From text to statements. Errors say line and column, what was found and what was expected, and show the place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, cast
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from kpipe.errors import InvalidStatement
+from kpipe.sql.build import build
+from kpipe.sql.grammar import GAP, parser
+from kpipe.sql.masking import masked
+from kpipe.sql.statements import Query, Statement
+from kpipe.sql.tokens import words
+from kpipe.sql.trees import Wrong
+
+__all__ = ["is_complete", "read", "read_all"]
+
+# What a statement of the grammar begins with; every other is DuckDB's. What CREATE, ALTER and DROP make there is named, so
+# that a misspelt PIPELINE is found by the grammar.
+_OBJECTS = (
+    r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE)\b"
+)
+_OURS = re.compile(
+    rf"(?:(?:CREATE(?:{GAP}+OR{GAP}+REPLACE)?|ALTER|DROP)(?!{GAP}+OR\b)(?!{GAP}+{_OBJECTS})"
+    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE)|EXTRACT|INFER|CLEAR|BACKFILL|PROFILE)\b",
+    re.IGNORECASE,
+)
+_BEHIND = {"FORMAT", "FIELDS", "COLUMNS", "LINES", "SET", "WHERE", "SCHEMA", "NULL", "CHARACTER", "("}
+_BEFORE = {
+    "CONFIG", "CREDENTIALS", "BATCH_INTERVAL", "MAX_PARTITIONS_PER_BATCH", "MAX_OFFSETS_PER_BATCH_PARTITION", "RETRY_OPTIONS",
+    "MAX_RETRIES_PER_BATCH_PARTITION", "MAX_BYTES_PER_BATCH_PARTITION", "STOP_ON_ERROR", "WITH", "REPLACE", "SKIP", "OPTIONS",
+    "OFFSETS", "TOPICS",
+}  # fmt: skip
+_SPACE = re.compile(f"{GAP}*")
+_WORDS = {
+    "STRING": "a text in quotes", "NAME": "a name", "BACKTICKED": "a name", "INT": "a number", "NUMBER": "a number",
+    "VARIABLE": "a @variable", "_SEMICOLON": "the end", "$END": "the end", "ON_DUPLICATE": "ON DUPLICATE KEY UPDATE",
+    "LINES_BY": "LINES", "IGNORE_LINES": "IGNORE n LINES", "NULL_TEXT": "NULL DEFINED BY", "CHARACTER": "CHARACTER SET",
+    "EVERY": "*", "FIELDS": "FIELDS", "FORMAT": "FORMAT",
+}  # fmt: skip
+# Parts of an expression, where one is expected.
+_EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
+# Known only to be refused.
+_HIDDEN = {
+    "AGGREGATOR", "LINK", "S3", "FS", "AZURE", "HDFS", "GCS", "MONGODB", "MYSQL", "ICEBERG", "RESOURCE", "IGNORE", "PROCEDURE",
+    "PARQUET", "INFERRED", "PROFILE",
+}  # fmt: skip
+
+
+def read(text: str) -> Statement:
+    """The one statement in a text.
+
+    Raises:
+        InvalidStatement: there is none, more than one, or it is wrong.
+    """
+    found = list(read_all(text))
+    if len(found) != 1:
+        raise InvalidStatement(f"{len(found)} statements where one is expected")
+    return found[0]
+
+
+def read_all(text: str, file: str = "") -> Iterator[Statement]:
+    """Statements in order; they end with `;`, the last one need not.
+
+    Args:
+        text: of all of them.
+        file: name for messages.
+
+    Raises:
+        InvalidStatement: one is wrong. Those before it have been given.
+    """
+    at = 0
+    while True:
+        found = _SPACE.match(text, at)
+        at = found.end() if found else at
+        if at >= len(text):
+            return
+        if text[at] == ";":
+            at += 1
+            continue
+        if _OURS.match(text, at):
+            statement, at = _ours(text, at, file)
+        else:
+            statement, at = _query(text, at)
+        yield statement
+
+
+def is_complete(text: str) -> bool:
+    """Whether what was typed so far ends a statement: nothing but space, or a `;` outside of quotes at the end."""
+    found = list(words(text))
+    return not found or found[-1].text == ";"
+
+
+def _query(text: str, start: int) -> tuple[Query, int]:
+    """A statement of DuckDB's, up to its `;`."""
+    depth_end = next((word for word in words(text[start:]) if word.text == ";"), None)
+    end = len(text) if depth_end is None else start + depth_end.start
+    return Query(text[start:end].strip()), end
+
+
+def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
+    part = text[start:]
+    try:
+        tree, end = _parse(part)
+    except UnexpectedInput as error:
+        raise _unexpected(error, text, start, file) from None
+    except RecursionError:
+        raise _at(text, start, 1, file, "the statement is nested too deeply", "") from None
+    try:
+        return build(tree, part), start + end
+    except Wrong as error:
+        place, length = _span(error.node)
+        raise _at(text, start + place, length, file, error.what, error.hint) from None
+
+
+def _parse(text: str) -> tuple[Tree[Token], int]:
+    """The tree of the statement at the beginning of the text, and where it ends."""
+    grammar = parser()
+    machine = cast(Any, grammar.parse_interactive(text))  # a part of lark that has no types
+    fed: list[Token] = []
+    try:
+        for token in machine.lexer_thread.lex(machine.parser_state):
+            machine.feed_token(token)
+            fed.append(token)
+            if token.type == "_SEMICOLON":
+                break
+        end = fed[-1].end_pos if fed and fed[-1].end_pos is not None else len(text)
+        result: Tree[Token] = machine.feed_eof(fed[-1] if fed else None)
+    except UnexpectedInput as error:
+        error.allowed_here = _accepted(grammar, fed)  # type: ignore[attr-defined]
+        raise
+    statement = result.children[0]
+    assert isinstance(statement, Tree)
+    return statement, end
+
+
+def _accepted(grammar: Lark, fed: list[Token]) -> set[str]:
+    """What the grammar would really take behind these words; the parser's own list holds more."""
+    machine = cast(Any, grammar.parse_interactive(""))
+    for token in fed:
+        machine.feed_token(token)
+    return set(machine.accepts())
+
+
+def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> InvalidStatement:
+    allowed: set[str] = getattr(error, "allowed_here", set())
+    expected = _names(allowed)
+    place, length, found = len(text), 1, "the end"
+    if isinstance(error, UnexpectedToken) and error.token.type != "$END":
+        token = error.token
+        place, length = start + (token.start_pos or 0), len(token)
+        found = "a text in quotes" if token.type in ("STRING", "TEXT", "QUOTED") else str(token)[:40]
+    elif isinstance(error, UnexpectedCharacters):
+        place = start + (error.pos_in_stream or 0)
+        word = next(iter(words(text[place:])), None)
+        found = word.text[:40] if word is not None else text[place : place + 1]
+        length = len(found)
+        if word is not None and (word.kind == "open" or (word.text[0] in "'\"" and _SPACE)):
+            found = "a text that does not end" if word.kind == "open" else "a text in quotes"
+            length = 1
+    if found == "the end":
+        place = len(text.rstrip())
+    near = get_close_matches(found.upper(), [item for item in expected if item.isupper()], n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]}?" if near else _misplaced(found.upper(), expected)
+    return _at(text, place, length, file, f"expected {_listed(expected)}, found {found}", hint)
+
+
+def _misplaced(word: str, expected: list[str]) -> str:
+    """Clauses are the commonest thing to stand on the wrong side of INTO."""
+    if word in _BEHIND and "INTO" in expected:
+        return f"{word} stands behind INTO TABLE"
+    return f"{word} stands before INTO TABLE" if word in _BEFORE and "FORMAT" in expected else ""
+
+
+def _names(terminals: set[str]) -> list[str]:
+    """Terminals in words, the most telling first."""
+    grammar = parser()
+    in_expression = bool(terminals & {"TEXT", "OPERATOR"})
+    found: list[str] = []
+    for terminal in terminals - _HIDDEN:
+        if in_expression and (
+            terminal in _EXPRESSION or terminal in ("NAME", "BACKTICKED", "VARIABLE", "NUMBER", "PERCENT", "LPAR")
+        ):
+            found.append("an expression")
+        elif terminal in _WORDS:
+            found.append(_WORDS[terminal])
+        else:
+            pattern: Any = grammar.get_terminal(terminal).pattern
+            found.append(str(pattern.value))
+    return sorted(set(found), key=lambda item: (item == "the end", not item.isupper(), item))
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) < 2:
+        return names[0] if names else "nothing"
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _span(node: Tree[Token] | Token | None) -> tuple[int, int]:
+    """Place and length of a node."""
+    if isinstance(node, Token):
+        return node.start_pos or 0, len(node)
+    if node is None or node.meta.empty:
+        return 0, 1
+    return node.meta.start_pos, node.meta.end_pos - node.meta.start_pos
+
+
+def _at(text: str, place: int, length: int, file: str, what: str, hint: str) -> InvalidStatement:
+    """The error, with the line and a caret under the place. Nothing that may be a secret is in it."""
+    line = text.count("\n", 0, place) + 1
+    first = text.rfind("\n", 0, place) + 1
+    last = text.find("\n", first)
+    shown = masked(text)[first : last if last >= 0 else len(text)]
+    column = place - first
+    marks = "^" * max(1, min(length, len(shown) - column))
+    if len(shown) > 110:  # a long line is cut around the place
+        cut = max(0, column - 50)
+        shown, column = ("…" if cut else "") + shown[cut : cut + 108], column - cut + (1 if cut else 0)
+        marks = marks[: max(1, len(shown) - column)]
+    before = "".join("\t" if sign == "\t" else " " for sign in shown[:column])
+    where = f"{file}:{line}:{place - first + 1}" if file else f"line {line}, column {place - first + 1}"
+    return InvalidStatement(f"{where}: {what}", hint, f"{shown}\n{before}{marks}")

@@ -1,0 +1,121 @@
+"""Clauses before INTO: where records come from, batches, programs, and what happens to what does not fit."""
+
+from __future__ import annotations
+
+from lark import Token, Tree
+
+from kpipe.sql import clauses
+from kpipe.sql.fields import Fields
+from kpipe.sql.trees import child, children, string, strings, token, wrong
+
+__all__ = ["choose", "split_endpoint"]
+
+_RULES = {"REPLACE": "replace", "SKIP DUPLICATE KEY ERRORS": "ignore", "ON DUPLICATE KEY UPDATE": "update"}
+
+
+def kafka(fields: Fields, tree: Tree[Token]) -> None:
+    """KAFKA 'brokers/topic'; with TOPICS or TOPIC PATTERN, 'brokers'."""
+    fields.endpoint = clauses.filled(string(tree), tree), tree
+    fields.set(("source", "brokers"), fields.endpoint[0], tree, "KAFKA")
+
+
+def split_endpoint(fields: Fields) -> None:
+    """Brokers and topic of KAFKA, once it is known whether another clause names the topics."""
+    source = fields.values["source"]
+    if fields.endpoint is None or "topics" in source or "topic_pattern" in source:
+        return
+    text, tree = fields.endpoint
+    brokers, slash, topic = text.rpartition("/")
+    if not slash or not topic:
+        wrong(tree, "KAFKA names no topic", "write 'host:port/topic', or TOPICS ('a', 'b') behind it")
+    source["brokers"] = brokers
+    many = [part.strip() for part in topic.split(",")]
+    field = "topics" if len(many) > 1 else "topic"
+    fields.set(("source", field), many if len(many) > 1 else topic, tree, "KAFKA")
+
+
+def topics(fields: Fields, tree: Tree[Token]) -> None:
+    """TOPICS ('a', 'b')."""
+    fields.set(("source", "topics"), strings(tree), tree, "TOPICS")
+
+
+def topic_pattern(fields: Fields, tree: Tree[Token]) -> None:
+    """TOPIC PATTERN 'regular expression'."""
+    fields.set(("source", "topic_pattern"), string(tree), tree, "TOPIC PATTERN")
+
+
+def config(fields: Fields, tree: Tree[Token]) -> None:
+    """CONFIG."""
+    fields.set(("source", "config"), clauses.config(tree), tree, "CONFIG")
+
+
+def credentials(fields: Fields, tree: Tree[Token]) -> None:
+    """CREDENTIALS."""
+    fields.set(("source", "credentials"), clauses.credentials(tree), tree, "CREDENTIALS")
+
+
+def beginning(fields: Fields, tree: Tree[Token]) -> None:
+    """OFFSETS start [TO end]."""
+    end = child(tree, "end")
+    fields.set(("source", "start"), clauses.moment(next(children(tree, "moment"))), tree, "OFFSETS")
+    if end is not None:
+        fields.set(("source", "end"), clauses.moment(next(children(end, "moment"))), end, "TO")
+
+
+def batch_limit(fields: Fields, tree: Tree[Token]) -> None:
+    """BATCH_INTERVAL, MAX_..._PER_BATCH..."""
+    field, value = clauses.batch_limit(tree)
+    fields.set(("batch", field), value, tree, str(tree.children[0]).upper())
+
+
+def retry_options(fields: Fields, tree: Tree[Token]) -> None:
+    """RETRY_OPTIONS; its `max_retries` wins over MAX_RETRIES_PER_BATCH_PARTITION."""
+    for field, value in clauses.retries(tree).items():
+        if field == "max_retries":
+            fields.forget("batch", field)
+        fields.set(("batch", field), value, tree, "RETRY_OPTIONS")
+
+
+def stop_on_error(fields: Fields, tree: Tree[Token]) -> None:
+    """STOP_ON_ERROR ON or OFF."""
+    fields.set(("errors", "batch"), clauses.stop_on_error(tree), tree, "STOP_ON_ERROR")
+
+
+def with_transform(fields: Fields, tree: Tree[Token]) -> None:
+    """WITH TRANSFORM (...)."""
+    inner = next(children(tree, "transform"))
+    fields.set(("transform",), clauses.transform(inner), inner, "WITH TRANSFORM")
+
+
+def skip_errors(fields: Fields, tree: Tree[Token]) -> None:
+    """SKIP ... ERRORS: what does not fit is kept as a dead letter; of two rows of the same key the first stays."""
+    word = token(tree)
+    assert word is not None
+    errors = fields.values.setdefault("errors", {})
+    if word.type in ("ALL", "PARSER"):
+        errors["parse"] = "dead_letter"
+    if word.type in ("ALL", "CONSTRAINT"):
+        errors["constraint"] = "dead_letter"
+    if word.type == "DUPLICATE":
+        choose(fields, "SKIP DUPLICATE KEY ERRORS", tree)
+    fields.skips_all = fields.skips_all or word.type == "ALL"
+
+
+def replace(fields: Fields, tree: Tree[Token]) -> None:
+    """REPLACE."""
+    choose(fields, "REPLACE", tree)
+
+
+def choose(fields: Fields, clause: str, tree: Tree[Token]) -> None:
+    """What happens to a row whose key is there; one clause says it."""
+    if fields.rule:
+        wrong(tree, f"{clause} is given twice" if fields.rule == clause else f"{fields.rule} and {clause} exclude each other")
+    fields.rule = clause
+    fields.set(("into", "on_conflict"), _RULES[clause], tree, clause)
+
+
+def options(fields: Fields, tree: Tree[Token]) -> None:
+    """OPTIONS: fields that have no clause; taken when all clauses have been read."""
+    if fields.options is not None:
+        wrong(tree, "OPTIONS is given twice")
+    fields.options = tree

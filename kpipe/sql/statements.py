@@ -1,0 +1,225 @@
+"""Statements as plain values. Reading gives them (reader.py), writing takes them (writer.py), others execute them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kpipe.offsets import Range
+from kpipe.pipeline import Pipeline, Timestamp
+
+__all__ = [
+    "Alter", "Backfill", "Change", "ClearErrors", "Create", "Detach", "Drop", "DropOrphans", "DropPartition", "Extract",
+    "Infer", "Moment", "Query", "ReloadTransform", "SetField", "SetOffsets", "ShowCreate", "ShowPipelines", "Start",
+    "StartMany", "Statement", "Stop", "StopAll", "Test",
+]  # fmt: skip
+
+#: Where to read: `earliest`, `latest`, a time, or next offsets by partition number.
+Moment = Literal["earliest", "latest"] | Timestamp | dict[int, int]
+
+
+@dataclass(frozen=True)
+class Create:
+    """CREATE PIPELINE.
+
+    Attributes:
+        pipeline: the definition.
+        or_replace: an existing one is replaced; where it reads stays.
+        if_not_exists: an existing one stays, and that is no error.
+    """
+
+    pipeline: Pipeline
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class SetField:
+    """A field of the definition gets another value; None: its default.
+
+    Attributes:
+        path: names from the outside in, as in YAML.
+        value: as in YAML.
+    """
+
+    path: tuple[str, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class SetOffsets:
+    """Reading goes on elsewhere.
+
+    Attributes:
+        to: where; offsets change only the partitions that they name.
+        reread: offsets that have been read are read again, into duplicates.
+    """
+
+    to: Moment
+    reread: bool = False
+
+
+@dataclass(frozen=True)
+class ReloadTransform:
+    """The program is fetched again."""
+
+
+@dataclass(frozen=True)
+class DropPartition:
+    """A partition is forgotten: one that the topic has no more, or, with `reread`, one that is read again from its start."""
+
+    partition: int
+    reread: bool = False
+
+
+@dataclass(frozen=True)
+class DropOrphans:
+    """All partitions that the topic has no more are forgotten."""
+
+
+Change = SetField | SetOffsets | ReloadTransform | DropPartition | DropOrphans
+
+
+@dataclass(frozen=True)
+class Alter:
+    """ALTER PIPELINE: changes in order."""
+
+    pipeline: str
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """DROP PIPELINE: the definition goes; rows, history and ledger stay."""
+
+    pipeline: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """START PIPELINE.
+
+    Attributes:
+        foreground: here and now, until caught up.
+        limit: with `foreground`, most batches.
+    """
+
+    pipeline: str
+    if_not_running: bool = False
+    foreground: bool = False
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class StartMany:
+    """START ALL PIPELINES, or those that an error stopped."""
+
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Stop:
+    """STOP PIPELINE: the batch at hand is finished, or, with `cancel`, given up."""
+
+    pipeline: str
+    if_running: bool = False
+    cancel: bool = False
+
+
+@dataclass(frozen=True)
+class StopAll:
+    """STOP ALL PIPELINES."""
+
+    cancel: bool = False
+
+
+@dataclass(frozen=True)
+class Detach:
+    """DETACH PIPELINE: stopped, so that its table can be changed."""
+
+    pipeline: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Test:
+    """TEST PIPELINE: rows shown, nothing written.
+
+    Attributes:
+        limit: offsets of each partition.
+    """
+
+    __test__ = False  # pytest would take it for a test
+
+    pipeline: str
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class ShowPipelines:
+    """SHOW PIPELINES."""
+
+
+@dataclass(frozen=True)
+class ShowCreate:
+    """SHOW CREATE PIPELINE; extended: also where it stands."""
+
+    pipeline: str
+    extended: bool = False
+
+
+@dataclass(frozen=True)
+class Extract:
+    """EXTRACT PIPELINE ... INTO OUTFILE: records as a program would get them on stdin.
+
+    Attributes:
+        partition: None: the first that has something unread.
+        offsets: None: what a batch would read.
+    """
+
+    pipeline: str
+    file: str
+    partition: int | None = None
+    offsets: Range | None = None
+
+
+@dataclass(frozen=True)
+class Infer:
+    """INFER PIPELINE: table and mapping from a sample. The pipeline's name and table are those of the topic."""
+
+    pipeline: Pipeline
+
+
+@dataclass(frozen=True)
+class ClearErrors:
+    """CLEAR PIPELINE ERRORS; None: of all pipelines."""
+
+    pipeline: str | None = None
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """BACKFILL PIPELINE: what was skipped is read beside what is new.
+
+    Attributes:
+        partition: None: all.
+        offsets: None: all.
+    """
+
+    pipeline: str
+    partition: int | None = None
+    offsets: Range | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    """Any other statement, in DuckDB's SQL."""
+
+    text: str
+
+
+Statement = (
+    Create | Alter | Drop | Start | StartMany | Stop | StopAll | Detach | Test | ShowPipelines | ShowCreate | Extract | Infer
+    | ClearErrors | Backfill | Query
+)  # fmt: skip

@@ -1,0 +1,154 @@
+"""Clauses from INTO on: the table, formats, which value goes to which column, expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lark import Token, Tree
+
+from kpipe.sql import clauses
+from kpipe.sql.fields import Fields
+from kpipe.sql.refused import refuse
+from kpipe.sql.source_clauses import choose
+from kpipe.sql.trees import child, children, names, string, strings, token, wrong
+
+__all__ = ["check_columns"]
+
+_ENCODINGS = ("utf8", "utf8mb4", "utf-8", "binary")
+
+
+def into_table(fields: Fields, tree: Tree[Token]) -> None:
+    """INTO TABLE t [KEY (...)] [IN type 'database']."""
+    written, key, place = names(next(children(tree, "qualified"))), child(tree, "key"), child(tree, "place")
+    if len(written) > 1:
+        wrong(tree, "INTO TABLE takes the table's name alone", f"leave out `{written[0]}`: IN says where, if not in the home")
+    fields.set(("into", "table"), written[0], tree, "INTO TABLE")
+    if key is not None:
+        fields.set(("into", "key"), names(key), key, "KEY")
+    if place is not None:
+        fields.set(("into", "type"), names(place)[0], place, "IN")
+        for text in strings(place):
+            fields.set(("into", "database"), clauses.filled(text, place), place, "IN")
+
+
+def format(fields: Fields, tree: Tree[Token]) -> None:
+    """FORMAT type [KAFKA KEY]: what follows belongs to it."""
+    fields.format = "key_format" if child(tree, "kafka_key") is not None else "format"
+    word = token(tree, "JSON", "CSV", "AVRO", "PROTOBUF", "RAW", "PARQUET")
+    assert word is not None
+    if word.type == "PARQUET":
+        refuse(tree, "FORMAT PARQUET")
+    clause = "FORMAT" if fields.format == "format" else "FORMAT ... KAFKA KEY"
+    fields.set((fields.format, "type"), word.type.lower(), tree, clause)
+
+
+def schema(fields: Fields, tree: Tree[Token]) -> None:
+    """SCHEMA '...'."""
+    fields.option("schema", string(tree), tree, "SCHEMA")
+
+
+def registry(fields: Fields, tree: Tree[Token]) -> None:
+    """SCHEMA REGISTRY 'host:port'."""
+    fields.option("registry", clauses.filled(string(tree), tree), tree, "SCHEMA REGISTRY")
+
+
+def separators(fields: Fields, tree: Tree[Token]) -> None:
+    """FIELDS or COLUMNS: TERMINATED, ENCLOSED, ESCAPED BY."""
+    for part in children(tree):
+        field = {"terminated": "delimiter", "enclosed": "quote", "escaped": "escape"}[part.data]
+        fields.option(field, string(part), part, f"FIELDS {part.data.upper()} BY")
+
+
+def lines(fields: Fields, tree: Tree[Token]) -> None:
+    """LINES: TERMINATED, STARTING BY."""
+    for part in children(tree):
+        field = {"terminated": "line_end", "starting": "line_start"}[part.data]
+        fields.option(field, string(part), part, f"LINES {part.data.upper()} BY")
+
+
+def skip_lines(fields: Fields, tree: Tree[Token]) -> None:
+    """IGNORE n LINES."""
+    count = token(tree, "INT")
+    assert count is not None
+    fields.option("skip_lines", clauses.number(count), tree, "IGNORE LINES")
+
+
+def null_text(fields: Fields, tree: Tree[Token]) -> None:
+    """NULL DEFINED BY '...' [OPTIONALLY ENCLOSED]."""
+    fields.option("null", string(tree), tree, "NULL DEFINED BY")
+    if child(tree, "optionally_enclosed") is not None:
+        fields.option("null_quoted", True, tree, "OPTIONALLY ENCLOSED")
+
+
+def character_set(_: Fields, tree: Tree[Token]) -> None:
+    """CHARACTER SET: UTF-8 is all that is read."""
+    found = (*names(tree), *strings(tree))[0]
+    if found.lower() not in _ENCODINGS:
+        wrong(tree, f"CHARACTER SET {found} is not taken: kpipe reads UTF-8", "convert the records, or FORMAT RAW")
+
+
+def columns(fields: Fields, tree: Tree[Token]) -> None:
+    """(column, @variable) of CSV, or (column <- path DEFAULT value)."""
+    mapping: dict[str, Any] = {}
+    listed: list[str] = []
+    for column in children(tree):
+        target = fields.target(next(children(column, "target")))
+        if target.lower() in {known.lower() for known in (*mapping, *listed)}:
+            wrong(column, f"{target} is given twice")
+        path, default = child(column, "path"), child(column, "default")
+        if path is None:
+            listed.append(target)
+        elif default is None:
+            mapping[target] = fields.slice(path)
+        else:
+            mapping[target] = {"path": fields.slice(path), "default": _literal(default)}
+    if mapping and listed:
+        wrong(tree, f"{listed[0]} has no path, {next(iter(mapping))} has one", "write `column <- path` for all or for none")
+    fields.option("mapping" if mapping else "fields", mapping or listed, tree, "the list of columns")
+
+
+def check_columns(fields: Fields) -> None:
+    """Lists of columns fit their formats.
+
+    Raises:
+        Wrong: one does not.
+    """
+    for group in ("format", "key_format"):
+        found = fields.values.get(group, {})
+        kind = str(found.get("type", ""))
+        if "mapping" in found and kind == "csv":
+            node = fields.place(group, "mapping")
+            wrong(node, "`column <- path` is no list of CSV's fields", "add FORMAT JSON, or write (column, @variable, ...)")
+        if "fields" in found and kind != "csv":
+            node = fields.place(group, "fields")
+            wrong(node, f"a list of columns without paths belongs to CSV, not to {kind.upper()}", "write `column <- path`")
+
+
+def set_columns(fields: Fields, tree: Tree[Token]) -> None:
+    """SET column = expression."""
+    fields.set(("set",), fields.assignments(tree, "SET"), tree, "SET")
+
+
+def where(fields: Fields, tree: Tree[Token]) -> None:
+    """WHERE expression."""
+    fields.set(("where",), fields.expression(tree), tree, "WHERE")
+
+
+def on_duplicate(fields: Fields, tree: Tree[Token]) -> None:
+    """ON DUPLICATE KEY UPDATE column = expression, or `*` for every column that the new row has."""
+    clause = "ON DUPLICATE KEY UPDATE"
+    choose(fields, clause, tree)
+    if token(tree, "EVERY") is None:
+        fields.set(("into", "update"), fields.assignments(tree, clause), tree, clause)
+
+
+def _literal(tree: Tree[Token]) -> Any:
+    for text in strings(tree):
+        return text
+    word = token(tree)
+    assert word is not None
+    if word.type != "NUMBER":
+        return {"NULL": None, "TRUE": True, "FALSE": False}[word.type]
+    if len(word) > 300:
+        wrong(word, "DEFAULT is a number of too many digits")
+    return int(word) if word.lstrip("-").isdigit() else float(word)

@@ -1,0 +1,296 @@
+"""MySQL's functions as DuckDB computes them, on values; expected values are those of MySQL's and SingleStore's manuals."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kpipe.sql.expressions import Untranslated, columns_of, to_duckdb
+from kpipe.sql.mysql import _RULES, REFUSED
+
+DOC = '{"a": {"b c": [10, "x\\"y", null, 2.5]}, "n": 12, "s": "text", "z": null, "big": 9007199254740993, "k\\"q": 1}'
+# One record as a task has it: columns and variables, and Kafka's coordinates.
+RECORD = f"""
+    SELECT 5 AS a, NULL::INTEGER AS n, 'abc' AS t, '2026-11-20T08:05:07.25' AS "@iso", '20/1/2026' AS "@day", 'x' AS "odd name",
+        1700000000 AS s, 1700000000123 AS ms, '1700000000' AS "@text", TIMESTAMP '2026-01-05 03:04:05.678901' AS at,
+        DATE '2026-01-05' AS d, '{DOC}' AS doc, 'www.example.com' AS host,
+        120::BIGINT AS _kafka_offset, 3 AS _kafka_partition, TIMESTAMPTZ '2026-11-20 00:00:00.123+00' AS _kafka_timestamp,
+        'orders' AS _kafka_topic, 'key'::BLOB AS _kafka_key,
+        [{{'name': 'trace', 'value': 'one'::BLOB}}, {{'name': 'trace', 'value': 'two'::BLOB}},
+         {{'name': 'bad', 'value': '\\xFF'::BLOB}}] AS _kafka_headers
+"""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'America/New_York'")  # the machine's zone must not matter
+    connection.execute("CREATE TABLE record AS " + RECORD)
+    yield connection
+    connection.close()
+
+
+def value(engine: duckdb.DuckDBPyConnection, expression: str) -> Any:
+    found = engine.execute(f"SELECT {to_duckdb(expression)} FROM record").fetchone()
+    assert found is not None
+    return found[0]
+
+
+AT = dt.datetime
+VALUES: list[tuple[str, Any]] = [
+    # conditions and NULL
+    ("IF(a > 3, 'many', 'few')", "many"),
+    ("IF(n > 3, 'many', 'few')", "few"),
+    ("IFNULL(n, 7)", 7),
+    ("NVL(n, a)", 5),
+    ("COALESCE(n, a)", 5),
+    ("NULLIF(a, 5)", None),
+    ("ISNULL(n)", True),
+    ("ISNULL(a) OR ISNULL(n)", True),
+    ("n <=> NULL", True),
+    ("a <=> n", False),
+    # texts
+    ("CONCAT(t, '-', a)", "abc-5"),
+    ("CONCAT(t, n)", None),
+    ("CONCAT('x')", "x"),
+    ("CONCAT_WS('-', t, NULL, a)", "abc-5"),
+    ("t || '-' || a", "abc-5"),
+    ("CHAR_LENGTH('日本')", 2),
+    ("CHARACTER_LENGTH(t)", 3),
+    ("LOCATE('c', t)", 3),
+    ("LOCATE('z', t)", 0),
+    ("SUBSTRING_INDEX(host, '.', 2)", "www.example"),
+    ("SUBSTRING_INDEX(host, '.', -2)", "example.com"),
+    ("SUBSTRING_INDEX(host, '.', 9)", "www.example.com"),
+    ("SUBSTRING_INDEX(host, '.', 0)", ""),
+    ("LCASE('ABC')", "abc"),
+    ("UCASE(t)", "ABC"),
+    ("MID(t, 2, 1)", "b"),
+    ("SHA(t)", hashlib.sha1(b"abc").hexdigest()),
+    ("SHA2(t, 256)", hashlib.sha256(b"abc").hexdigest()),
+    ("MD5(t)", hashlib.md5(b"abc").hexdigest()),
+    ("t RLIKE '^a'", True),
+    ("t NOT REGEXP 'z$'", True),
+    ("`odd name`", "x"),
+    # numbers
+    ("a DIV 2", 2),
+    ("a % 2", 1),
+    ("POW(2, 3)", 8.0),
+    ("CAST('7' AS SIGNED) + 1", 8),
+    ("CAST('7' AS UNSIGNED)", 7),
+    ("'7' :> BIGINT", 7),
+    ("RAND() < 1", True),
+    # dates and times
+    ("STR_TO_DATE(@iso, '%Y-%m-%dT%H:%i:%s.%f')", AT(2026, 11, 20, 8, 5, 7, 250000)),
+    ("STR_TO_DATE(@day, '%d/%m/%Y')", dt.date(2026, 1, 20)),
+    ("STR_TO_DATE('3:04 PM', '%l:%i %p')", dt.time(15, 4)),
+    ("STR_TO_DATE('May 1, 2013', '%M %e, %Y')", dt.date(2013, 5, 1)),
+    ("STR_TO_DATE('100%', '%j%%')", dt.date(1900, 4, 10)),
+    ("STR_TO_DATE('soon', '%Y-%m-%d')", None),
+    ("STR_TO_DATE(NULL, '%Y')", None),
+    ("DATE_FORMAT(at, '%Y-%m-%d %H:%i:%s')", "2026-01-05 03:04:05"),
+    ("DATE_FORMAT(at, '%a %W %b %M %c %e %y %j %k %l %p %f %T %r %w %%')",
+     "Mon Monday Jan January 1 5 26 005 3 3 AM 678901 03:04:05 03:04:05 AM 1 %"),
+    ("DATE_FORMAT('2026-01-05', '%d.%m.')", "05.01."),
+    ("FROM_UNIXTIME(s)", AT(2023, 11, 14, 22, 13, 20)),
+    ("FROM_UNIXTIME(ms / 1000)", AT(2023, 11, 14, 22, 13, 20, 123000)),
+    ("FROM_UNIXTIME(@text)", AT(2023, 11, 14, 22, 13, 20)),
+    ("FROM_UNIXTIME(n)", None),
+    ("FROM_UNIXTIME(s, '%Y/%m')", "2023/11"),
+    ("UNIX_TIMESTAMP(at)", 1767582245.678901),
+    ("UNIX_TIMESTAMP('1970-01-02 00:00:00')", 86400.0),
+    ("UNIX_TIMESTAMP() - UNIX_TIMESTAMP(NOW()) <= 0", True),
+    ("UNIX_TIMESTAMP() > 1700000000", True),
+    ("DATE(at)", dt.date(2026, 1, 5)),
+    ("DATE('2026-01-05 23:59:59')", dt.date(2026, 1, 5)),
+    ("TIMESTAMP('2026-01-05')", AT(2026, 1, 5)),
+    ("DATE_ADD('2026-01-31', INTERVAL 1 MONTH)", AT(2026, 2, 28)),
+    ("DATE_ADD(at, INTERVAL a DAY)", AT(2026, 1, 10, 3, 4, 5, 678901)),
+    ("DATE_SUB(at, INTERVAL 1 HOUR)", AT(2026, 1, 5, 2, 4, 5, 678901)),
+    ("ADDDATE(d, INTERVAL 1 DAY)", AT(2026, 1, 6)),
+    ("SUBDATE(d, INTERVAL 5 DAY)", AT(2025, 12, 31)),
+    ("DATEDIFF('2026-01-05 23:59:59', '2026-01-04')", 1),
+    ("DATEDIFF(d, at)", 0),
+    ("TIMESTAMPDIFF(MONTH, '2003-02-01', '2003-05-01')", 3),
+    ("TIMESTAMPDIFF(MINUTE, '2003-02-01', '2003-05-01 12:05:55')", 128885),
+    ("TIMESTAMPDIFF(YEAR, '2002-05-01', '2001-01-01')", -1),
+    ("YEAR(@iso)", 2026),
+    ("QUARTER(d)", 1),
+    ("MONTH(d)", 1),
+    ("DAY('2026-01-05')", 5),
+    ("DAYOFMONTH(d)", 5),
+    ("HOUR(at)", 3),
+    ("MINUTE(at)", 4),
+    ("SECOND(at)", 5),
+    ("EXTRACT(DAY FROM d)", 5),
+    ("CAST('2026-01-05' AS DATETIME)", AT(2026, 1, 5)),
+    # JSON
+    ("JSON_EXTRACT_STRING(doc, 's')", "text"),
+    ("JSON_EXTRACT_STRING(doc, 'a', 'b c', 1)", 'x"y'),
+    ("JSON_EXTRACT_STRING(doc, 'k\"q')", "1"),
+    ("JSON_EXTRACT_STRING(doc, 'z')", None),
+    ("JSON_EXTRACT_STRING(doc, 'nowhere', 'at all')", None),
+    ("JSON_EXTRACT_STRING(doc, '$.s')", "text"),
+    ("JSON_EXTRACT_BIGINT(doc, 'big')", 9007199254740993),
+    ("JSON_EXTRACT_BIGINT(doc, 's')", None),
+    ("JSON_EXTRACT_DOUBLE(doc, 'a', 'b c', 3)", 2.5),
+    ("JSON_EXTRACT_DOUBLE(doc, 'n') / 8", 1.5),
+    ("JSON_EXTRACT_JSON(doc, 'a', 'b c', 0)", "10"),
+    ("JSON_LENGTH(JSON_EXTRACT_JSON(doc, 'a', 'b c'))", 4),
+    ("JSON_UNQUOTE(JSON_EXTRACT_JSON(doc, 's'))", "text"),
+    ("JSON_EXTRACT(doc, '$.n')", "12"),
+    # a pipeline's own
+    ("get_kafka_pipeline_prop('prop_offset')", "120"),
+    ("CAST(GET_KAFKA_PIPELINE_PROP('prop_partition') AS INT)", 3),
+    ("get_kafka_pipeline_prop('prop_timestamp')", "1795132800123"),
+    ("get_kafka_pipeline_prop('prop_topicname')", "orders"),
+    ("get_kafka_pipeline_prop('prop_key')", "key"),
+    ("get_kafka_pipeline_prop('trace')", "two"),
+    ("get_kafka_pipeline_prop('bad')", None),
+    ("get_kafka_pipeline_prop('it''s not there')", None),
+    # DuckDB's own, with rules inside
+    ("CASE WHEN IF(a = 5, TRUE, FALSE) THEN list_transform([1, 2], x -> x + IFNULL(n, 1)) END", [2, 3]),
+    ("round(CAST(CONCAT(a, '.125') AS DECIMAL(10, 3)), 2)", Decimal("5.13")),
+    ("NOT IFNULL(n, FALSE) AND a = 5", True),
+    ("-IF(a > 1, a, 0) * 2", -10),
+    ("IF(a > 1, 1, 0) = 1 OR FALSE", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expression", "expected"), VALUES, ids=[text for text, _ in VALUES])
+def test_values(engine: duckdb.DuckDBPyConnection, expression: str, expected: Any) -> None:
+    found = value(engine, expression)
+    assert found == (pytest.approx(expected, abs=1e-6) if isinstance(expected, float) else expected)
+    assert type(found) is type(expected) or isinstance(expected, float)
+
+
+@pytest.mark.parametrize("call", ["NOW()", "NOW(6)", "SYSDATE()", "CURRENT_TIMESTAMP(6)", "UTC_TIMESTAMP()", "LOCALTIME()",
+                                  "LOCALTIMESTAMP()", "CURRENT_TIMESTAMP()"])  # fmt: skip
+def test_now_is_utc_whatever_the_zone(engine: duckdb.DuckDBPyConnection, call: str) -> None:
+    found = value(engine, call)
+    assert found.tzinfo is None
+    assert abs(found - dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)) < dt.timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("call", ["CURDATE()", "CURRENT_DATE()", "UTC_DATE()", "DATE(NOW())"])
+def test_today_is_utc(engine: duckdb.DuckDBPyConnection, call: str) -> None:
+    before = dt.datetime.now(dt.timezone.utc).date()
+    assert before <= value(engine, call) <= dt.datetime.now(dt.timezone.utc).date()
+
+
+def test_the_time_of_day_is_utc(engine: duckdb.DuckDBPyConnection) -> None:
+    assert isinstance(value(engine, "CURTIME()"), dt.time)
+
+
+def test_every_rule_is_tested_on_values() -> None:
+    tested = " ".join(text for text, _ in VALUES).upper()
+    elsewhere = {"NOW", "SYSDATE", "CURRENT_TIMESTAMP", "UTC_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP", "CURDATE", "CURRENT_DATE",
+                 "UTC_DATE", "CURTIME", "VALUES"}  # fmt: skip
+    assert {name for name in _RULES if f"{name}(" not in tested} <= elsewhere
+    assert not set(_RULES) & set(REFUSED)
+
+
+def test_the_new_rows_value() -> None:
+    assert to_duckdb("hits + VALUES(hits)") == "hits + excluded.hits"
+    assert to_duckdb("VALUES(`odd name`)") == 'excluded."odd name"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a", "a + 1", "strptime(t, '%Y')", "t::BIGINT", "a ->> '$.x'", "struct_extract(s, 'x')", "s.x[1]", "{'k': [1, 2]}",
+        "list_filter(l, x -> x > 1)", "list_filter(l, lambda x: x > 1)", "CASE WHEN a THEN b END", "a IS DISTINCT FROM b",
+        "t LIKE 'x%' ESCAPE '!'", "TRY_CAST(t AS DATE)", "INTERVAL 1 DAY + d", "date_trunc('day', at)", "a // 2",
+        "format('{}', a)",
+        "'it''s'", "\"Odd Name\"", "t[1:2]", "current_timestamp", "a BETWEEN 1 AND 2", "a IN (1, 2)", "(a, b)", "a.b.c",
+    ],
+)  # fmt: skip
+def test_what_is_duckdbs_own_comes_out_as_it_was_written(text: str) -> None:
+    assert to_duckdb(text) == text
+    assert to_duckdb(f"  {text}\n") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("a + @v", {"a", "@v"}),
+        ("CONCAT(`odd name`, \"Other\", 'text')", {"odd name", "Other"}),
+        ("TIMESTAMPDIFF(SECOND, a, b)", {"a", "b"}),
+        ("s.x + list_sum(list_transform(l, y -> y + z))", {"s", "l", "z"}),
+        ("get_kafka_pipeline_prop('prop_offset')", {"_kafka_offset"}),
+        ("get_kafka_pipeline_prop('trace')", {"_kafka_headers"}),
+        ("now()", set()),
+    ],
+)
+def test_columns_that_an_expression_needs(text: str, columns: set[str]) -> None:
+    assert columns_of(text) == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "an expression is missing"),
+        ("  -- nothing", "an expression is missing"),
+        ("a b c", "not an expression"),
+        ("a,", "not"),
+        ("a, b", "not one expression"),
+        ("a) FROM (b", "not one expression"),
+        ("a); DROP TABLE t; SELECT (b", "an expression holds no ;"),
+        ("a +", "not an expression"),
+        ("(a", "not"),
+        ("'a", "the text that begins with 'a does not end"),
+        ("(SELECT 1)", "holds no query"),
+        ("a + (SELECT max(b) FROM t)", "holds no query"),
+        ("EXISTS (SELECT 1)", "holds no query"),
+        ("row_number() OVER ()", "holds no window"),
+        ("FIND_IN_SET(a, b)", "FIND_IN_SET is not translated"),
+        ("find_in_set(a, b)", "FIND_IN_SET is not translated"),
+        ("a XOR b", "XOR is not translated"),
+        ("doc::$name", "::$ is not translated -> write JSON_EXTRACT_STRING"),
+        ("doc::%name", "::% is not translated"),
+        ("t !:> DATE", "!:> is not translated -> write TRY_CAST"),
+        ("a && b", "&& is not translated -> write AND"),
+        ("STR_TO_DATE(t, format)", "STR_TO_DATE: the format must be a text in quotes"),
+        ("STR_TO_DATE(t, '%D')", "STR_TO_DATE: %D is not translated -> known: %Y"),
+        ("DATE_FORMAT(t, '%u')", "DATE_FORMAT: %u is not translated"),
+        ("DATE_FORMAT(t, '%')", "the format ends with %"),
+        ("SHA2(t, 512)", "SHA2 is translated for 256 bits only"),
+        ("SUBSTRING_INDEX(t, '.', a)", "the count must be a number"),
+        ("DATE_ADD(d, 5)", "must be INTERVAL n UNIT"),
+        ("JSON_EXTRACT_STRING(doc, a, b)", "a key must be a text in quotes"),
+        ("get_kafka_pipeline_prop(a)", "the name must be a text in quotes"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused_by_name(text: str, words: str) -> None:
+    with pytest.raises(Untranslated) as raised:
+        to_duckdb(text)
+    assert words in str(raised.value)
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=12) | st.text("'\"\\{}$`@", max_size=8))
+def test_texts_stay_texts(engine: duckdb.DuckDBPyConnection, text: str) -> None:
+    """Whatever a text holds, it comes out of DuckDB as it went in: through a rule, and as a key and a header's name."""
+    if "\0" in text:
+        return
+    quoted = "'" + text.replace("'", "''") + "'"
+    assert value(engine, f"CONCAT({quoted})") == text
+    header = f"get_kafka_pipeline_prop({quoted})"
+    assert value(engine, header) in (None, "two", "key", "orders", "3", "120", "1795132800123")
+
+
+@given(st.text(max_size=30) | st.text("()[]{}'\"`,;:@%-/* aN1", max_size=30))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    try:
+        to_duckdb(text)
+        columns_of(text)
+    except Untranslated as error:
+        assert str(error)

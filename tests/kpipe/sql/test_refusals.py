@@ -1,0 +1,198 @@
+"""Errors point at the place and say what was expected; what is not taken names itself and the reason; no secret is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from kpipe.errors import InvalidStatement
+from kpipe.sql.masking import from_statement, masked, to_statement
+from kpipe.sql.reader import read, read_all
+
+HEAD = "CREATE PIPELINE p AS LOAD DATA KAFKA 'k/t' "
+
+
+def refused(text: str) -> InvalidStatement:
+    with pytest.raises(InvalidStatement) as raised:
+        list(read_all(text))
+    assert raised.value.exit_status == 2
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("text", "marked", "words"),
+    [
+        ("CREATE PIPLINE p AS", "PIPLINE", "expected OR or PIPELINE, found PIPLINE -> did you mean PIPELINE?"),
+        (HEAD + "INTO TABLE t FORMAT JSN", "JSN", "expected AVRO, CSV, JSON, PROTOBUF or RAW, found JSN -> did you mean JSON?"),
+        (HEAD + "BATCH_INTRVAL 5 INTO TABLE t", "BATCH_INTRVAL", "did you mean BATCH_INTERVAL?"),
+        (HEAD + "BATCH_INTERVAL fast INTO TABLE t", "fast", "expected a number, found fast"),
+        (HEAD + "FORMAT JSON INTO TABLE t", "FORMAT", "found FORMAT -> FORMAT stands behind INTO TABLE"),
+        (HEAD + "INTO TABLE t REPLACE", "REPLACE", "found REPLACE -> REPLACE stands before INTO TABLE"),
+        (HEAD + "INTO t FORMAT JSON", "t", "expected TABLE, found t"),
+        (HEAD.rstrip(), " ", "found the end"),
+        (HEAD + "INTO TABLE t FORMAT JSON (a <- @raw)", "@raw", "expected %, a name or a number, found @raw"),
+        (HEAD + "INTO TABLE t FORMAT JSON (a - b)", "-", "found -"),
+        (HEAD + "INTO TABLE t FORMAT JSON (a <- b,)", ")", "expected a @variable or a name, found )"),
+        (HEAD + "INTO TABLE t FORMAT JSON SET a =", " ", "expected ( or an expression, found the end"),
+        (HEAD + "INTO TABLE t FORMAT JSON WHERE a = 1) FROM (b", ")", "found )"),
+        (HEAD + "INTO TABLE t FORMAT JSON WHERE 'x", "'", "found a text that does not end"),
+        ("CREATE PIPELINE p AS LOAD DATA KAFKA k/t INTO TABLE t", "k", "expected a text in quotes, found k"),
+        ("TEST PIPELINE p LIMIT 10 ROWS", "ROWS", "expected the end, found ROWS"),
+        ("STOP", " ", "expected ALL or PIPELINE, found the end"),
+        ("SHOW CREATE PIPELINE", " ", "expected a name, found the end"),
+        ("START PIPELINE p FOREGROUND LIMIT 0 BATCHES", "FOREGROUND LIMIT 0 BATCHES", "reads nothing"),
+        ("BACKFILL PIPELINE p FROM 9 TO 9", "9", "holds nothing: its end is exclusive"),
+        ("ALTER PIPELINE p SET OFFSETS 'x'", "'x'", "OFFSETS is not JSON"),
+        ("ALTER PIPELINE p SET OFFSETS '{\"a\": 1}'", "'{\"a\": 1}'", "not of offsets by partition number"),
+        ("ALTER PIPELINE p SET OFFSETS TIMESTAMP 'soon'", "TIMESTAMP 'soon'", "TIMESTAMP is not a time"),
+        ("ALTER PIPELINE p DROP PARTITION 'x'", "'x'", "is not a partition's number"),
+    ],
+)
+def test_an_error_points_at_the_place(text: str, marked: str, words: str) -> None:
+    error = refused(text)
+    line, marks = error.excerpt.split("\n")
+    start = marks.index("^")
+    assert line[start : start + marks.count("^")] == (marked if marked != " " else "")
+    assert words in str(error)
+    assert str(error).startswith(f"line 1, column {start + 1}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("CREATE PIPELINE p AS LOAD DATA LINK l 'k/t' INTO TABLE t", "LINK is not taken: kpipe keeps no connections"),
+        ("CREATE PIPELINE p AS LOAD DATA S3 'bucket' INTO TABLE t", "S3 is not taken: kpipe reads Kafka only"),
+        ("CREATE PIPELINE p AS LOAD DATA FS '/data/*.csv' INTO TABLE t", "FS is not taken: kpipe reads Kafka only"),
+        (HEAD + "RESOURCE POOL big INTO TABLE t", "RESOURCE POOL is not taken: there are no pools"),
+        (HEAD + "IGNORE INTO TABLE t", "IGNORE is not taken: it would change values until they fit"),
+        (HEAD + "INTO PROCEDURE f FORMAT JSON (a <- %)", "INTO PROCEDURE is not taken: there are no stored procedures"),
+        (HEAD + "INTO TABLE t FORMAT PARQUET", "FORMAT PARQUET is not taken: a message of Kafka is no Parquet file"),
+        (HEAD + "INTO TABLE t CHARACTER SET latin1", "CHARACTER SET latin1 is not taken: kpipe reads UTF-8"),
+        (HEAD + "WITH TRANSFORM ('http://h/p.py') INTO TABLE t", "TRANSFORM from http:// is not taken"),
+        ("CREATE INFERRED PIPELINE p AS LOAD DATA KAFKA 'k/t' FORMAT JSON", "CREATE INFERRED PIPELINE is not taken"),
+        ("PROFILE PIPELINE p", "PROFILE PIPELINE is not taken: kpipe has no query plans"),
+        ("ALTER PIPELINE p FIELDS TERMINATED BY ','", "FIELDS is not taken: a format is changed as a whole"),
+        ("ALTER PIPELINE p SET RESOURCE POOL x", "RESOURCE POOL is not taken"),
+        (HEAD + "INTO TABLE t FORMAT JSON SET a = FIELD(b, 1)", "FIELD is not translated"),
+        (HEAD + "INTO TABLE t FORMAT JSON SET a = pipeline_batch_id()", "PIPELINE_BATCH_ID is not translated: a task does not"),
+        (HEAD + "INTO TABLE t FORMAT JSON SET a = (SELECT 1)", "an expression holds no query"),
+        (HEAD + "INTO TABLE t FORMAT JSON SET a = sum(b) OVER ()", "an expression holds no window"),
+    ],
+)
+def test_what_is_not_taken_names_itself_and_the_reason(text: str, words: str) -> None:
+    error = refused(text)
+    assert words in error.what
+    assert error.hint, "and what to write instead"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("BATCH_INTERVAL 1 BATCH_INTERVAL 2 INTO TABLE t", "BATCH_INTERVAL is given twice"),
+        ("BATCH_INTERVAL 99999999999999999999 INTO TABLE t", "is too large"),
+        ("MAX_PARTITIONS_PER_BATCH 0 INTO TABLE t", "MAX_PARTITIONS_PER_BATCH: input should be greater than or equal to 1"),
+        ("REPLACE SKIP DUPLICATE KEY ERRORS INTO TABLE t", "REPLACE and SKIP DUPLICATE KEY ERRORS exclude each other"),
+        ("REPLACE INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE a = 1", "exclude each other"),
+        ("INTO TABLE db.t", "INTO TABLE takes the table's name alone"),
+        ("INTO TABLE kpipe_x", "INTO TABLE: 'kpipe_x': names that begin with kpipe_ are the ledger's own"),
+        ("INTO TABLE t (a <- b)", "`column <- path` is no list of CSV's fields -> add FORMAT JSON"),
+        ("INTO TABLE t FORMAT JSON (a, b)", "a list of columns without paths belongs to CSV, not to JSON"),
+        ("INTO TABLE t FORMAT JSON (a <- a, b)", "b has no path, a has one"),
+        ("INTO TABLE t FORMAT JSON (a <- a, A <- b)", "A is given twice"),
+        ("INTO TABLE t FORMAT JSON (u.a <- a)", "u.a is no column of t"),
+        ("INTO TABLE t FORMAT JSON (_kafka_offset <- a)", "hold Kafka's own coordinates"),
+        ("INTO TABLE t FORMAT JSON FORMAT JSON", "FORMAT is given twice"),
+        ("INTO TABLE t FORMAT JSON FIELDS TERMINATED BY ','", "delimiter is an option of csv, not of json"),
+        ("INTO TABLE t FORMAT JSON SET @a = 1", "SET sets columns, @a is a variable"),
+        ("INTO TABLE t FORMAT JSON SET a = 1, a = 2", "SET sets a twice"),
+        ("INTO TABLE t FORMAT JSON WHERE a b c", "not an expression"),
+        ("CONFIG 'x' INTO TABLE t", "CONFIG is not JSON"),
+        ("CONFIG '[1]' INTO TABLE t", "CONFIG is not a JSON object"),
+        ('CONFIG \'{"a": 1, "a": 2}\' INTO TABLE t', "CONFIG names a member twice"),
+        ("CONFIG '{\"a\": NaN}' INTO TABLE t", "CONFIG is not JSON: NaN is no number"),
+        ('CONFIG \'{"a": "${env:NOT_SET_AT_ALL}"}\' INTO TABLE t', "environment variable NOT_SET_AT_ALL is not set"),
+        ("RETRY_OPTIONS '{\"tries\": 1}' INTO TABLE t", "RETRY_OPTIONS has no tries -> known: exponential"),
+        (
+            'OPTIONS \'{"batch": {"interval_ms": 1}}\' BATCH_INTERVAL 2 INTO TABLE t',
+            "batch.interval_ms is said by another clause",
+        ),
+        ('OPTIONS \'{"source": {"credentials": {}}}\' INTO TABLE t', "source.credentials has a clause of its own"),
+        ("OPTIONS '{\"colums\": {}}' INTO TABLE t", "OPTIONS: colums: extra inputs are not permitted"),
+        ("WITH TRANSFORM ('x.tgz') INTO TABLE t", "names an archive and no program in it"),
+        ("WITH TRANSFORM ('p.py', 'q.py') INTO TABLE t", "a program beside a file that is no archive"),
+        ("OFFSETS LATEST TO EARLIEST INTO TABLE t", "TO: "),
+    ],
+)
+def test_what_does_not_fit_is_said_of_its_clause(text: str, words: str) -> None:
+    assert words in str(refused(HEAD + text))
+
+
+def test_a_topic_is_needed() -> None:
+    assert "KAFKA names no topic" in str(refused("CREATE PIPELINE p AS LOAD DATA KAFKA 'k:9092' INTO TABLE t"))
+    assert "'a b' is not a topic's name" in str(refused("CREATE PIPELINE p AS LOAD DATA KAFKA 'k/a b' INTO TABLE t"))
+
+
+def test_places_are_counted_in_a_script_of_several_lines() -> None:
+    error = refused("SELECT 1;\n\nSTART PIPELINE p;\n\tSTOP PIPELINE;\n")
+    assert str(error).startswith("line 4, column 15: expected IF or a name, found ;")
+    assert error.excerpt == "\tSTOP PIPELINE;\n\t             ^"
+    with pytest.raises(InvalidStatement, match=r"^up\.sql:2:7: "):
+        list(read_all("SELECT 1;\n STOP x", "up.sql"))
+
+
+def test_a_long_line_is_cut_around_the_place() -> None:
+    line, marks = refused("SELECT 1; " * 30 + HEAD + "INTO TABLE t FORMAT JSN " + "-- x" * 40).excerpt.split("\n")
+    assert len(line) <= 110
+    assert line[marks.index("^") :].startswith("JSN")
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD + """CREDENTIALS '{"sasl.password": "hunter2"}' INTO TABLE t""",
+        HEAD + """CREDENTIALS "{'sasl.password': 'hunter2'}" INTO TABLE t""",
+        HEAD + """CREDENTIALS '{"sasl.password": "hunter2"}' INTO TABEL t""",
+        HEAD + """CREDENTIAL '{"sasl.password": "hunter2"}' INTO TABLE t""",
+        HEAD + """CREDENTIALS '{"sasl.password": "hunter2' INTO TABLE t""",
+        HEAD + """CREDENTIALS {"sasl.password": "hunter2"} INTO TABLE t""",
+        HEAD + """CREDENTIALS '{"sasl.password": "hunter2"} INTO TABLE t""",
+        HEAD + """CREDENTIALS '{"sasl.password": ["hunter2"]}' INTO TABLE t""",
+        HEAD + """CREDENTIALS '{"sasl.password": hunter2}' INTO TABLE t""",
+        HEAD + """CONFIG '{"sasl.password": "hunter2"}' INTO TABLE t""",
+        HEAD + """OPTIONS '{"source": {"credentials": {"sasl.password": "hunter2"}}}' INTO TABLE t""",
+        "ALTER PIPELINE p SET CREDENTIALS ::sasl.password = 'hunter2'",
+        "ALTER PIPELINE p SET CONFIG ::sasl.password = 'hunter2'",
+        'ALTER PIPELINE p SET CREDENTIALS \'{"ssl.key.password": "x\\nhunter2"}\'',
+    ],
+)
+def test_a_secret_is_in_no_error(text: str) -> None:
+    error = refused(text)
+    assert SECRET not in str(error) + error.excerpt + repr(error)
+    assert error.__cause__ is None
+
+
+def test_masked_text_keeps_its_places() -> None:
+    text = """CREDENTIALS '{"sasl.password": "hunter2"}'\n'open"""
+    assert masked(text) == "CREDENTIALS '" + "*" * 28 + "'\n'****"
+    assert masked("SELECT 'nothing to hide'") == "SELECT 'nothing to hide'"
+
+
+@pytest.mark.parametrize(
+    ("statement", "definition"),
+    [
+        ("${env:A}", "{{ env('A') }}"),
+        ("${env:A:-b c}", "{{ env('A', 'b c') }}"),
+        ("x${env:A}y${env:B}", "x{{ env('A') }}y{{ env('B') }}"),
+        ("{{ env('A') }}", "{{ env('A') }}"),
+    ],
+)
+def test_templates_of_statements_and_of_definitions(statement: str, definition: str) -> None:
+    assert from_statement(statement) == definition
+    assert from_statement(to_statement(definition)) == definition
+
+
+def test_one_statement_is_one() -> None:
+    with pytest.raises(InvalidStatement, match="2 statements where one is expected"):
+        read("SHOW PIPELINES; SHOW PIPELINES")
