@@ -84,7 +84,6 @@ class TransformRun:
     def __enter__(self) -> TransformRun:
         if self._child is None:
             self._child = Child(self._program)
-            reach("tx.spawned")
             self._started = self._moved = self._now()
         return self
 
@@ -121,6 +120,7 @@ class TransformRun:
         self._iterated = True
         with self:
             assert self._child is not None
+            reach("tx.spawned")
             yield from self._pump(self._child)
             reach("tx.eof")
             self._unread = self._child.unread()
