@@ -3,25 +3,96 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from bench import throughput
+from bench import freshness, ledger, report, shapes, throughput
 from bench.machine import facts
-from bench.stage import stage
+from bench.stage import Stage, say, stage
+
+PARTS = ("throughput", "cold", "freshness", "shapes", "backlog", "ledger")
+FOLDER = Path(__file__).parent
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    add = parser.add_argument
+    add("--only", type=_words, default=list(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}; all of them by default")
+    add("--contenders", type=_words, default=[], metavar="NAMES", help="beginnings of names, such as kpipe,raw; all by default")
+    add("--shapes", type=_words, default=[], metavar="NAMES", help="beginnings of shapes, such as 'one range'; all by default")
+    add("--records", type=int, default=2_000_000, help="tweets in the topic of the throughput part (%(default)s)")
+    add("--repeats", type=int, default=3, help="of each run of the throughput part (%(default)s)")
+    add("--rate", type=int, default=20_000, help="tweets a second of the freshness part (%(default)s)")
+    add("--seconds", type=int, default=60, help="window of the freshness part (%(default)s)")
+    add("--backlog", type=int, default=10_000_000, help="tweets of the backlog part (%(default)s)")
+    add("--batches", type=int, default=10_000, help="of the ledger part (%(default)s)")
+    add("--every-batch", action="store_true", help="commit each batch of the ledger part, instead of copying history")
+    add("--home", type=Path, help="keep broker and topics there for the next time; a temporary folder by default")
+    add("--out", type=Path, help="where results go; bench/results, or bench/.quick for quick runs")
+    add("--quick", action="store_true", help="small numbers, to see that everything works: its figures mean nothing")
+    options = parser.parse_args()
+    wrong = [part for part in options.only if part not in PARTS]
+    if wrong:
+        parser.error(f"--only: {wrong[0]} is none of {', '.join(PARTS)}")
+    if options.quick:
+        options.records, options.repeats = min(options.records, 200_000), 1
+        options.rate, options.seconds = min(options.rate, 5000), min(options.seconds, 10)
+        options.backlog, options.batches = min(options.backlog, 300_000), min(options.batches, 300)
+    options.out = options.out or FOLDER / (".quick" if options.quick else "results")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--home", type=Path)
-    parser.add_argument("--contenders", default="")
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
+    """Measure, write results part by part, and the page at the end. Exit status 1 if a run failed or gave wrong rows."""
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed = False
     with stage(options.home, options.quick) as where:
-        chosen = [word for word in options.contenders.split(",") if word]
-        print(facts())
-        throughput.measure(where, options.records, options.repeats, chosen)
+        for name, measure in _measurements(options).items():
+            machine, began = facts(), time.monotonic()
+            say(name)
+            result = measure(where)
+            failed = failed or any("failed" in run for run in result.get("runs", ()))
+            _save(options.out / f"{name}.json", machine, time.monotonic() - began, result)
+    page = report.write(options.out)
+    say(f"{page}{'; some run FAILED' if failed else ''}")
+    sys.exit(1 if failed else 0)
+
+
+def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Stage], dict[str, Any]]]:
+    """By the name of their result; `throughput` and `cold` take turns on one topic and share one."""
+    only, chosen = options.only, options.contenders
+    known: dict[str, tuple[bool, Callable[[Stage], dict[str, Any]]]] = {
+        "throughput": (
+            "throughput" in only or "cold" in only,
+            lambda at: throughput.measure(
+                at, options.records, options.repeats, chosen, warm="throughput" in only, cold="cold" in only
+            ),
+        ),
+        "freshness": ("freshness" in only, lambda at: freshness.measure(at, options.rate, options.seconds, chosen)),
+        "shapes": ("shapes" in only, lambda at: shapes.measure(at, options.shapes)),
+        "backlog": ("backlog" in only, lambda at: shapes.backlog(at, options.backlog)),
+        "ledger": ("ledger" in only, lambda at: ledger.measure(at, options.batches, options.every_batch)),
+    }
+    return {name: measure for name, (wanted, measure) in known.items() if wanted}
+
+
+def _save(file: Path, machine: dict[str, Any], seconds: float, result: dict[str, Any]) -> None:
+    head = {
+        "measured": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "took_s": round(seconds, 1),
+        "machine": machine,
+    }
+    file.write_text(json.dumps({**head, **result}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Child:
         answer = json.loads(line) if line else {"error": "no answer"}
         if "error" in answer:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
-            msg = f"{do} {order}: {answer['error']}\n{tail}"
+            msg = f"{answer['error']} ({do} {order})\n{tail}"
             raise RuntimeError(msg)
         return dict(answer)
 

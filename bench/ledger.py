@@ -7,7 +7,7 @@ ledger's: reading it, planning, the commit with its history, reading it back.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -27,7 +27,8 @@ from resources.spark.files import StagingWriter
 __all__ = ["measure"]
 
 PARTITIONS = 4
-_POINTS = 40
+_TIMED = 60
+"""Batches that are timed at each size."""
 
 
 class _Topics:
@@ -75,41 +76,92 @@ class _OneRow:
         return writer.finish()
 
 
-def measure(stage: Stage, batches: int) -> dict[str, Any]:
-    """Commit so many batches; milliseconds of each, as medians over equal stretches, and what a restart costs at the end."""
+def measure(stage: Stage, batches: int, every: bool = False) -> dict[str, Any]:
+    """Milliseconds of a batch at several sizes of the ledger, and what a restart costs at the end.
+
+    Args:
+        stage: where.
+        batches: that the ledger holds in the end.
+        every: whether each of them is committed; otherwise most of the history is copied from the first ones, and only
+            the batches that are timed are real: 10,000 take many minutes.
+    """
     home = Home.at(stage.folder("ledger-home"))
     definition = pipeline(stage.brokers, "bench", columns={"id": "BIGINT"}, max_offsets_per_partition=1)
-    times = list(_batches(home, definition, batches, batches))
-    restart = next(iter(_batches(home, definition, batches + 1, 1)))
-    with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
-        ranges = connection.execute("SELECT count(*) FROM kpipe_batches").fetchall()[0][0]
-    size = (home.data / "kpipe.duckdb").stat().st_size
+    committed, points = 0, []
+    for size in _sizes(batches):
+        if every:
+            committed += sum(1 for _ in _batches(home, definition, max(0, size - committed)))
+        else:
+            _copy(home, size)
+        point = {"batches": size, **_point(list(_batches(home, definition, _TIMED)))}
+        committed += _TIMED
+        points.append(point)
+        say(
+            f"  ledger of {size:>6,} batches: {point['ms']:6.1f} ms a batch ({point['cpu_ms']:.1f} ms of CPU),"
+            f" {point['start_ms']:6.1f} ms for a run's first"
+        )
+    size_mb = (home.data / "kpipe.duckdb").stat().st_size / 1e6
     stage.settle(home.path)
-    if ranges != (batches + 1) * PARTITIONS:
-        return {"failed": f"{ranges:,} ranges in the history, not {(batches + 1) * PARTITIONS:,}"}
-    stretch = max(1, batches // _POINTS)
-    points = [(at + stretch // 2, round(percentile(times[at : at + stretch], 50) * 1000, 3)) for at in range(0, batches, stretch)]
-    tenth = max(1, len(times) // 10)
-    first, last = percentile(times[:tenth], 50) * 1000, percentile(times[-tenth:], 50) * 1000
-    answer = {
+    growth = {name: slope([(point["batches"], point[name]) for point in points]) * 1000 for name in ("ms", "cpu_ms")}
+    return {
         "batches": batches,
-        "ranges": ranges,
-        "first_tenth_ms": round(first, 2),
-        "last_tenth_ms": round(last, 2),
-        "growth_ms_per_1000": round(slope(points) * 1000, 3),
-        "restart_ms": round(restart * 1000, 1),
-        "database_mb": round(size / 1e6, 1),
-        "points_ms": points,
+        "every_batch_real": every,
+        "points": points,
+        "growth_ms_per_1000": round(growth["ms"], 3),
+        "growth_cpu_ms_per_1000": round(growth["cpu_ms"], 3),
+        "database_mb": round(size_mb, 1),
     }
-    say(f"  ledger: {first:.1f} ms a batch in the first tenth, {last:.1f} ms in the last, of {batches:,} batches")
-    return answer
 
 
-def _batches(home: Home, definition: Any, offsets: int, most: int) -> Any:
-    """Seconds of each batch; the first one's are from the start of the run."""
-    run = Run(definition, home.make(), _Topics(offsets), _OneRow(home), open_destination(definition, home))
-    before = time.monotonic()
+def _sizes(batches: int) -> list[int]:
+    """0, 100, 300, 1,000, 3,000 ... and the last."""
+    steps = [0, *(base * 10**power for power in range(2, 9) for base in (1, 3))]
+    return [*(step for step in steps if step < batches), batches]
+
+
+def _point(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """The first batch also starts the run: it stands apart."""
+    walls, cpus = [wall * 1000 for wall, _ in times[1:]], [cpu * 1000 for _, cpu in times[1:]]
+    return {
+        "ms": round(percentile(walls, 50), 2),
+        "p95_ms": round(percentile(walls, 95), 2),
+        "cpu_ms": round(percentile(cpus, 50), 2),
+        "start_ms": round(times[0][0] * 1000, 1),
+    }
+
+
+def _batches(home: Home, definition: Any, most: int) -> Iterator[tuple[float, float]]:
+    """Seconds and CPU seconds of each batch; the first one's are from the start of the run."""
+    if not most:
+        return
+    run = Run(definition, home.make(), _Topics(1 << 40), _OneRow(home), open_destination(definition, home))
+    wall, cpu = time.monotonic(), time.process_time()
     for _ in run.batches(max_batches=most):
-        now = time.monotonic()
-        yield now - before
-        before = now
+        now, used = time.monotonic(), time.process_time()
+        yield now - wall, used - cpu
+        wall, cpu = now, used
+
+
+def _copy(home: Home, wanted: int) -> None:
+    """Bring the history to that many batches, with copies of the first ones under other ids and numbers."""
+    file = home.data / "kpipe.duckdb"
+    if not wanted or not file.exists():
+        return
+    with duckdb.connect(str(file)) as connection:
+
+        def count() -> int:
+            return int(connection.execute("SELECT count(*) FROM kpipe_commits WHERE kind = 'batch'").fetchall()[0][0])
+
+        first = "SELECT batch_id FROM kpipe_commits WHERE kind = 'batch' AND seq > 0 ORDER BY seq LIMIT $3"
+        there, turn = count(), 0
+        while there < wanted:
+            turn += 1
+            few = min(_TIMED, wanted - there)
+            # Below zero: the numbers of the commits to come stay free.
+            for table in ("kpipe_batches", "kpipe_commits"):
+                connection.execute(
+                    f"INSERT INTO {table} SELECT * REPLACE (md5(batch_id || $1) AS batch_id, seq - $2 AS seq) FROM {table}"
+                    f" WHERE batch_id IN ({first})",
+                    [f"-{wanted}-{turn}", (wanted * 1000 + turn) * 1000, few],
+                )
+            there = count()

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], war
         for repeat in range(repeats):
             turn = (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat))
             runs += [_one(stage, contest, topic, name, repeat, expected) for name in turn]
-    return {"topic": topic.__dict__, "runs": runs}
+    stage.done_with(topic)
+    return {"topic": asdict(topic), "runs": runs}
 
 
 def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, expected: int) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""What kpipe wants to reach, as ratios to what ran beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.numbers import Spread, paired
+
+__all__ = ["Verdict", "by_repeat", "freshness", "memory", "throughput"]
+
+Run = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal and what was measured.
+
+    Attributes:
+        goal: in words.
+        wanted: what would reach it, in words.
+        found: what was measured, in words.
+        reached: whether it is; None where it was not measured.
+    """
+
+    goal: str
+    wanted: str
+    found: str
+    reached: bool | None
+
+
+_RATIOS = (
+    ("staged, against Structured Streaming to Parquet", "kpipe staged", "spark parquet", 4.0),
+    ("staged, against Kafka Connect to Iceberg", "kpipe staged", "connect iceberg", 4.0),
+    ("staged, against the raw loop in two processes", "kpipe staged", "raw x2", 0.45),
+    ("into DuckDB, against Structured Streaming to Delta", "kpipe duckdb", "spark delta", 2.5),
+    ("cold into DuckDB, against Structured Streaming cold to Parquet", "kpipe duckdb cold", "spark parquet cold", 2.0),
+    ("`cat` in the way, against nothing in the way (staged)", "kpipe staged cat", "kpipe staged", 0.85),
+    ("`cat` in the way (staged), against Spark's own pipe", "kpipe staged cat", "spark pipe cat", 2.5),
+)
+
+
+def by_repeat(runs: Sequence[Run], name: str, field: str = "msg_s") -> dict[int, list[float]]:
+    """Values of a contender's good runs, by repeat."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        if run["name"] == name and "failed" not in run:
+            found.setdefault(run["repeat"], []).append(run[field])
+    return found
+
+
+def throughput(runs: Sequence[Run]) -> list[Verdict]:
+    """Ratios of messages a second, paired by repeat."""
+    verdicts = []
+    for goal, ours, theirs, wanted in _RATIOS:
+        ratio = paired(by_repeat(runs, ours), by_repeat(runs, theirs))
+        reached = None if ratio is None else ratio.median >= wanted
+        verdicts.append(Verdict(goal, f"≥ {wanted:g}", _words(ratio), reached))
+    return verdicts
+
+
+def freshness(runs: Sequence[Run]) -> list[Verdict]:
+    """Latency without a pause between batches, and the cost with one of a second."""
+    good = {run["name"]: run for run in runs if "failed" not in run}
+    at_once, each_second = good.get("kpipe interval 0 s"), good.get("kpipe interval 1 s")
+    other = good.get("spark trigger 1 s")
+    verdicts = [
+        Verdict(
+            f"produce to queryable, interval 0: {name}",
+            f"< {wanted:g} s",
+            f"{at_once[f'{name}_s']:.2f} s" if at_once else "not measured",
+            at_once[f"{name}_s"] < wanted if at_once else None,
+        )
+        for name, wanted in (("p50", 0.3), ("p99", 0.65))
+    ]
+    both = each_second is not None and other is not None
+    verdicts.append(
+        Verdict(
+            "CPU seconds at a 1 s interval, against Structured Streaming",
+            "fewer",
+            f"{each_second['cpu_s']:.1f} to {other['cpu_s']:.1f}" if each_second and other else "not measured",
+            each_second["cpu_s"] < other["cpu_s"] if each_second and other and both else None,
+        )
+    )
+    return verdicts
+
+
+def memory(runs: Sequence[Run]) -> list[Verdict]:
+    """The largest worker while one range of 2 GB passes."""
+    found = [run["roles_mb"].get("worker", 0) for run in runs if run["name"].startswith("one range") and "failed" not in run]
+    words = f"{max(found)} MB" if found else "not measured"
+    return [Verdict("a worker while one range of 2 GB passes", "< 600 MB", words, max(found) < 600 if found else None)]
+
+
+def _words(ratio: Spread | None) -> str:
+    if ratio is None:
+        return "not measured side by side"
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
