@@ -125,10 +125,10 @@ def descendants() -> dict[int, int] | None:
 
 def send(leader: int, number: int) -> None:
     """To all descendants. Without /proc at least to the program's own group."""
-    below = descendants()
+    found = descendants()
     # Groups of descendants hold nothing else: their sessions began below us. A signal to a group reaches all of it at once,
     # also who is being forked (Linux 4.19), where process after process some fork faster than they are killed.
-    targets = {leader: leader} if below is None else below
+    targets = {leader: leader} if found is None else found
     for target in [-group for group in set(targets.values()) if group > 1] if number == SIGKILL else targets:
         try:
             os.kill(target, number)
@@ -144,31 +144,42 @@ def hasten() -> None:
         pass
 
 
+def below(pid: int) -> list[int]:
+    """Children of all threads of a process; none when it has ended, and where the kernel does not tell."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        pass
+    return found
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds, shared pages included."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
 def too_much(limits: dict[str, int]) -> str:
-    """Which limit the descendants are beyond, and what was found; stops counting there."""
+    """Which limit the descendants are beyond, and what was found; empty for none. Stops counting beyond it."""
     processes = memory = 0
     ahead = [os.getpid()]
-    try:
-        while ahead and processes <= limits["processes"]:
-            for thread in os.listdir(f"/proc/{(parent := ahead.pop())}/task"):
-                try:
-                    with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
-                        below = [int(word) for word in file.read().split()]
-                except OSError:  # it ended meanwhile
-                    continue
-                ahead += below
-                processes += len(below)
-                for pid in below if "memory" in limits else ():
-                    try:
-                        with open(f"/proc/{pid}/statm", "rb") as file:
-                            memory += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                    except (OSError, IndexError):
-                        pass
-    except OSError:  # it ended, or there is no /proc
-        pass
-    if processes > limits["processes"]:
-        return f"processes {processes}"
-    return f"memory {memory}" if memory > limits.get("memory", memory) else ""
+    while ahead:
+        children = below(ahead.pop())
+        ahead += children
+        processes += len(children)
+        if processes > limits["processes"]:
+            return f"processes {processes}"
+        if "memory" in limits:
+            memory += sum(map(resident, children))
+            if memory > limits["memory"]:
+                return f"memory {memory}"
+    return ""
 
 
 def supervise(leader: int, worker: int, status: int, limits: dict[str, int]) -> None:

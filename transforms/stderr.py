@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 LAST_LINES = 5  # a Python traceback ends with the place and the error; five lines hold both
 LAST_CHARACTERS = 600  # one line of a log
+# A program may be killed in the middle of a secret; fewer of its first bytes at the very end tell nobody anything.
+TORN_SECRET = 4
 
 
 def escape(text: str) -> str:
@@ -54,7 +56,10 @@ class Tail:
         kept = bytes(self._kept)
         start = max(0, len(kept) - self._limit)
         if self._secrets:
-            spans = _spans(kept, self._secrets)
+            torn = [
+                secret[:end] for secret in self._secrets for end in range(TORN_SECRET, len(secret)) if kept.endswith(secret[:end])
+            ]
+            spans = _joined(_found(kept, self._secrets) + [(len(kept) - len(part), len(kept)) for part in torn])
             if self.total > len(kept):
                 start = max(start, self._margin)
             out, at = bytearray(), start
@@ -66,16 +71,21 @@ class Tail:
         return kept[start:]
 
 
-def _spans(data: bytes, needles: list[bytes]) -> list[tuple[int, int]]:
-    """Where the needles stand, `[first, end)`, sorted, overlapping ones joined."""
+def _found(data: bytes, needles: list[bytes]) -> list[tuple[int, int]]:
+    """Where the needles stand, `[first, end)`."""
     found = []
     for needle in needles:
         at = data.find(needle)
         while at >= 0:
             found.append((at, at + len(needle)))
             at = data.find(needle, at + 1)
+    return found
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same, sorted, overlapping ones as one."""
     joined: list[tuple[int, int]] = []
-    for first, end in sorted(found):
+    for first, end in sorted(spans):
         if joined and first <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:

@@ -55,7 +55,11 @@ def stage(job: Job, piece: Piece, attempt: int = 0) -> RangeReport:
         return _stage(job, piece, attempt, known)
     except TransformFailed as error:
         found = killers(job, piece, error, attempt, known)
-    return replace(_stage(job, piece, attempt, {**known, **found}), killers=found)
+    try:
+        return replace(_stage(job, piece, attempt, {**known, **found}), killers=found)
+    except TransformFailed as error:
+        left_out = f"; so it does without the {len(found)} that make it fail alone, the first at offset {min(found)}"
+        raise TransformFailed(error.what + left_out, error.hint) from error
 
 
 def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> RangeReport:

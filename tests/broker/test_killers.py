@@ -221,10 +221,37 @@ def test_of_a_failure_that_does_not_come_back_nobody_is_blamed(bench: Bench) -> 
     assert "exited with status 3" in said and "a second run over the same records did not fail" in said
 
 
+def test_one_that_fails_again_without_them_says_so(bench: Bench) -> None:
+    bench.write(40, {7: "exit"})
+    text = """#!/usr/bin/env python3
+import sys
+lines = sys.stdin.buffer.readlines()
+if any(b"exit" in line for line in lines) or len(lines) > 35:
+    sys.exit("too much")
+sys.stdout.buffer.writelines(lines)
+"""
+    said = bench.failure(bench.job(text))
+    assert "stderr: too much; so it does without the 1 that make it fail alone, the first at offset 7" in said
+
+
 def test_a_program_that_counts_its_records_blames_none(bench: Bench) -> None:
     bench.write(40)
     said = bench.failure(bench.job("#!/bin/sh\nexec awk '{ print } NR == 30 { exit 4 }'\n"))
     assert "exited with status 4" in said and "none of them alone" in said
+
+
+def test_line_ends_of_another_system_and_a_byte_order_mark(bench: Bench) -> None:
+    bench.write(30)
+    assert [row[0] for row in rows(bench.stage(bench.job("#!/bin/sh\nexec sed 's/$/\\r/'\n")), "id")] == list(range(30))
+    report = bench.stage(bench.job("#!/bin/sh\nexec sed '1s/^/\\xef\\xbb\\xbf/'\n"))
+    assert (report.counts.rows, report.counts.dead_letters) == (29, 1) and report.killers == {}
+    assert "JSON" in report.sample_dead_letter
+
+
+def test_a_row_over_two_lines_is_nobodys_answer(bench: Bench) -> None:
+    bench.write(30)
+    said = bench.failure(bench.job("#!/bin/sh\nexec sed 's/,/,\\n/; s/^{/{\\n/'\n"))
+    assert "30 records in, 60 out" in said and "fails on everything" in said
 
 
 def test_what_is_no_records_fault_is_not_searched(bench: Bench) -> None:

@@ -106,6 +106,25 @@ def test_fail_names_the_record_and_changes_nothing(kpipe: Any, topic: Any, write
     assert kpipe.json("verify", "strict")[0]["ok"]
 
 
+def test_what_runs_is_what_was_checked_though_it_is_replaced_between_batches(
+    kpipe: Any, topic: Any, write: Any, tmp_path: Path
+) -> None:
+    name = topic(1)
+    write(name, records(30, {}))
+    file, evil = tmp_path / "first", tmp_path / "evil"
+    evil.write_text('#!/bin/sh\nsed "s/.*/{\\"id\\": -1}/"\n')
+    evil.chmod(0o755)
+    file.write_text(f"#!/bin/sh\n[ -e {evil} ] && mv {evil} {file}\nexec cat\n")
+    file.chmod(0o755)
+    kpipe.define("same", name, transform={"program": str(file)}, batch={"max_offsets_per_partition": 10})
+    assert kpipe.json("run", "same")[-1]["batches"] == 3
+    assert not evil.exists()
+    assert kpipe.sql("SELECT count(*), min(id), sum(id) FROM same") == [(30, 0, sum(range(30)))]
+    write(name, records(5, {}))
+    kpipe.json("run", "same")  # the next run looks again, and takes what is there
+    assert kpipe.sql("SELECT count(*) FROM same WHERE id = -1") == [(5,)]
+
+
 def test_a_limit_on_dead_letters_holds_for_them(kpipe: Any, topic: Any, write: Any, program: str) -> None:
     name = topic(1)
     write(name, records(100, {5: "exit", 6: "exit"}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,34 @@ def test_a_secret_is_in_no_message() -> None:
     for said in (str(caught.value), repr(caught.value), transform.report.stderr):
         assert SECRET not in said
     assert SECRET not in repr(Program(("cat",), env={"PASSWORD": SECRET}, secrets=(SECRET,)))
+
+
+def test_a_secret_that_comes_in_pieces_and_in_colour_is_in_no_message() -> None:
+    text = (
+        "import os, sys, time\n"
+        f"for byte in b'\\x1b[31m{SECRET}\\x1b[0m and {SECRET}{SECRET}\\n':\n"
+        "    os.write(2, bytes([byte]))\n"
+        "    time.sleep(0.002)\n"
+        "sys.exit(1)\n"
+    )
+    transform = TransformRun(Program((sys.executable, "-c", text), secrets=(SECRET,)), [])
+    with pytest.raises(TransformFailed) as caught:
+        list(transform)
+    assert caught.value.what.endswith(r"stderr: \x1b[31m***\x1b[0m and ***")
+    assert not any(part in transform.report.stderr for part in (SECRET, SECRET[:4], SECRET[-4:]))
+
+
+def test_a_flood_of_one_line_with_secrets_in_it_is_capped_and_shows_none() -> None:
+    # The last one is cut in the middle.
+    text = f"while :; do printf '%s' '{'x' * 50}{SECRET}{'y' * 7}'; done | head -c 3000023 >&2; exit 1"
+    transform = TransformRun(Program(("sh", "-c", text), secrets=(SECRET,), stderr_tail_bytes=1000), [])
+    with pytest.raises(TransformFailed) as caught:
+        list(transform)
+    assert transform.report.stderr_bytes == 3_000_023
+    assert len(caught.value.what) < 1000
+    for said in (caught.value.what, transform.report.stderr):
+        kept = said.partition("stderr: ")[2] or said
+        assert set(kept.replace("***", "").strip()) <= {"x", "y"}, kept[-200:]
 
 
 def test_control_characters_are_spelled_out() -> None:
@@ -74,6 +104,13 @@ def test_no_part_of_a_secret_is_shown_wherever_it_is_cut(before: int, after: int
         data = data[size:]
     assert not any(character.isdigit() for character in tail.text())
     assert len(tail._kept) <= 2 * limit + len(secret)
+
+
+@given(st.integers(0, 9), st.text("ab", max_size=5))
+def test_a_secret_that_was_torn_by_the_programs_end_is_not_shown(written: int, before: str) -> None:
+    tail = Tail(1000, ["0123456789"])
+    tail.add(before.encode() + b"0123456789"[:written])
+    assert tail.text().strip() == before + ("***" if written >= 4 else "0123"[:written])
 
 
 @given(st.text())
