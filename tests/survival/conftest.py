@@ -8,8 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -128,23 +128,15 @@ def site(kafka_broker: LocalBroker, brokers: str, tmp_path_factory: pytest.TempP
                 process.kill()
 
 
-def wait_stopped(process: subprocess.Popen[Any], within: float = 90) -> psutil.Process:
-    """The process below (or that very one) that has stopped itself; with the others it stands for a frozen run."""
+def wait_stopped(run: subprocess.Popen[str] | small.Small, within: float = 90) -> psutil.Process:
+    """The process of the run that has stopped itself: its own, or a worker below it."""
     until = time.monotonic() + within
-    top = psutil.Process(process.pid)
+    top = psutil.Process(run.pid)
     while time.monotonic() < until:
-        assert process.poll() is None, f"ended with {process.returncode}: {process.communicate()}"
-        for one in (top, *top.children(recursive=True)):
-            try:
+        assert run.poll() is None, f"ended with {run.poll()} instead of stopping"
+        with suppress(psutil.NoSuchProcess):
+            for one in (top, *top.children(recursive=True)):
                 if one.status() == psutil.STATUS_STOPPED:
                     return one
-            except psutil.NoSuchProcess:
-                continue
-        time.sleep(0.02)
+        time.sleep(0.01)
     raise AssertionError("nothing has stopped itself")
-
-
-@pytest.fixture(scope="session")
-def here() -> Path:
-    """The tree that is tested."""
-    return Path(__file__).parent.parent.parent

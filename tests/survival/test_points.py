@@ -1,12 +1,18 @@
-"""Killed and failed at every point of the way: what is visible then is exact, and so is what the next run makes of it."""
+"""Killed and failed at every point of the way: what is visible then is exact, and so is what the next run makes of it.
+
+Without a JVM (small.py), so that every point is tried each time; test_spark.py does it with Spark.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
 
+from kpipe import faults
 from kpipe.faults import POINTS
 from tests.survival.conftest import Site
 
@@ -20,12 +26,62 @@ def old(site: Callable[..., Site]) -> Site:
     return made
 
 
+def passes(point: str) -> int:
+    """At which passing something happens: in the middle of a run, where a point is passed more than once."""
+    return 1 if point.startswith("gc") else 2
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_in_the_middle(old: Site, point: str) -> None:
     old.writer.round(90)
-    process = old.small(f"{point}:{1 if point.startswith('gc') else 2}:kill")
+    process = old.small(f"{point}:{passes(point)}:kill")
     status, said = process.end()
     assert status == -signal.SIGKILL, said
     assert old.processes() == []
     assert old.oracle.problems(caught_up=False) == []
     old.exact()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_failed_in_the_middle(old: Site, point: str) -> None:
+    """A defect, at any point: an error, or none where the batch had landed; never half a batch, and no file removed."""
+    old.writer.plain(90)
+    known = old.staging
+    faults.arm(faults.Fault(f"{point}:{passes(point)}:raise"))
+    if point == "commit.after":
+        old.go_on()  # the answer got lost behind COMMIT: the ledger was read back, and the batch is there
+    else:
+        with pytest.raises(Exception, match=point):
+            old.go_on()
+    faults.arm(None)
+    assert known <= old.staging
+    assert old.oracle.problems(caught_up=False) == []
+    if POINTS.index("collect.partial") <= POINTS.index(point) < POINTS.index("commit.after"):
+        assert len(old.staging - known) == 1, "the files of the batch that failed are gone"
+    old.exact()
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_in_the_first_run(site: Callable[..., Site], point: str) -> None:
+    """No database, no ledger, no table yet."""
+    new = site("first")
+    new.writer.round(90)
+    status, said = new.small(f"{point}:1:kill").end()
+    assert status == -signal.SIGKILL, said
+    assert new.oracle.problems(caught_up=False) == []
+    new.exact()
+    assert new.processes() == []
+
+
+def test_what_they_left_is_collected_by_age(old: Site) -> None:
+    """A day later; what is younger stays."""
+    batches = sorted(old.staging)
+    assert len(batches) > 10
+    day = time.time() - 25 * 3600
+    for name in batches[1:]:
+        folder = old.kpipe.home / "staging" / name
+        for path in (*folder.iterdir(), folder):
+            os.utime(path, (day, day))
+    old.go_on()
+    assert old.staging == {batches[0]}
