@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -25,9 +27,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kpipe.errors import BrokerUnreachable, CredentialsRefused, KpipeError, ReadStalled
+from kpipe.errors import BrokerUnreachable, CredentialsRefused, KpipeError, ReadStalled, SourceIdentityChanged
+from kpipe.ledger import Lane, Ledger
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
+from kpipe.plan import check_source
+from kpipe.source import PartitionId
 from resources.java import JavaHome
 from resources.kafka.config import client_config
 from resources.kafka.reader import RangeReader
@@ -133,6 +138,11 @@ def test_broker_that_comes_back_and_another_cluster_at_its_address(
     (after,) = topics.snapshot().topics()
     assert after.name == before.name
     assert after.cluster != before.cluster
+    lane = Lane(PartitionId(before, 0), 0, 2)
+    with pytest.raises(
+        SourceIdentityChanged, match=f"belong to cluster {after.cluster}, the ledger was read from {before.cluster}"
+    ):
+        check_source(Ledger("p", 2, {lane.key: lane}), topics.snapshot())
     second.stop()
 
 
@@ -293,3 +303,14 @@ def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
         except CredentialsRefused:
             assert time.monotonic() < deadline
     assert rows(config, "t", Range(0, 3)) == [b"1", b"2", b"3"]
+    # Taken away in the middle of a read, which waits for a fourth record: an error, and no end of the range.
+    read = AclBindingFilter(
+        ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:nobody", "*", AclOperation.READ, AclPermissionType.ALLOW
+    )
+    revoke = threading.Timer(1, lambda: admin.delete_acls([read])[read].result(20))
+    revoke.start()
+    with took(0, 18), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 4\), after offset 2"):
+        rows(config, "t", Range(0, 4))
+    revoke.join()
+    with pytest.raises(CredentialsRefused):
+        rows(config, "t", Range(0, 3))

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from kpipe.batch import Piece, RangeReport
 from kpipe.errors import TransformFailed
+from kpipe.formats import Format
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
 from kpipe.schema import Columns
@@ -100,7 +101,7 @@ class Bench:
         staging.mkdir(parents=True, exist_ok=True)
         config = client_config(Source(brokers=self.brokers, topic=self.topic), {})
         columns = Columns.of({"id": "BIGINT", "run": "VARCHAR"})
-        return Job("b" * 32, config, str(staging), "json", columns, "dead_letter", policy, (), spec, killers)  # type: ignore[arg-type]
+        return Job("b" * 32, config, str(staging), Format(), columns, "dead_letter", policy, (), spec, killers)  # type: ignore[arg-type]
 
     def stage(self, job: Job) -> RangeReport:
         report = worker.stage(job, Piece(self.source, Range(0, self.end)))
