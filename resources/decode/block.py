@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kpipe.schema import Columns
 from resources.native import library
@@ -29,10 +30,11 @@ class Payloads:
     Args:
         text: the buffer.
         bounds: payload i is `text[bounds[i]:bounds[i + 1] - 1]`; int64, one more than there are payloads.
+        missing: whether payload i is null (a tombstone; empty in the buffer); None: none is.
     """
 
-    def __init__(self, text: Any, bounds: np.ndarray[Any, Any]) -> None:
-        self.text, self.bounds = text, bounds
+    def __init__(self, text: Any, bounds: np.ndarray[Any, Any], missing: pa.Array | None = None) -> None:
+        self.text, self.bounds, self.missing = text, bounds, missing
         self.count = len(bounds) - 1
 
     @classmethod
@@ -54,7 +56,10 @@ class Payloads:
 
     @classmethod
     def of_array(cls, lines: pa.Array) -> Payloads:
-        """From a column of `large_binary` without nulls, whose values end with a newline; nothing is copied."""
+        """From a column of `large_binary` whose values end with a newline; nothing is copied but where there are nulls."""
+        if lines.null_count:
+            whole = cls.of_array(pc.fill_null(lines, b"\n"))
+            return cls(whole.text, whole.bounds, lines.is_null())
         bounds = np.frombuffer(lines.buffers()[1], np.int64)[lines.offset : lines.offset + len(lines) + 1]
         first, last = int(bounds[0]), int(bounds[-1])
         return cls(memoryview(lines.buffers()[2] or b"")[first:last], bounds - first if first else bounds)
@@ -102,8 +107,19 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Makes rows of payloads, one row for one payload, in order; never fewer without a reject that says why."""
+    """Makes rows of payloads, one row for one payload, in order; never fewer without a reject that says why.
 
-    def decode(self, payloads: Payloads) -> Decoded:
-        """Decode a block. Never raises for what the payloads hold."""
+    Attributes:
+        takes_nulls: whether null payloads are rows, too; else none is given to it.
+    """
+
+    takes_nulls: bool
+
+    def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
+        """Decode a block. Never raises for what the payloads hold.
+
+        Args:
+            payloads: the block.
+            keys: key of each record, a column of bytes; None where they are not known.
+        """
         ...

@@ -43,6 +43,8 @@ class JsonDecoder:
         columns: the payload columns.
     """
 
+    takes_nulls = False
+
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._direct = Columns(tuple((name, kind) for name, kind in columns if is_direct(kind)))
@@ -53,7 +55,7 @@ class JsonDecoder:
         self._options = pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="infer")
         self._native = None if self._apart else native_json(columns)
 
-    def decode(self, payloads: Payloads) -> Decoded:
+    def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
         if not len(payloads):
             return Decoded(self._empty(), 0)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kpipe.schema import Columns
 from resources.decode.block import Decoded, Payloads
 
-__all__ = ["COLUMNS", "decode_raw"]
+__all__ = ["COLUMNS", "RawDecoder"]
 
 COLUMNS = Columns.of({"key": "BLOB", "value": "BLOB"})
 
 
-def decode_raw(values: pa.Array | Payloads, keys: pa.Array | None) -> Decoded:
-    """Key and value as bytes; a tombstone is a row whose value is NULL. Rejects nothing.
+class RawDecoder:
+    """Key and value as bytes; a tombstone is a row whose value is NULL. Rejects nothing."""
 
-    Args:
-        values: a column of bytes, or payloads.
-        keys: a column of bytes; None where they are not known.
-    """
-    items = pa.array(values.values, pa.binary()) if isinstance(values, Payloads) else values
-    table = pa.table({"key": pa.nulls(len(items), pa.binary()) if keys is None else keys, "value": items})
-    return Decoded(table, table.num_rows)
+    takes_nulls = True
+
+    def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
+        """See `Decoder`."""
+        buffers = [None, pa.py_buffer(payloads.bounds), pa.py_buffer(payloads.text)]
+        lines = pa.Array.from_buffers(pa.large_binary(), len(payloads), buffers)
+        values = pc.binary_slice(lines, 0, -1).cast(pa.binary())
+        if payloads.missing is not None:
+            values = pc.if_else(payloads.missing, None, values)
+        table = pa.table({"key": pa.nulls(len(values), pa.binary()) if keys is None else keys, "value": values})
+        return Decoded(table, table.num_rows)

@@ -125,13 +125,13 @@ class Feed:
         self._output.filtered += tombstones
         if self._stdin == "lines" and len(held):
             text = Payloads.of_array(held.column("line")).text  # each value and a newline, as it is held
-            if count_of(b"\n", text) == len(held) and not (self._job.format == "json" and count_of(b"\r", text)):
+            if count_of(b"\n", text) == len(held) and not (self._job.format.type == "json" and count_of(b"\r", text)):
                 return held, text
         values = [value for value in held.values if value is not None]
         if self._stdin == "length-prefixed":
             return held, length_prefixed(values)
         try:
-            return held, lines(values, json=self._job.format == "json")
+            return held, lines(values, json=self._job.format.type == "json")
         except NewlineInValue as error:
             reason = "holds a newline, so it cannot be a line of the program's input (stdin: length-prefixed takes any record)"
             kept = self._aside(held, dict.fromkeys(error.indices, reason))

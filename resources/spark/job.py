@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.errors import KpipeError, by_name
+from kpipe.formats import Format
 from kpipe.pipeline import Policy
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
@@ -55,7 +56,7 @@ class Job:
         batch: id of the batch.
         config: settings of the Kafka client; not shown by repr.
         staging: folder of staged files, which every worker sees.
-        format: `json` or `raw`.
+        format: how payloads become columns.
         columns: payload columns to decode to.
         parse: what happens to a payload that cannot become a row.
         transform: what happens to a record that cannot be given to the program, or makes it fail.
@@ -67,7 +68,7 @@ class Job:
     batch: str
     config: Mapping[str, Any] = field(repr=False)
     staging: str
-    format: str
+    format: Format
     columns: Columns
     parse: Policy = "dead_letter"
     transform: Policy = "fail"

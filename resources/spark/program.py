@@ -11,8 +11,7 @@ from kpipe.batch import Piece
 from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
 from resources.decode.block import Payloads
-from resources.decode.json_format import JsonDecoder
-from resources.decode.raw_format import decode_raw
+from resources.decode.formats import decoder
 from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader
 from resources.spark.bisect import Bounds, Search, Trial
@@ -95,7 +94,7 @@ def transformed(
     assert spec is not None
     where = f"{piece.source} {piece.range}"
     feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
-    decoder = JsonDecoder(job.columns)
+    reads = decoder(job.format, job.columns)
     blocks = iter(feed)
     first = next(blocks, None)
     if first is None:  # nothing to give: the program is not started
@@ -109,14 +108,11 @@ def transformed(
                 written += count
                 if spec.mode == "map":
                     held = feed.answered(count)
-                    if job.format == "raw":
-                        output.decoded(decode_raw(data, held.column("key")), held)
-                    else:
-                        output.decoded(decoder.decode(data), held)
+                    output.decoded(reads.decode(data, held.column("key")), held)
                 else:
                     if spec.mode == "filter" and written > feed.given:  # now, not at an end that may never come
                         check_counts("filter", feed.given, written, where)
-                    decoded = decode_raw(data, None) if job.format == "raw" else decoder.decode(data)
+                    decoded = reads.decode(data)
                     output.loose(decoded, data.values if decoded.rejects else ())
         check_counts(spec.mode, feed.given, written, where)
     except TransformFailed as error:

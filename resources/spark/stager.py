@@ -120,7 +120,7 @@ class SparkStager:
             batch=batch.id,
             config=self._config,
             staging=str(self._home.staging),
-            format=self._pipeline.format.type,
+            format=self._pipeline.format,
             columns=columns,
             parse=errors.parse,
             transform=errors.transform,

@@ -14,8 +14,7 @@ from kpipe.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
 from kpipe.faults import reach
 from resources.decode.block import Payloads
-from resources.decode.json_format import JsonDecoder
-from resources.decode.raw_format import decode_raw
+from resources.decode.formats import decoder
 from resources.kafka.reader import RangeReader
 from resources.spark.job import Failure, Job
 from resources.spark.output import RangeOutput
@@ -78,14 +77,11 @@ def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> 
 
 
 def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
-    decoder = JsonDecoder(job.columns)
+    reads = decoder(job.format, job.columns)
     for block, _ in reader.blocks():
-        if job.format == "raw":
-            output.decoded(decode_raw(block.value_array(), block.column("key")), block)
-            continue
-        held, tombstones = block.split_tombstones()
+        held, tombstones = (block, 0) if reads.takes_nulls else block.split_tombstones()
         output.filtered += tombstones
-        output.decoded(decoder.decode(Payloads.of_array(held.column("line"))), held)
+        output.decoded(reads.decode(Payloads.of_array(held.column("line")), held.column("key")), held)
 
 
 def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:
