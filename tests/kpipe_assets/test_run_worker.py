@@ -230,7 +230,9 @@ def writing(brokers: str) -> Iterator[list[int]]:
         while not end.wait(0.1):
             ids = range(len(written), len(written) + 20)
             for item in ids:
-                producer.produce("worker", json.dumps({"id": item}), partition=item % PARTITIONS)
+                producer.produce(
+                    "worker", json.dumps({"id": item, "lang": "en", "retweet_count": 1}), partition=item % PARTITIONS
+                )
             if producer.flush(60) == 0:
                 written.extend(ids)
 
