@@ -15,6 +15,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,11 @@ class StagingWriter:
 
     def abandon(self) -> None:
         """Close without finishing; the torn file stays for the garbage collection."""
+        if self._writer is not None:
+            self._writer.is_open = False  # else its end writes a footer, into a closed file
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # a disk that is full: the error that led here says so
+                self._file.close()
 
     def _failed(self, error: OSError) -> StagingFailed:
         return StagingFailed(
