@@ -58,8 +58,12 @@ class Client(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Close; can be called again."""
+    def close(self, keep: bool = False) -> None:
+        """Close; can be called again.
+
+        Args:
+            keep: whether all went well, so that the connection can serve the next read.
+        """
         ...
 
 
@@ -97,7 +101,7 @@ class BindingClient:
             size += sum(map(len, filter(None, map(_value, some)))) + sum(map(len, filter(None, map(_key, some))))
         return Taken(_held(messages), size, tuple(events))
 
-    def close(self) -> None:
+    def close(self, keep: bool = False) -> None:
         """See `Client`."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:

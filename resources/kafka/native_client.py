@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Mapping
+import os
+import time
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ _P, _I, _T = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 _ERROR = ctypes.CFUNCTYPE(None, _P, _I, _T, _P)
 _LOG = ctypes.CFUNCTYPE(None, _P, _I, _T, _T)
 _CONSUMER = 1  # rd_kafka_type_t
+_NO_CONSUMER_CLOSE = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE: it is in no group
 _TEXT = 512  # longest error text, as in records.c
 _EVENTS = 16
 _LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)  # syslog's
@@ -68,16 +71,15 @@ def _rdkafka() -> ctypes.CDLL | None:
             ("rd_kafka_conf_set_log_cb", None, [_P, _LOG]),
             ("rd_kafka_new", _P, [_I, _P, _T, ctypes.c_size_t]),
             ("rd_kafka_set_log_queue", _I, [_P, _P]),
-            ("rd_kafka_poll_set_consumer", _I, [_P]),
-            ("rd_kafka_queue_get_consumer", _P, [_P]),
+            ("rd_kafka_poll", _I, [_P, _I]),
+            ("rd_kafka_topic_new", _P, [_P, _T, _P]),
+            ("rd_kafka_topic_destroy", None, [_P]),
+            ("rd_kafka_queue_new", _P, [_P]),
             ("rd_kafka_queue_destroy", None, [_P]),
-            ("rd_kafka_topic_partition_list_new", _P, [_I]),
-            ("rd_kafka_topic_partition_list_add", _P, [_P, _T, ctypes.c_int32]),
-            ("rd_kafka_topic_partition_list_set_offset", _I, [_P, _T, ctypes.c_int32, ctypes.c_int64]),
-            ("rd_kafka_topic_partition_list_destroy", None, [_P]),
-            ("rd_kafka_assign", _I, [_P, _P]),
-            ("rd_kafka_consumer_close", _I, [_P]),
-            ("rd_kafka_destroy", None, [_P]),
+            ("rd_kafka_consume_start_queue", _I, [_P, ctypes.c_int32, ctypes.c_int64, _P]),
+            ("rd_kafka_consume_stop", _I, [_P, ctypes.c_int32]),
+            ("rd_kafka_last_error", _I, []),
+            ("rd_kafka_destroy_flags", None, [_P, _I]),
         ):
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments
@@ -90,70 +92,110 @@ def available() -> bool:
     return library() is not None and _rdkafka() is not None
 
 
+class _Connection:
+    """A client that is connected, and the buffers that it fills.
+
+    Making one costs 20 ms and more until the first record comes (threads, connections, metadata), so a worker keeps the last
+    one for its next range. It belongs to no group and stores nothing.
+    """
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        kafka, native = _rdkafka(), library()
+        assert kafka is not None and native is not None
+        self.kafka, self.native = kafka, native
+        self.voice = Voice()
+        # Kept as long as the client lives: it calls them.
+        self._calls = (_ERROR(self._heard), _LOG(self._logged))
+        text = ctypes.create_string_buffer(_TEXT)
+        conf = kafka.rd_kafka_conf_new()
+        for name, value in {**config, "log.queue": "true"}.items():
+            if kafka.rd_kafka_conf_set(conf, name.encode(), value.encode(), text, _TEXT):
+                kafka.rd_kafka_conf_destroy(conf)
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
+        kafka.rd_kafka_conf_set_error_cb(conf, self._calls[0])
+        kafka.rd_kafka_conf_set_log_cb(conf, self._calls[1])
+        self.client = kafka.rd_kafka_new(_CONSUMER, conf, text, _TEXT)
+        if not self.client:
+            kafka.rd_kafka_conf_destroy(conf)
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
+        kafka.rd_kafka_set_log_queue(self.client, None)
+        self.taken = native.kp_taken_new((_P * 6)(*(ctypes.cast(getattr(kafka, name), _P) for name in _CALLED)))
+
+    def end(self) -> None:
+        self.native.kp_taken_free(self.taken)
+        self.kafka.rd_kafka_destroy_flags(self.client, _NO_CONSUMER_CLOSE)
+
+    def _heard(self, _client: Any, code: int, reason: bytes, _opaque: Any) -> None:
+        self.voice.hear(KafkaError(code, _text(reason or b"")))
+
+    def _logged(self, _client: Any, level: int, place: bytes, line: bytes) -> None:
+        self.voice.log(_LEVELS[level], "%s [client] %s", _text(place), _text(line))
+
+
+# The connection that is free, by its settings and process: a forked process has lost its threads.
+_FREE: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[_Connection, float]] = {}
+_KEPT_SECONDS = 60.0
+"""A connection that nobody has used for so long is not taken again: what it knows of the topic may be old."""
+
+
 class NativeClient:
     """See `Client`; the arguments are those of `BindingClient`.
+
+    Records come in a queue of their own, made for this read: nothing that an earlier read was sent can be in it.
 
     Raises:
         KafkaException: the settings are refused.
     """
 
     def __init__(self, config: Mapping[str, Any], voice: Voice, topic: str, partition: int, start: int) -> None:
-        kafka, native = _rdkafka(), library()
-        assert kafka is not None and native is not None
-        self._kafka, self._native = kafka, native
-        self._client: Any = None
-        self._queue: Any = None
-        self._taken: Any = None
-        # Kept as long as the client lives: it calls them.
-        self._calls = (_ERROR(_heard(voice)), _LOG(_logged(voice)))
-        text = ctypes.create_string_buffer(_TEXT)
-        conf = kafka.rd_kafka_conf_new()
-        for name, value in {**config, "log.queue": "true"}.items():
-            asked = str(value).lower() if isinstance(value, bool) else str(value)
-            if kafka.rd_kafka_conf_set(conf, name.encode(), asked.encode(), text, _TEXT):
-                kafka.rd_kafka_conf_destroy(conf)
-                raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-        kafka.rd_kafka_conf_set_error_cb(conf, self._calls[0])
-        kafka.rd_kafka_conf_set_log_cb(conf, self._calls[1])
-        self._client = kafka.rd_kafka_new(_CONSUMER, conf, text, _TEXT)
-        if not self._client:
-            kafka.rd_kafka_conf_destroy(conf)
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
-        kafka.rd_kafka_set_log_queue(self._client, None)
-        kafka.rd_kafka_poll_set_consumer(self._client)
-        self._queue = kafka.rd_kafka_queue_get_consumer(self._client)
-        self._taken = native.kp_taken_new((_P * 6)(*(ctypes.cast(getattr(kafka, name), _P) for name in _CALLED)))
-        places = kafka.rd_kafka_topic_partition_list_new(1)
-        kafka.rd_kafka_topic_partition_list_add(places, topic.encode(), partition)
-        kafka.rd_kafka_topic_partition_list_set_offset(places, topic.encode(), partition, start)
-        code = kafka.rd_kafka_assign(self._client, places)
-        kafka.rd_kafka_topic_partition_list_destroy(places)
-        if code:
+        settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
+        self._key = (os.getpid(), tuple(sorted(settings.items())))
+        kept, since = _FREE.pop(self._key, (None, 0.0))
+        if kept is not None and time.monotonic() > since + _KEPT_SECONDS:
+            kept.end()
+            kept = None
+        self._connection: _Connection | None = kept or _Connection(settings)
+        self._connection.voice, self._partition = voice, partition
+        kafka = self._connection.kafka
+        self._topic = kafka.rd_kafka_topic_new(self._connection.client, topic.encode(), None)
+        self._queue = kafka.rd_kafka_queue_new(self._connection.client)
+        if not self._topic or kafka.rd_kafka_consume_start_queue(self._topic, partition, start, self._queue):
+            code = kafka.rd_kafka_last_error()
+            self._partition = -1  # nothing to stop
             self.close()
             raise KafkaException(KafkaError(code))
 
     def take(self, most: int, most_bytes: int, wait_s: float) -> Taken:
         """See `Client`."""
-        done = self._native.kp_take(self._taken, self._queue, int(wait_s * 1000), most, most_bytes, STEP)
+        connection = self._connection
+        assert connection is not None
+        done = connection.native.kp_take(connection.taken, self._queue, int(wait_s * 1000), most, most_bytes, STEP)
         if done < 0:
             raise MemoryError("records of a block")
-        taken = _Taken.from_address(self._taken)
+        connection.kafka.rd_kafka_poll(connection.client, 0)  # errors and log lines
+        taken = _Taken.from_address(connection.taken)
         events = tuple(
             Event(KafkaError(item.code, _text(item.text)), item.offset, bool(item.about_partition))
             for item in taken.event[: taken.events]
         )
         return Taken(_held(taken), taken.size, events)
 
-    def close(self) -> None:
+    def close(self, keep: bool = False) -> None:
         """See `Client`."""
-        if self._queue:
-            self._kafka.rd_kafka_queue_destroy(self._queue)
-        if self._client:
-            self._kafka.rd_kafka_consumer_close(self._client)
-            self._kafka.rd_kafka_destroy(self._client)
-        if self._taken:
-            self._native.kp_taken_free(self._taken)
-        self._client = self._queue = self._taken = None
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        kafka = connection.kafka
+        if self._partition >= 0:
+            kafka.rd_kafka_consume_stop(self._topic, self._partition)
+        kafka.rd_kafka_queue_destroy(self._queue)
+        if self._topic:
+            kafka.rd_kafka_topic_destroy(self._topic)
+        if keep and self._key not in _FREE:
+            connection.voice = Voice()
+            _FREE[self._key] = connection, time.monotonic()
+        else:
+            connection.end()
 
 
 # In the order of records.c's `client`.
@@ -198,11 +240,3 @@ def _bitmap(item: _Bytes) -> pa.Buffer:
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _heard(voice: Voice) -> Callable[[Any, int, bytes, Any], None]:
-    return lambda _client, code, reason, _opaque: voice.hear(KafkaError(code, _text(reason or b"")))
-
-
-def _logged(voice: Voice) -> Callable[[Any, int, bytes, bytes], None]:
-    return lambda _client, level, place, line: voice.log(_LEVELS[level], "%s [client] %s", _text(place), _text(line))

@@ -115,7 +115,7 @@ class RangeReader:
         client, self._client = self._client, None
         asker, self._asker = self._asker, None
         if client is not None:
-            client.close()
+            client.close(keep=self.report is not None)
         if asker is not None:
             with suppress(RuntimeError, KafkaException):
                 asker.close()
@@ -178,8 +178,9 @@ class RangeReader:
             heard, asked = time.monotonic(), False
 
     def _open(self) -> Client:
-        config = {**self._config, "queued.min.messages": self._ahead()}
         make = NativeClient if available() else BindingClient
+        # A short range needs nothing read ahead; by steps, because a connection is kept for ranges with the same settings.
+        config = {**self._config, "queued.min.messages": self._ahead()}
         try:
             self._client = make(config, self._voice, self._topic, self._partition, self._span.start)
         except (KafkaException, ValueError, TypeError) as error:
@@ -191,7 +192,7 @@ class RangeReader:
     def _ahead(self) -> int:
         """Records that the client tries to hold ahead: no more than a short range has."""
         asked = int(self._config.get("queued.min.messages", 100_000))
-        return max(1, min(asked, len(self._span)))
+        return max(1, min(asked, 1000 if len(self._span) <= 1000 else asked))
 
     def _events(self, events: Iterable[Event]) -> str | None:
         """The proof of the end, if one of them is that.
@@ -263,9 +264,9 @@ class RangeReader:
         gaps = len(self._span) - self.count
         if gaps:
             self._check_log_start()
-        self.close()
         last = self._last if self.count else None
         self.report = ReadReport(self.count, self.bytes, gaps, last, proof, time.monotonic() - began)
+        self.close()
 
     def _check_log_start(self) -> None:
         """Proof that gaps were gaps: no offset that gave no record can have been removed while we read (A6).

@@ -7,10 +7,11 @@ import pickle
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled, TopicUnknown
@@ -64,6 +65,7 @@ class Transactions:
         self.topic = topic
         self.producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{topic}"})
         self.producer.init_transactions(30)
+        self._watch = Consumer({"bootstrap.servers": brokers, "group.id": "watch"})
 
     def begin(self, count: int) -> None:
         self.producer.begin_transaction()
@@ -74,11 +76,24 @@ class Transactions:
 
     def commit(self, count: int) -> None:
         self.begin(count)
-        self.producer.commit_transaction(30)
+        with self._marker():
+            self.producer.commit_transaction(30)
 
     def abort(self, count: int) -> None:
         self.begin(count)
-        self.producer.abort_transaction(30)
+        with self._marker():
+            self.producer.abort_transaction(30)
+
+    @contextmanager
+    def _marker(self) -> Iterator[None]:
+        """The coordinator answers before the marker is in the log; what is written meanwhile would stand before it."""
+        before = self._high()
+        yield
+        while self._high() == before:
+            time.sleep(0.01)
+
+    def _high(self) -> int:
+        return int(self._watch.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=30, cached=False)[1])
 
 
 def joined(blocks: Iterator[tuple[Held, int]]) -> tuple[Held, int]:
