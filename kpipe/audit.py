@@ -24,12 +24,14 @@ class Entry:
         source: the partition.
         range: the offsets.
         counts: what became of them.
+        reread: nothing was read: the offsets, read before, are to be read again on somebody's demand.
     """
 
     batch: str
     source: PartitionId
     range: Range
     counts: Counts
+    reread: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,12 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
             problems.append(f"partition {number}: the table holds {rows} rows, the ledger says {expected}")
         if dead != counts.dead_letters:
             problems.append(f"partition {number}: {dead} dead letters are kept, the ledger says {counts.dead_letters}")
-        if found.duplicates.get(number) and not _read_anew(ledger, number):
+        again = any(entry.reread for entry in mine) or _read_anew(ledger, number)
+        if found.duplicates.get(number) and not again:
             problems.append(f"partition {number}: {found.duplicates[number]} rows repeat an offset")
         partitions[str(number)] = {
             "ranges": [[r.start, r.end] for source in by_source if source.partition == number for r in _merged(ledger, source)],
-            "span": sum(len(entry.range) for entry in mine),
+            "span": sum(len(entry.range) for entry in mine if not entry.reread),
             "rows": counts.rows,
             "dead_letters": counts.dead_letters,
             "filtered": counts.filtered,
@@ -126,7 +129,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
         for entry, count in found.entries
     ]
     return Audit(
-        span=sum(len(entry.range) for entry in history),
+        span=sum(len(entry.range) for entry in history if not entry.reread),
         counts=total(entry.counts for entry in history),
         partitions=partitions,
         problems=problems,
@@ -136,7 +139,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
 def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> list[str]:
     problems = []
     for entry in entries:
-        off = entry.counts.unaccounted(len(entry.range))
+        off = 0 if entry.reread else entry.counts.unaccounted(len(entry.range))
         if off:
             problems.append(f"{source} {entry.range}: {off} offsets of batch {entry.batch} are not accounted for")
     try:
@@ -144,7 +147,7 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
     except Overlap as error:
         return [*problems, f"the ledger contradicts itself: {error}"]
     try:
-        done = RangeSet.of(entry.range for entry in entries)
+        done = _done(entries)
     except Overlap as error:
         return [*problems, f"{source}: committed twice: {error}"]
     lanes = ledger.committed(source)
@@ -152,6 +155,20 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
         words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, done)]
         problems.append(f"{source}: the ledger stands at {words[0]}, its history holds {words[1]}")
     return problems
+
+
+def _done(entries: Sequence[Entry]) -> RangeSet:
+    """What the history says has been read. What is to be read again counts from then on as if it had not been.
+
+    Raises:
+        Overlap: an offset was read twice, and nobody had asked for it.
+    """
+    if not any(entry.reread for entry in entries):
+        return RangeSet.of(entry.range for entry in entries)
+    done = RangeSet()
+    for entry in entries:
+        done = done.without(entry.range) if entry.reread else done.add(entry.range)
+    return done
 
 
 def _read_anew(ledger: Ledger, number: int) -> bool:

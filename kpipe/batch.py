@@ -167,8 +167,9 @@ class Commit:
         id: the batch's id, or a fresh one for a ledger-only commit.
         pipeline: the pipeline's name.
         changes: compare-and-swap of lanes; all must hold.
-        kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `backfill`, `accept_ledger`.
-        steps: the ranges, for the history; empty in a ledger-only commit.
+        kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `backfill`, `reread`,
+            `retire`, `accept_ledger`.
+        steps: the ranges, for the history; empty in a ledger-only commit, but for `reread`: what is to be read again.
         columns: the table's columns that the files carry.
         files: rows.
         dead_letters: dead letters.

@@ -11,7 +11,7 @@ from kpipe.pipeline import Source, Timestamp
 from kpipe.ports import Topics
 from kpipe.source import PartitionId, TopicSnapshot
 
-__all__ = ["beginnings"]
+__all__ = ["beginnings", "moments"]
 
 
 def beginnings(
@@ -34,9 +34,9 @@ def beginnings(
     """
     known = {s.topic for s in ledger.sources()}
     names = {topic.name for topic in known}
-    starts = _moments(wanted.start, topics, snapshot, [s for s in fresh if s.topic.name not in names], "start")
+    starts = moments(wanted.start, topics, snapshot, [s for s in fresh if s.topic.name not in names], "source.start")
     bounded = [s for s in fresh if s.topic not in known]
-    ends = _moments(wanted.end, topics, snapshot, bounded, "end")
+    ends = moments(wanted.end, topics, snapshot, bounded, "source.end")
     open_ended = [] if wanted.end is None else [str(s) for s in bounded if s not in ends]
     if open_ended:
         raise InvalidPipeline(f"source.end gives no offset for {', '.join(open_ended)}", "write one for every partition")
@@ -53,9 +53,21 @@ def beginnings(
     return changes
 
 
-def _moments(
+def moments(
     wanted: object, topics: Topics, snapshot: TopicSnapshot, sources: Sequence[PartitionId], name: str
 ) -> Mapping[PartitionId, int]:
+    """Offsets of partitions at `latest`, at a time, or as given by number; none for `earliest`.
+
+    Args:
+        wanted: a `source.start` or `source.end`.
+        topics: asked for offsets at a timestamp.
+        snapshot: what the brokers hold.
+        sources: the partitions.
+        name: of the field or clause, for messages.
+
+    Raises:
+        InvalidPipeline: offsets or partitions that do not exist.
+    """
     states = snapshot.partitions
     if not sources or wanted is None or wanted == "earliest":
         return {}
@@ -68,20 +80,20 @@ def _moments(
     several = sorted({s.topic.name for s in sources})
     if len(several) > 1:
         raise InvalidPipeline(
-            f"source.{name} gives offsets by partition, but there are several topics: {', '.join(several)}",
+            f"{name} gives offsets by partition, but there are several topics: {', '.join(several)}",
             "write earliest, latest or a timestamp, or make a pipeline for each topic",
         )
     numbers = {s.partition: s for s in sources}
     for number, offset in wanted.items():
         if number not in numbers:
             raise InvalidPipeline(
-                f"source.{name} names partition {number}, which {sources[0].topic} does not have",
+                f"{name} names partition {number}, which {sources[0].topic} does not have",
                 f"its partitions are 0 to {max(numbers)}",
             )
         state = states[numbers[number]]
         if not state.log_start <= offset <= state.high:
             raise InvalidPipeline(
-                f"source.{name}: {numbers[number]} has no offset {offset}",
+                f"{name}: {numbers[number]} has no offset {offset}",
                 f"it holds [{state.log_start}, {state.high}); write a number from {state.log_start} to {state.high}",
             )
     return {numbers[number]: offset for number, offset in wanted.items()}

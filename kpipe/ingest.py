@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from kpipe import mirror, moves
-from kpipe.batch import Batch, Commit, Committed, RangeReport
+from kpipe.batch import Batch, Commit, Committed, RangeReport, Step
 from kpipe.beginnings import beginnings
 from kpipe.bounds import check_chosen, check_dead_letters
 from kpipe.errors import (
@@ -258,13 +258,14 @@ class Ingest:
         check_source(ledger, snapshot)
         return ledger
 
-    def decide(self, kind: str, changes: Sequence[LaneChange], note: str) -> Ledger:
-        """Commit a decision that reads nothing, and read the ledger again."""
+    def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> Ledger:
+        """Commit a decision that reads nothing, and read the ledger again. Steps are those that are to be read again."""
         commit = Commit(
             id=uuid.uuid4().hex,
             pipeline=self.pipeline.name,
             changes=tuple(changes),
             kind=kind,
+            steps=tuple(steps),
             run_id=self.run_id,
             version=self.version,
             started_ms=int(time.time() * 1000),

@@ -1,4 +1,4 @@
-"""Changes to the ledger that read nothing: to begin, to jump ahead, to accept a loss, to open a backfill.
+"""Changes to the ledger that read nothing: to begin, to jump ahead, to accept a loss, to open a backfill, to go back.
 
 Each function gives the lane changes of one decision; committing them is a ledger-only commit, with the same
 compare-and-swap as a batch, so a decision is recorded or did not happen.
@@ -12,7 +12,7 @@ from kpipe.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger
 from kpipe.offsets import Range
 from kpipe.source import PartitionId
 
-__all__ = ["accept_loss", "backfill", "begin", "jump"]
+__all__ = ["accept_loss", "backfill", "begin", "jump", "reread", "retire"]
 
 
 def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
@@ -75,6 +75,39 @@ def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneCh
         changes.append(LaneChange(lane, pieces[0]))
         changes += [LaneChange(None, piece) for piece in pieces[1:]]
     return tuple(changes)
+
+
+def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChange, ...], tuple[Range, ...]]:
+    """Everything from `to` on is to be read again, also what has been read: the rows will come twice.
+
+    The only change that lets an offset be read twice. The ranges that it concerns go into the history, with the commit
+    that does it, so that whoever counts knows.
+
+    Returns:
+        The changes, and the ranges from `to` on that had been read.
+    """
+    lanes = ledger.of(source)
+    end = None if any(lane.open for lane in lanes) else max((lane.end or 0 for lane in lanes), default=None)
+    fresh = Lane(source, to, to, None if end is None else max(to, end))
+    changes: list[LaneChange] = []
+    for lane in lanes:
+        if lane.start == to:
+            changes.append(LaneChange(lane, fresh))
+        elif lane.start > to:
+            changes.append(LaneChange(lane, None))
+        elif lane.end is None or lane.end > to:
+            changes.append(LaneChange(lane, replace(lane, next=min(lane.next, to), end=to)))
+    if all(lane.start != to for lane in lanes):
+        changes.append(LaneChange(None, fresh))
+    done = ledger.committed(source)
+    again = tuple(Range(max(to, item.start), item.end) for item in done if item.end > to)
+    return tuple(change for change in changes if change.expect != change.become), again
+
+
+def retire(ledger: Ledger, source: PartitionId) -> tuple[LaneChange, ...]:
+    """Nothing more is read of the partition; what has been read stays known."""
+    waiting = (lane for lane in ledger.of(source) if not lane.finished)
+    return tuple(LaneChange(lane, None if lane.next == lane.start else replace(lane, end=lane.next)) for lane in waiting)
 
 
 def _leave_behind(ledger: Ledger, source: PartitionId, to: int, kind: str) -> tuple[LaneChange, ...]:

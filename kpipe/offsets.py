@@ -106,6 +106,12 @@ class RangeSet:
         """
         return RangeSet.of((*self.ranges, item))
 
+    def without(self, item: Range) -> RangeSet:
+        """The set less that range."""
+        kept = [Range(x.start, min(x.end, item.start)) for x in self.ranges if x.start < item.start]
+        kept += [Range(max(x.start, item.end), x.end) for x in self.ranges if x.end > item.end]
+        return RangeSet.of(kept if len(item) else self.ranges)
+
     def missing(self, within: Range) -> tuple[Range, ...]:
         """What the set lacks of that range, in ascending order: the ranges a backfill has to fill."""
         gaps: list[Range] = []

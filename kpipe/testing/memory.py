@@ -233,6 +233,7 @@ def _ranges(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[list[tuple[E
     """Ranges that do not hold their rows, and repeated offsets by partition; only where every row carries an offset."""
     held = Counter((row["_kafka_partition"], row.get("_kafka_offset")) for row in rows)
     blind = {number for number, offset in held if offset is None}
+    blind |= {entry.source.partition for entry in entries if entry.reread}  # there ranges overlap
     wrong: list[tuple[Entry, int]] = []
     repeated: Counter[int] = Counter()
     for entry in entries:

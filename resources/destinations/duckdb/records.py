@@ -92,7 +92,7 @@ def history(connection: Connection, commit: Commit, table: str, seq: int) -> Non
             {
                 **shared,
                 "database_name": database,
-                "batch_state": "Succeeded",
+                "batch_state": "Reread" if commit.kind == "reread" else "Succeeded",
                 "batch_rows_written": counts.rows,
                 "batch_time": commit.seconds,
                 "batch_start_unix_timestamp": commit.started_ms / 1000,

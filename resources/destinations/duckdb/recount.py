@@ -17,7 +17,7 @@ __all__ = ["entries", "recount"]
 
 _ENTRY = (
     "batch_id, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_latest_offset,"
-    ' messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes'
+    ' closed_by, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes'
 )
 
 
@@ -76,7 +76,9 @@ def _ranges(
     if by_topic and (row[0] > row[1] or "_kafka_topic" not in {name.lower() for name in names}):
         return [], {}
     unknown = "t._kafka_offset IS NULL" + (" OR t._kafka_topic IS NULL" if by_topic else "")
-    # Ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it: an ASOF
+    # Where offsets were read again, ranges overlap, and only the numbers of rows can be compared.
+    unknown += " UNION SELECT batch_source_partition_id FROM b WHERE closed_by = 'reread'"
+    # Elsewhere ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it: an ASOF
     # join sorts once, where a join on both bounds would compare every row with every batch.
     found = connection.execute(
         f"WITH b AS (SELECT row_number() OVER () AS id, {_ENTRY}, seq FROM {BATCHES.sql}"
@@ -120,5 +122,6 @@ def _by_partition(connection: Connection, sql: str, parameters: list[str]) -> di
 
 
 def _entry(row: Sequence) -> Entry:
-    batch, cluster, topic_id, topic, partition, start, end, *counts = row
-    return Entry(batch, PartitionId(TopicId(cluster, topic_id, topic), partition), Range(start, end), Counts(*counts))
+    batch, cluster, topic_id, topic, partition, start, end, closed_by, *counts = row
+    source = PartitionId(TopicId(cluster, topic_id, topic), partition)
+    return Entry(batch, source, Range(start, end), Counts(*counts), closed_by == "reread")

@@ -13,7 +13,7 @@ import pytest
 
 from kpipe import moves
 from kpipe.audit import Audit, audit
-from kpipe.batch import Commit
+from kpipe.batch import Commit, Step
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, OutcomeUnknown, SchemaConflict, StagingFailed
 from kpipe.ledger import LOST, SKIPPED, Lane, LaneChange
 from kpipe.offsets import Range
@@ -349,6 +349,22 @@ class Conformance:
             with pytest.raises(LedgerMismatch, match="table tweets is gone"):
                 act()
         assert not proof(destination).ok and destination.ledger()[1].seq == 2
+
+    def test_offsets_that_are_read_again_on_demand(self, place: Place) -> None:
+        destination = loaded(place)
+        ledger = destination.ledger()[1]
+        changes, done = moves.reread(ledger, source(0), 6)
+        steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
+        destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))
+        assert positions(destination) == {0: 6, 1: 5}
+        assert proof(destination).ok, proof(destination).problems
+        destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+        assert [(e.source.partition, e.range, e.reread) for e in destination.history()] == [
+            (0, Range(0, 10), False), (1, Range(0, 5), False), (0, Range(6, 10), True), (0, Range(6, 12), False)
+        ]  # fmt: skip
+        found = proof(destination)
+        assert found.ok, found.problems
+        assert (found.span, found.counts.rows, len(place.rows())) == (21, 21, 21)
 
     def test_rows_of_a_program_with_many_answers(self, place: Place) -> None:
         """Offsets may repeat, and need not be known."""
