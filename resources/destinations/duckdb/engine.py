@@ -58,6 +58,8 @@ class Engine:
         for setting in (
             f"allowed_paths = [{files}]",
             f"allowed_directories = [{folders}]",
+            # Rows have Kafka's coordinates; keeping the order of files costs a quarter of an insert (bench of 2 million rows).
+            "preserve_insertion_order = false",
             "enable_external_access = false",
             "lock_configuration = true",
         ):
