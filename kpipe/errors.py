@@ -24,7 +24,7 @@
         ├── SourceIdentityChanged            recreated topic, or another cluster behind the same address
         ├── OffsetsLost                      the next offset lies below the log start
         ├── OffsetsBeyondEnd                 the next offset lies beyond the end of the log
-        └── LedgerMismatch                   the ledger is missing, or older than what this home has seen
+        └── LedgerMismatch                   the ledger is missing, changed by hand, or older than what this home has seen
 
 Every message says what happened and where; `hint` says what to type or change next.
 """
@@ -213,7 +213,7 @@ class OffsetsBeyondEnd(NeedsOperator):
 
 
 class LedgerMismatch(NeedsOperator):
-    """The ledger is missing or behind what this home has already seen committed."""
+    """The ledger is missing, changed by hand, or behind what this home has already seen committed."""
 
 
 def by_name(name: str) -> type[KpipeError]:

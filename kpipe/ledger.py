@@ -14,14 +14,15 @@ none, and compares for equality (design.md, rules 2 and 3).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kpipe.errors import Fenced
+from kpipe.errors import Fenced, LedgerMismatch
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.source import PartitionId
 
-__all__ = ["LOST", "READ", "SKIPPED", "Lane", "LaneChange", "Ledger", "check_disjoint"]
+__all__ = ["LOST", "READ", "SKIPPED", "Lane", "LaneChange", "Ledger", "check_disjoint", "check_seal", "seal"]
 
 READ = "read"
 SKIPPED = "skipped"
@@ -69,6 +70,13 @@ class Lane:
         """Whether nothing is left to read in it."""
         return self.kind != READ or self.next == self.end
 
+    @property
+    def seal(self) -> int:
+        """63 bits over all that the lane says."""
+        topic = self.source.topic
+        said = (topic.cluster, topic.topic_id, topic.name, self.source.partition, self.start, self.next, self.end, self.kind)
+        return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "big") >> 1
+
     def advanced(self, to: int) -> Lane:
         """The lane with everything before `to` read."""
         return replace(self, next=to)
@@ -95,6 +103,34 @@ class LaneChange:
         lane = self.expect or self.become
         assert lane is not None
         return lane.key
+
+
+def seal(lanes: Iterable[Lane | None]) -> int:
+    """The seals of lanes as one, whatever their order.
+
+    A destination keeps that of all lanes of a pipeline apart from them, and a commit changes it by the seal of what it
+    expects and of what it makes (XOR). So a lane that somebody removed or edited is noticed (`check_seal`), and is not
+    taken for a partition that has not been read yet.
+    """
+    found = 0
+    for lane in lanes:
+        found ^= 0 if lane is None else lane.seal
+    return found
+
+
+def check_seal(ledger: Ledger, kept: int, where: str) -> None:
+    """Proof that the lanes are those that commits have left.
+
+    Raises:
+        LedgerMismatch: some lane was removed, added or edited by other hands.
+    """
+    if seal(ledger.lanes.values()) != kept:
+        heads = ", ".join(f"{source}: {at}" for source, at in ledger.positions().items()) or "none"
+        raise LedgerMismatch(
+            f"pipeline {ledger.pipeline}: the ledger in {where} was changed by hand: lanes are missing or edited"
+            f" (next offsets now: {heads})",
+            "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+        )
 
 
 @dataclass(frozen=True)

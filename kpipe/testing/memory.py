@@ -26,7 +26,7 @@ from kpipe.errors import (
     SchemaConflict,
     StagingFailed,
 )
-from kpipe.ledger import Lane, Ledger, check_disjoint
+from kpipe.ledger import Lane, Ledger, check_disjoint, check_seal, seal
 from kpipe.offsets import Overlap
 from kpipe.ports import Publication
 from kpipe.schema import Columns
@@ -75,7 +75,10 @@ class MemoryDestination:
         """Registration id and ledger."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
-            return ("", Ledger(self.pipeline)) if known is None else (known.uid, known.ledger)
+            if known is None:
+                return "", Ledger(self.pipeline)
+            check_seal(known.ledger, known.seal, self.describe())
+            return known.uid, known.ledger
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
@@ -187,6 +190,7 @@ class MemoryDestination:
             self.store.tables[self.table] = table
         self.store.pipelines[self.pipeline] = known
         known.ledger = replace(ledger, dead_letters=ledger.dead_letters + len(dead))
+        known.seal ^= seal(lane for change in commit.changes for lane in (change.expect, change.become))
         known.written += len(rows)
         known.dead_letters += dead
         known.ends.update(commit.ends)

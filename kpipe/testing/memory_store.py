@@ -35,6 +35,7 @@ class Registered:
     Attributes:
         uid: made at the first commit.
         ledger: lanes and sequence number.
+        seal: over the lanes, as commits have left them (`kpipe.ledger.seal`).
         state: for people.
         written: rows written by all commits.
         commits: landed, with the table each went to, by batch id in order.
@@ -46,6 +47,7 @@ class Registered:
 
     uid: str
     ledger: Ledger
+    seal: int = 0
     state: str = "running"
     written: int = 0
     commits: dict[str, tuple[Committed, str]] = field(default_factory=dict)

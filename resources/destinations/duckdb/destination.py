@@ -14,7 +14,7 @@ import duckdb
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed
-from kpipe.errors import DestinationBusy, DestinationError, KpipeError, OutcomeUnknown, SchemaConflict
+from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, OutcomeUnknown, SchemaConflict
 from kpipe.faults import reach
 from kpipe.ledger import Ledger
 from kpipe.ports import Publication
@@ -162,25 +162,24 @@ class DuckDBDestination:
         return None
 
     def _read_back(self, commit: Commit, failure: _Failure | None) -> tuple[int | None, Ledger]:
-        """Sequence number of the commit if it is there, and the ledger, through a fresh connection.
+        """Sequence number of the commit if it is there, else the ledger, through a fresh connection.
 
         Raises:
             OutcomeUnknown: COMMIT was sent, and the file cannot be read.
             KpipeError: the file cannot be read, and the attempt had failed before COMMIT.
         """
+        nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
 
         def read(connection: Connection) -> tuple[int | None, Ledger]:
-            ledger = lanes.read(connection, self.pipeline)[1]
             if not layout.present(connection):
-                return None, ledger
+                return nothing
             row = connection.execute(
                 f"SELECT seq FROM {layout.COMMITS.sql} WHERE batch_id = $1 AND pipeline_name = $2", [commit.id, self.pipeline]
             ).fetchone()
-            return (row[0] if row else None), ledger
+            return (row[0], nothing[1]) if row else (None, lanes.read(connection, self.pipeline)[1])
 
         try:
             reach("readback")
-            nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
             return self._read(read, nothing)
         except Exception as error:
             if failure is not None and not failure.sent:
@@ -194,6 +193,8 @@ class DuckDBDestination:
         sent = step in ("before", "after")
         if isinstance(error, KpipeError):
             return _Failure(error, sent)
+        if step not in ("table", "data") and layout.is_damage(error):
+            return _Failure(self._damaged(error), sent)
         conflict = isinstance(error, duckdb.TransactionException) and ("onflict" in str(error) or "UNIQUE" in str(error))
         # Made between the look and the transaction, by another commit of this process.
         conflict = conflict or (isinstance(error, duckdb.CatalogException) and "already exists" in str(error))
@@ -240,7 +241,7 @@ class DuckDBDestination:
                 records.error_event(connection, self.pipeline, _clean(error), kind, batch, _clean(stderr))
             connection.execute("COMMIT")
 
-        if self.ledger()[0]:
+        if self._registered():
             self._write(write)
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
@@ -249,9 +250,16 @@ class DuckDBDestination:
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark them as mirrored; gives those that this very call marked."""
-        if not batches or not self.ledger()[0]:
+        if not batches or not self._registered():
             return []
         return self._write(lambda connection: publications.mark(connection, self.pipeline, batches))
+
+    def _registered(self) -> bool:
+        def read(connection: Connection) -> bool:
+            row = connection.execute(f"SELECT 1 FROM {layout.PIPELINES.sql} WHERE pipeline_name = $1", [self.pipeline]).fetchone()
+            return row is not None
+
+        return self._read_registered(read, False)
 
     def _check_gone(self, connection: Connection) -> None:
         if layout.present(connection):
@@ -272,6 +280,8 @@ class DuckDBDestination:
             with self.database.read() as connection:
                 return work(connection)
         except duckdb.Error as error:
+            if layout.is_damage(error):
+                raise self._damaged(error) from error
             raise DestinationError(f"{self.describe()}: cannot be read: {error}") from error
 
     def _write(self, work: Callable[[Connection], _T]) -> _T:
@@ -284,8 +294,16 @@ class DuckDBDestination:
                     raise DestinationError(f"{self.describe()}: {error}", "run it again") from error
                 time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
             except duckdb.Error as error:
-                raise DestinationError(f"{self.describe()}: {error}") from error
+                raise (
+                    self._damaged(error) if layout.is_damage(error) else DestinationError(f"{self.describe()}: {error}")
+                ) from error
         raise AssertionError
+
+    def _damaged(self, error: Exception) -> LedgerMismatch:
+        return LedgerMismatch(
+            f"{self.describe()}: kpipe's own tables were changed by hand: {str(error).splitlines()[0]}",
+            "restore a backup of the file; or go on in another file (into.database)",
+        )
 
 
 def _clean(text: str) -> str:

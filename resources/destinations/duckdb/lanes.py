@@ -7,29 +7,46 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kpipe.batch import Commit
-from kpipe.errors import DestinationError, Fenced
-from kpipe.ledger import Lane, LaneChange, Ledger, check_disjoint, fenced
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch
+from kpipe.ledger import Lane, LaneChange, Ledger, check_disjoint, check_seal, fenced
 from kpipe.offsets import Overlap
 from kpipe.source import PartitionId, TopicId
 from resources.destinations.duckdb.connection import Connection
 from resources.destinations.duckdb.layout import LANES, PIPELINES, present
 
-__all__ = ["judge", "read", "swap"]
+__all__ = ["judge", "read", "swap", "unregistered"]
 
 _KEY = ("cluster_id", "topic_id", "topic", "partition", "lane_start")
 _SAME_KEY = " AND ".join(f"l.{name} = c.{name}" for name in _KEY)
 
 
 def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
-    """Registration id ("" when there is none) and ledger of one pipeline."""
+    """Registration id ("" when there is none) and ledger of one pipeline.
+
+    Raises:
+        LedgerMismatch: the lanes, or the pipeline's row, are not those that commits have left.
+    """
     if not present(connection):
         return "", Ledger(pipeline)
     row = connection.execute(
-        f"SELECT pipeline_id, seq, dead_letters FROM {PIPELINES.sql} WHERE pipeline_name = ?", [pipeline]
+        f"SELECT pipeline_id, seq, dead_letters, seal FROM {PIPELINES.sql} WHERE pipeline_name = ?", [pipeline]
     ).fetchone()
+    found = _lanes(connection, pipeline)
     if row is None:
+        if found:
+            raise unregistered(pipeline)
         return "", Ledger(pipeline)
-    return row[0], Ledger(pipeline, row[1], _lanes(connection, pipeline), row[2])
+    ledger = Ledger(pipeline, row[1], found, row[2])
+    check_seal(ledger, row[3], LANES.name)
+    return row[0], ledger
+
+
+def unregistered(pipeline: str) -> LedgerMismatch:
+    """The error of lanes whose pipeline is not known."""
+    return LedgerMismatch(
+        f"pipeline {pipeline}: its row in {PIPELINES.name} is gone, {LANES.name} still holds its lanes",
+        "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+    )
 
 
 def swap(connection: Connection, commit: Commit) -> None:

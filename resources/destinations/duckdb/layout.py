@@ -5,16 +5,30 @@ They are plain tables, so any SQL client reads them without settings. Ends of of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
+from kpipe.errors import LedgerMismatch
 from resources.destinations.duckdb.connection import Connection, quote
 from resources.destinations.duckdb.views import VIEWS
 
-__all__ = ["BATCHES", "COMMITS", "ERRORS", "LANES", "PARTITIONS", "PIPELINES", "Table", "create", "exists", "present"]
+__all__ = [
+    "BATCHES",
+    "COMMITS",
+    "ERRORS",
+    "LANES",
+    "PARTITIONS",
+    "PIPELINES",
+    "Table",
+    "create",
+    "exists",
+    "is_damage",
+    "present",
+]
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,7 @@ PIPELINES = Table(
         "state": "VARCHAR",
         "skipped_batches": "BIGINT",  # jumps ahead and accepted losses
         "seq": "BIGINT",  # of the last commit
+        "seal": "BIGINT",  # over the lanes in kpipe_ledger (kpipe.ledger.seal)
         "target_table": "VARCHAR",
         "rows": "BIGINT",
         "dead_letters": "BIGINT",
@@ -187,8 +202,17 @@ _TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, ERRORS)
 
 
 def present(connection: Connection) -> bool:
-    """Whether the tables are there: they come together, in one transaction. Not inside of a transaction."""
-    return exists(connection, PIPELINES.name)
+    """Whether the tables are there: they come together, in one transaction. Not inside of a transaction.
+
+    Raises:
+        LedgerMismatch: only some of them are.
+    """
+    if exists(connection, PIPELINES.name):
+        return True
+    left = [table.name for table in _TABLES if exists(connection, table.name)]
+    if left:
+        raise LedgerMismatch(f"table {PIPELINES.name} is gone, and {', '.join(left)} are there", "restore a backup of the file")
+    return False
 
 
 def exists(connection: Connection, name: str) -> bool:
@@ -210,3 +234,11 @@ def create(connection: Connection) -> None:
     """
     for statement in (*(table.ddl for table in _TABLES), *VIEWS):
         connection.execute(statement)
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a statement over these tables failed because one of them, or one of their columns, is not there any more."""
+    if isinstance(error, duckdb.BinderException):
+        return True
+    found = re.search(r"\b(kpipe_\w+) does not exist", str(error))
+    return isinstance(error, duckdb.CatalogException) and found is not None and found[1] in {table.name for table in _TABLES}

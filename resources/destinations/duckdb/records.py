@@ -13,8 +13,10 @@ from typing import Any
 
 from kpipe.batch import Batch, Commit, Counts
 from kpipe.errors import DestinationError, RecordRejected, SourceError, StagingFailed, TransformFailed, by_name
+from kpipe.ledger import seal
 from kpipe.source import PartitionId
 from resources.destinations.duckdb.connection import Connection, quote
+from resources.destinations.duckdb.lanes import unregistered
 from resources.destinations.duckdb.layout import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
 from resources.destinations.staged import Proven
 
@@ -31,20 +33,27 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
 
     Returns:
         Sequence number of the commit, rows written by the pipeline before it, error events before it.
+
+    Raises:
+        LedgerMismatch: the pipeline's row is gone, and its lanes are not.
     """
     counts, now = commit.totals, datetime.now(timezone.utc)
     skipped = int(commit.kind in _SKIPS)
+    sealed = seal(lane for change in commit.changes for lane in (change.expect, change.become))
     row = connection.execute(
         f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + $1, config_json = $2,'
         ' target_table = $3, "rows" = "rows" + $4, dead_letters = dead_letters + $5, error_events = error_events + $6,'
-        ' last_batch_id = $7, updated = $8 WHERE pipeline_name = $9 RETURNING seq, "rows", error_events',
+        ' last_batch_id = $7, updated = $8, seal = xor(seal, $10) WHERE pipeline_name = $9'
+        ' RETURNING seq, "rows", error_events',
         [
             skipped, json.dumps(config), table, counts.rows, counts.dead_letters, counts.dead_letters,
-            commit.id, now, commit.pipeline,
+            commit.id, now, commit.pipeline, sealed,
         ],
     ).fetchone()  # fmt: skip
     if row is not None:
         return row[0], row[1] - counts.rows, row[2] - counts.dead_letters
+    if any(change.expect for change in commit.changes):
+        raise unregistered(commit.pipeline)
     first = {
         "database_name": _database(connection),
         "pipeline_name": commit.pipeline,
@@ -53,6 +62,7 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
         "state": "running",
         "skipped_batches": skipped,
         "seq": 1,
+        "seal": sealed,
         "target_table": table,
         "rows": counts.rows,
         "dead_letters": counts.dead_letters,

@@ -89,6 +89,9 @@ class Place(ABC):
     def move_lane(self, partition: int, to: int) -> None: ...
 
     @abstractmethod
+    def erase_lane(self, partition: int) -> None: ...
+
+    @abstractmethod
     def drop_table(self) -> None: ...
 
     def file(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> StagedFile:
@@ -145,6 +148,11 @@ class MemoryPlace(Place):
         lane = known.ledger.live(source(partition))
         known.ledger = replace(known.ledger, lanes={**known.ledger.lanes, lane.key: lane.advanced(to)})
 
+    def erase_lane(self, partition: int) -> None:
+        known = self.store.pipelines["tweets"]
+        kept = {key: lane for key, lane in known.ledger.lanes.items() if lane.source != source(partition)}
+        known.ledger = replace(known.ledger, lanes=kept)
+
     def drop_table(self) -> None:
         del self.store.tables["tweets"]
 
@@ -195,6 +203,9 @@ class DuckDBPlace(Place):
 
     def move_lane(self, partition: int, to: int) -> None:
         self.sql("UPDATE kpipe_ledger SET next_offset = ? WHERE partition = ? AND lane_end IS NULL", to, partition)
+
+    def erase_lane(self, partition: int) -> None:
+        self.sql("DELETE FROM kpipe_ledger WHERE partition = ?", partition)
 
     def drop_table(self) -> None:
         self.sql("DROP TABLE tweets")
