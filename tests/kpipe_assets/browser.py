@@ -65,10 +65,15 @@ class Browser:
         """Elements, in the page's order."""
         return [item[_ELEMENT] for item in self._do("POST", "elements", {"using": "xpath", "value": xpath})]
 
-    def rows(self) -> dict[str, list[str]]:
-        """Tables of the page: further cells of each row by its first cell."""
+    def rows(self, *names: str) -> dict[str, list[str]]:
+        """Tables of the page: further cells of each row by its first cell, as soon as it has all of these rows."""
         script = "return [...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
-        return {first: more for first, *more in self._do("POST", "execute/sync", {"script": script, "args": []}) if more}
+
+        def found() -> dict[str, list[str]]:
+            rows = {first: more for first, *more in self._do("POST", "execute/sync", {"script": script, "args": []}) if more}
+            return rows if set(names) <= set(rows) else {}
+
+        return dict(self.until(found, f"tables with {', '.join(names)}"))
 
     def turned(self, xpath: str, on: bool) -> None:
         """Wait until this checkbox, or the input of this switch, is on or off."""
@@ -79,7 +84,7 @@ class Browser:
 
         self.until(is_so, f"{xpath} {'on' if on else 'off'}")
 
-    def until(self, what: Callable[[], Any], told: str, seconds: float = 60) -> Any:
+    def until(self, what: Callable[[], Any], told: str, seconds: float = 120) -> Any:
         """Wait until it gives something, and give that.
 
         Raises:
@@ -96,7 +101,7 @@ class Browser:
                 time.sleep(0.2)
         return found
 
-    def sees(self, *texts: str, path: str | None = None, seconds: float = 60) -> str:
+    def sees(self, *texts: str, path: str | None = None, seconds: float = 120) -> str:
         """Wait until the page says all of these, which are regular expressions, and give what it says then.
 
         Args:
@@ -126,6 +131,16 @@ class Browser:
             return bool(found)
 
         self.until(pressed, f"a click on {xpath}")
+
+    def show(self, xpath: str) -> None:
+        """Scroll until the first such element stands at the top."""
+
+        def scrolled() -> bool:
+            found = self.find(xpath)
+            script = "arguments[0].scrollIntoView()"
+            return bool(found) and self._do("POST", "execute/sync", {"script": script, "args": [{_ELEMENT: found[0]}]}) is None
+
+        self.until(scrolled, xpath)
 
     def picture(self, name: str) -> None:
         """A screenshot of the window, NAME.png."""

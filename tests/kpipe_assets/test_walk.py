@@ -64,7 +64,9 @@ def page(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     pictures = Path(os.environ.get("KPIPE_WALK_PICTURES") or tmp_path_factory.mktemp("pictures"))
     pictures.mkdir(parents=True, exist_ok=True)
     with running(ui.address, pictures) as browser:
-        browser.size(1280, 980)
+        browser.size(1180, 980)
+        browser.open("/")
+        browser.click("//*[text()='Hide navigation']")
         yield browser
 
 
@@ -77,17 +79,18 @@ def switch(sensor: str) -> str:
     return f"//a[contains(@href, '/sensors/{sensor}')]/..//label[.//*[name()='rect']]"
 
 
-def partition(page: Browser, key: str, *texts: str, seconds: float = 60) -> dict[str, str]:
-    """What a partition's page shows, once it says these: its newest event's metadata, and `run`."""
+def partition(page: Browser, key: str, *texts: str, seconds: float = 120) -> tuple[str, dict[str, int]]:
+    """What a partition's page shows, once it says these: the run of its newest event, and the numbers that it tells."""
     text = page.sees(*texts, "^kpipe/rows$", path=f"/assets/tweets?view=partitions&partition={key}", seconds=seconds)
     assert "Unsynced" not in text
-    run = re.search(r"^Run\n(\w{8})$", text, re.M)
-    return {"run": run[1] if run else "", **{name: cells[0] for name, cells in page.rows().items()}}
-
-
-def numbers(shown: dict[str, str]) -> dict[str, int]:
+    (run,) = re.findall(r"^Run\n(\w{8})$", text, re.M)
     names = ("start_offset", "end_offset", "rows", "dead_letters", "gaps")
-    return {name: int(shown[f"kpipe/{name}"]) for name in names}
+    rows = page.rows(*(f"kpipe/{name}" for name in names))
+    return run, {name: int(rows[f"kpipe/{name}"][0]) for name in names}
+
+
+def read(start: int, end: int, rows: int, dead_letters: int = 0, gaps: int = 0) -> dict[str, int]:
+    return {"start_offset": start, "end_offset": end, "rows": rows, "dead_letters": dead_letters, "gaps": gaps}
 
 
 # In this order: each goes on from where the one before has left the pipeline.
@@ -112,9 +115,9 @@ def test_one_partition_is_launched_from_the_page(page: Browser) -> None:
     page.picture("launch-one")
     page.click(button("Launch 1 run"))
     page.sees("^Launched run")
-    assert re.search("^partition: 1$", page.sees("^(Success|Failure)$", path="/runs", seconds=120), re.M)
-    shown = partition(page, "1", r"^Materialized \(1\)$", r"^Missing \(3\)$")
-    assert numbers(shown) == {"start_offset": 0, "end_offset": END, "rows": EACH, "dead_letters": 0, "gaps": END - EACH}
+    assert re.search("^partition: 1$", page.sees("^(Success|Failure)$", path="/runs", seconds=400), re.M)
+    _, shown = partition(page, "1", r"^Materialized \(1\)$", r"^Missing \(3\)$")
+    assert shown == read(0, END, EACH, gaps=END - EACH)
     page.picture("one")
 
 
@@ -126,50 +129,49 @@ def test_all_partitions_are_launched_from_the_page_as_one_run(page: Browser) -> 
     page.picture("launch-all")
     page.click(button("Launch backfill"))
     page.sees("^Created backfill")
-    # Dagster looks for new backfills every 30 s.
-    shown = {BROKEN: partition(page, BROKEN, r"^(Materialized \(4\)|Failed \([1-4]\))$", r"^Materializing \(0\)$", seconds=180)}
+    shown = {BROKEN: partition(page, BROKEN, r"^(Materialized \(4\)|Failed \([1-4]\))$", r"^Materializing \(0\)$", seconds=400)}
     page.picture("partitions")
-    shown |= {key: partition(page, key, f"^{key}$") for key in "123"}
-    assert len({item["run"] for item in shown.values()} - {""}) == 1
-    assert sum(numbers(item)["rows"] for item in shown.values()) == 3 * EACH - 1
-    nothing = {"rows": 0, "dead_letters": 0, "gaps": 0}
-    read = {"start_offset": 0, "end_offset": END, "rows": EACH, "dead_letters": 0, "gaps": END - EACH}
-    assert {key: numbers(item) for key, item in shown.items()} == {
-        "0": {**read, "rows": EACH - 1, "dead_letters": 1},
-        "1": {"start_offset": END, "end_offset": END, **nothing},
-        "2": read,
-        "3": read,
+    shown |= {key: partition(page, key) for key in "123"}
+    assert {key: numbers for key, (_, numbers) in shown.items()} == {
+        "0": read(0, END, EACH - 1, dead_letters=1, gaps=END - EACH),
+        "1": read(END, END, 0),
+        "2": read(0, END, EACH, gaps=END - EACH),
+        "3": read(0, END, EACH, gaps=END - EACH),
     }
+    assert len({run for run, _ in shown.values()}) == 1
 
 
 def test_the_page_of_the_topic(page: Browser, ui: Ui) -> None:
-    page.sees(f"Kafka topic tweets on {ui.brokers}", "^Kafka$", "^kpipe/high_watermark$", path="/assets/kafka/tweets")
-    rows = page.rows()
-    shown = {name: int(rows[f"kpipe/{name}"][-1]) for name in ("log_start", "high_watermark", "last_stable_offset", "records")}
-    assert shown == {"log_start": 0, "high_watermark": END, "last_stable_offset": END, "records": END}
+    page.sees(f"Kafka topic tweets on {ui.brokers}", "^Kafka$", path="/assets/kafka/tweets")
+    names = ("log_start", "high_watermark", "last_stable_offset", "records")
+    rows = page.rows("timestamp", *(f"kpipe/{name}" for name in names))
+    assert [int(rows[f"kpipe/{name}"][-1]) for name in names] == [0, END, END, END]
     assert rows["timestamp"] == ["int64", "ms since 1970 UTC, of the producer or the broker"]
     page.picture("topic")
 
 
 def test_the_page_of_the_table(page: Browser) -> None:
-    text = page.sees("^Row count$", "^kpipe/rows$", path="/assets/tweets")
-    assert re.search(rf"^Row count\n+{TWEETS - 1:,}$", text, re.M)
-    for words in ("Rows of Kafka topic tweets, through flatten_tweet.py, exactly once.", "domain: news", "ann@example.com"):
-        assert words in text
-    assert {"social", "insight", "DuckDB", "Spark", "tweets_ingest", "tweets_by_language"} <= set(text.splitlines())
-    rows = page.rows()
-    assert rows["id"][0] == "BIGINT"
-    assert rows["created_at"][0] == "TIMESTAMP WITH TIME ZONE"
-    assert rows["hashtags"][0] == "VARCHAR[]"
+    described = "^Rows of Kafka topic tweets, through flatten_tweet.py, exactly once.$"
+    shown = ["social", "insight", "ann@example.com", "DuckDB", "Spark", "domain: news", "tweets_ingest", "tweets_by_language"]
+    page.sees(rf"^Row count\n+{TWEETS - 1:,}$", described, *(f"^{name}$" for name in shown), path="/assets/tweets")
+    rows = page.rows("id", "created_at", "hashtags", "kpipe/rows", "kpipe/end_offset")
+    assert [rows[name][0] for name in ("id", "created_at", "hashtags")] == ["BIGINT", "TIMESTAMP WITH TIME ZONE", "VARCHAR[]"]
+    assert rows["kpipe/end_offset"][-1] == str(END)
     page.picture("table")
 
 
 def test_the_checks_have_run_and_passed(page: Browser) -> None:
-    text = page.sees("accounted for$", path="/assets/tweets?view=checks")
-    assert f"\n{PARTITIONS * END:,} offsets accounted for\n" in text
-    assert text.count("\nSucceeded\n") == 5
-    assert page.rows()["0"] == [f"[0, {END})", *map(str, (END, EACH - 1, 1, 0, END - EACH, EACH - 1))]
+    proven = f"^{PARTITIONS * END:,} offsets accounted for$"
+    page.sees(proven, r"(?s)(^Succeeded$.*){5}", path="/assets/tweets?view=checks")
+    assert page.rows(BROKEN)[BROKEN] == [f"[0, {END})", *map(str, (END, EACH - 1, 1, 0, END - EACH, EACH - 1))]
     page.picture("checks")
+
+
+def test_the_lineage_leads_from_the_topic_to_what_is_built_on_the_table(page: Browser) -> None:
+    shown = ["kafka", "social", "tweets_by_language", "5 / 5 Passed", "100% filled", "Kafka", "Spark", "DuckDB"]
+    text = page.sees(*(f"^{name}$" for name in shown), path="/assets/tweets?view=lineage&lineageScope=neighbors")
+    assert text.count("\n4 partitions\n") == 2
+    page.picture("lineage")
 
 
 def test_the_sensor_is_switched_on_and_off(page: Browser, ui: Ui) -> None:
@@ -180,27 +182,23 @@ def test_the_sensor_is_switched_on_and_off(page: Browser, ui: Ui) -> None:
     on = "//label[.//*[name()='rect']]"
     page.open("/locations/kpipe/sensors/tweets_ingest")
     page.click(on)
-    page.sees("^1 run requested$", seconds=120)
+    page.sees("^1 run requested$", seconds=400)
     page.turned(f"{on}/input", True)
     page.picture("sensor")
-    # The one that is built on the table is computed meanwhile: its automation is on.
-    page.sees("^tweets_by_language$", "^Materialized$", path="/assets/tweets?view=lineage&lineageScope=neighbors", seconds=180)
-    page.picture("lineage")
     # A run that goes on tells Dagster every 30 s.
-    shown = partition(page, "3", f"^{END + MORE_EACH}$", seconds=180)
-    assert numbers(shown) == {
-        "start_offset": END, "end_offset": END + MORE_EACH, "rows": MORE_EACH, "dead_letters": 0, "gaps": 0
-    }  # fmt: skip
+    _, shown = partition(page, "3", f"^{END + MORE_EACH}$", seconds=400)
+    assert shown == read(END, END + MORE_EACH, MORE_EACH)
     page.open("/locations/kpipe/sensors/tweets_ingest")
     page.turned(f"{on}/input", True)
     page.click(on)
     page.turned(f"{on}/input", False)
 
 
-def test_the_lineage_shows_topic_table_and_what_is_built_on_it(page: Browser) -> None:
-    text = page.sees("^tweets_by_language$", "^Materialized$", path="/assets/tweets?view=lineage&lineageScope=neighbors")
-    assert text.count("\n4 partitions\n") == 2
-    assert {"100% filled", "kafka", "social", "Kafka", "Spark", "DuckDB"} <= set(text.splitlines())
+def test_what_is_built_on_the_table_has_been_computed_by_itself(page: Browser) -> None:
+    """Its automation was switched on in the beginning."""
+    page.sees("^Row count$", "^Automation condition$|^Eager$|eager", path="/assets/tweets_by_language", seconds=400)
+    assert int(page.rows("tweets")["tweets"][-1]) in (TWEETS - 1, TWEETS + MORE - 1)
+    page.picture("downstream")
 
 
 def test_numbers_are_plotted_over_several_materializations(page: Browser) -> None:
@@ -209,4 +207,5 @@ def test_numbers_are_plotted_over_several_materializations(page: Browser) -> Non
     page.click(button("Events"))
     text = page.sees("^kpipe/start_offset$")
     assert {"dagster/row_count", "kpipe/end_offset", "kpipe/rows", "kpipe/lag", "kpipe/bytes"} <= set(text.splitlines())
+    page.show("//*[text()='Metadata']")
     page.picture("plots")
