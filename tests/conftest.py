@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -94,7 +95,12 @@ def kafka_broker(
     free_port: Callable[[], int],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> LocalBroker:
-    """One real Kafka for the whole session; tests that stop or break it take `running_broker` and a folder of their own."""
+    """One real Kafka for the whole session; tests that stop or break it take `running_broker` and a folder of their own.
+
+    KPIPE_TEST_BROKER: the folder of one that runs already, for a session inside of a session.
+    """
+    if "KPIPE_TEST_BROKER" in os.environ:
+        return LocalBroker(Path(os.environ["KPIPE_TEST_BROKER"]))
     broker = running_broker(tmp_path_factory.mktemp("kafka") / "broker", free_port())
     assert broker.status().kind == "kafka", broker.status().notice
     return broker

@@ -111,22 +111,25 @@ class Oracle:
     def path(self) -> Path:
         return self.home / "data" / "kpipe.duckdb"
 
-    def problems(self, caught_up: bool = True) -> list[str]:
-        """What is wrong; nothing else of this home may run meanwhile.
+    def problems(self, ended: bool = True, quiet: bool = True) -> list[str]:
+        """What is wrong; nothing else of this home may have the database open meanwhile.
 
         Args:
-            caught_up: a run has just ended by itself; else one was killed, and the ledger may lag.
+            ended: a run has just ended by itself, caught up; else one was killed, and may have left things to do.
+            quiet: nobody has written since.
         """
         self.observer.look()
         found = self._written()
         if not self.path.exists():
-            return found + (["O1 there is no database"] if caught_up and self.observer.seen else [])
+            return found + (["O1 there is no database"] if ended and self.observer.seen else [])
         with duckdb.connect(str(self.path), read_only=True) as self._database:
             if self._sql("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'kpipe_ledger'") == [(0,)]:
                 return found
-            positions = dict(self._sql("SELECT partition, max(next_offset) FROM kpipe_ledger WHERE pipeline_name = $n GROUP BY ALL"))
-            found += self._rows(positions) + self._chain(positions) + self._mirror() + self._staged(caught_up)
-            if caught_up:
+            positions = dict(
+                self._sql("SELECT partition, max(next_offset) FROM kpipe_ledger WHERE pipeline_name = $n GROUP BY ALL")
+            )
+            found += self._rows(positions) + self._chain(positions) + self._mirror() + self._staged(ended)
+            if ended and quiet:
                 found += [f"O1 partition {n}: stands at {positions.get(n)}, the topic ends at {end}"
                           for n, end in self.observer.stable.items() if positions.get(n) != end]  # fmt: skip
         return found + self._secrets()
@@ -211,12 +214,14 @@ class Oracle:
                 found.append(f"O6 commit {seq}, partition {number}: stored {told}, the ledger says end {end}, {rows} rows")
         return found
 
-    def _staged(self, caught_up: bool) -> list[str]:
+    def _staged(self, ended: bool) -> list[str]:
         """O5."""
         landed = {batch for (batch,) in self._sql("SELECT batch_id FROM kpipe_commits")}
         folders = {entry.name for entry in (self.home / "staging").iterdir()}
-        found = [f"O5 staged files of batch {name} are left, which has landed" for name in folders & landed] if caught_up else []
-        found += [f"O5 staged files of batch {name} are gone, which nobody has committed" for name in self._waiting - landed - folders]
+        found = [f"O5 staged files of batch {name} are left, which has landed" for name in folders & landed] if ended else []
+        found += [
+            f"O5 staged files of batch {name} are gone, which nobody has committed" for name in self._waiting - landed - folders
+        ]
         self._waiting |= folders - landed
         odd = [name for name in folders if len(name) != 32 or set(name) - set("0123456789abcdef")]
         return found + [f"O5 {name} lies in staging, where nothing will collect it" for name in odd]

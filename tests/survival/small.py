@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import traceback
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,8 +64,8 @@ def in_worker() -> Iterator[None]:
         SparkFiles._is_running_on_worker, SparkFiles._root_directory = kept
 
 
-def run(home: Path, name: str, lock_timeout_s: float | None = None) -> list[Committed]:
-    """Until caught up.
+def run(home: Path, name: str, lock_timeout_s: float | None = None, follow: bool = False) -> Iterator[Committed]:
+    """Batch after batch; until caught up, unless it follows.
 
     Raises:
         KpipeError: as `kpipe run`.
@@ -75,11 +76,13 @@ def run(home: Path, name: str, lock_timeout_s: float | None = None) -> list[Comm
     if lock_timeout_s is not None:
         whole.destination.database.lock_timeout_s = lock_timeout_s  # type: ignore[attr-defined]
     with in_worker():
-        return list(whole.batches())
+        yield from whole.batches(follow=follow)
 
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.survival.small", "resources.spark.stager", "resources.destinations.duckdb", "resources.kafka.topics"])
+_processes.set_forkserver_preload(
+    ["tests.survival.small", "resources.spark.stager", "resources.destinations.duckdb", "resources.kafka.topics"]
+)
 
 
 class Small:
@@ -89,12 +92,13 @@ class Small:
         home: KPIPE_HOME.
         name: of the pipeline.
         fault: as `KPIPE_FAULT`.
+        follow: go on when caught up.
         more: further variables.
     """
 
-    def __init__(self, home: Path, name: str, fault: str = "", **more: str) -> None:
-        self._said = home.parent / "said.txt"
-        self._process = _processes.Process(target=_begin, args=(home, name, fault, more, self._said))
+    def __init__(self, home: Path, name: str, fault: str = "", follow: bool = False, **more: str) -> None:
+        self.said_file = home.parent / f"said-{uuid.uuid4().hex[:8]}.txt"
+        self._process = _processes.Process(target=_begin, args=(home, name, fault, follow, more, self.said_file))
         self._process.start()
         self.pid = self._process.pid or 0
 
@@ -107,17 +111,19 @@ class Small:
         self._process.join(within)
         status = self._process.exitcode
         assert status is not None, "it does not end"
-        return status, self._said.read_text()
+        return status, self.said_file.read_text()
 
 
-def _begin(home: Path, name: str, fault: str, more: dict[str, str], said: Path) -> None:
+def _begin(home: Path, name: str, fault: str, follow: bool, more: dict[str, str], said: Path) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
     os.environ.update(more)
     faults.arm(faults.Fault(fault) if fault else None)
     try:
-        run(home, name)
+        for done in run(home, name, follow=follow):
+            sys.stderr.write(f'{{"event": "batch", "seq": {done.seq}}}\n')
+            sys.stderr.flush()
     except KpipeError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(error.exit_status)

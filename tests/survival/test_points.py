@@ -14,7 +14,7 @@ import pytest
 
 from kpipe import faults
 from kpipe.faults import POINTS
-from tests.survival.conftest import Site
+from tests.survival.site import Site
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_killed_in_the_middle(old: Site, point: str) -> None:
     status, said = process.end()
     assert status == -signal.SIGKILL, said
     assert old.processes() == []
-    assert old.oracle.problems(caught_up=False) == []
+    assert old.oracle.problems(ended=False) == []
     old.exact()
 
 
@@ -55,7 +55,7 @@ def test_failed_in_the_middle(old: Site, point: str) -> None:
             old.go_on()
     faults.arm(None)
     assert known <= old.staging
-    assert old.oracle.problems(caught_up=False) == []
+    assert old.oracle.problems(ended=False) == []
     if POINTS.index("collect.partial") <= POINTS.index(point) < POINTS.index("commit.after"):
         assert len(old.staging - known) == 1, "the files of the batch that failed are gone"
     old.exact()
@@ -69,7 +69,7 @@ def test_killed_in_the_first_run(site: Callable[..., Site], point: str) -> None:
     new.writer.round(90)
     status, said = new.small(f"{point}:1:kill").end()
     assert status == -signal.SIGKILL, said
-    assert new.oracle.problems(caught_up=False) == []
+    assert new.oracle.problems(ended=False) == []
     new.exact()
     assert new.processes() == []
 

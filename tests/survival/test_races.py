@@ -9,13 +9,8 @@ import pytest
 
 from kpipe.errors import DestinationBusy
 from kpipe.faults import POINTS
-from tests.survival.conftest import Site, wait_stopped
+from tests.survival.site import EARLY, HOLDING, LANDED, Site, wait_stopped
 
-#: While a run is at one of these it has DuckDB's file, also when it is stopped: no successor can commit before it goes on.
-HOLDING = POINTS[POINTS.index("commit.begin") : POINTS.index("commit.after") + 1]
-#: It has not committed yet: whoever commits first fences it.
-EARLY = POINTS[: POINTS.index("commit.begin")]
-LANDED = ("readback", "mirror.before", "gc.unlink")
 DEFAULT = ("plan.ledger", "collect.all", "commit.open", "commit.before", "readback", "mirror.before")
 
 
@@ -66,12 +61,12 @@ def test_two_at_once(old: Site, point: str) -> None:
     old.define(batch={"max_offsets_per_partition": 1000, "max_retries": 0})
     runs = [old.small(f"{point}:1:stop") for _ in range(2)]
     sleepers = [wait_stopped(run) for run in runs]
-    assert old.oracle.problems(caught_up=False) == []
+    assert old.oracle.problems(ended=False) == []
     for asleep in sleepers:
         asleep.send_signal(signal.SIGCONT)
     ends = [run.end() for run in runs]
     old.define()
-    assert old.oracle.problems(caught_up=False) == []
+    assert old.oracle.problems(ended=False) == []
     assert sorted(status for status, _ in ends) == [0, 1], ends
     assert ["Fenced" in said for status, said in ends if status] == [True], ends
     old.exact()

@@ -1,0 +1,162 @@
+"""A pipeline with a program, a writer that remembers, and the oracle that judges what became of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pytest
+
+from kpipe import faults
+from kpipe.batch import Committed
+from kpipe.faults import POINTS
+from tests.commandline import Kpipe
+from tests.survival.oracle import Oracle
+from tests.survival.small import Small, run
+from tests.survival.truth import Writer
+
+PARTITIONS = 3
+CANARY = "canary-8f1c2b7e-in-no-file-log-or-argv"
+# Passes its lines through, after it has looked for what it must not find: the variable that only kpipe's own processes
+# are to see, and the secret in anybody's arguments.
+PROGRAM = """#!{python} -IS
+import os, sys
+if "KPIPE_FAULT" in os.environ:
+    sys.exit("the program was given KPIPE_FAULT")
+secret = os.environ["CANARY"]
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        if secret.encode() in open(f"/proc/{{pid}}/cmdline", "rb").read():
+            sys.exit("the secret is in the arguments of " + pid)
+    except OSError:
+        pass
+sys.stderr.write("at work with " + secret + "\\n")
+for line in sys.stdin.buffer:
+    sys.stdout.buffer.write(line)
+"""
+
+
+#: While a run is at one of these it has DuckDB's file, also when it is stopped: no successor can commit before it goes on.
+HOLDING = POINTS[POINTS.index("commit.begin") : POINTS.index("commit.after") + 1]
+#: It has not committed yet: whoever commits first fences it.
+EARLY = POINTS[: POINTS.index("commit.begin")]
+#: Its batch is committed, and maybe nobody knows that yet.
+LANDED = ("readback", "mirror.before", "gc.unlink")
+#: Reached inside of Spark's workers (and in the driver only when it looks for columns, which an old table makes needless).
+IN_WORKERS = POINTS[POINTS.index("read.first") : POINTS.index("collect.all")]
+
+
+@dataclass
+class Site:
+    """One pipeline on one home, its topic and those who know what is right.
+
+    Attributes:
+        kpipe: the home and its command line.
+        name: of the pipeline.
+        writer: of the topic.
+        oracle: of the table.
+    """
+
+    kpipe: Kpipe
+    name: str
+    writer: Writer
+    oracle: Oracle
+
+    @property
+    def staging(self) -> set[str]:
+        """Batches that have staged files."""
+        return {entry.name for entry in (self.kpipe.home / "staging").iterdir()}
+
+    def define(self, **fields: Any) -> None:
+        """The pipeline, with these fields changed."""
+        program = self.kpipe.home.parent / "program.py"
+        program.write_text(PROGRAM.format(python=sys.executable))
+        program.chmod(0o755)
+        usual = {
+            "batch": {"max_offsets_per_partition": 25, "interval_ms": 20, "max_retries": 0},
+            "transform": {"program": str(program), "env": ["CANARY"]},
+        }
+        self.kpipe.define(self.name, self.oracle.observer.topic, **{**usual, **fields})
+
+    def small(self, fault: str = "", follow: bool = False) -> Small:
+        """Begin a run without a JVM in a process of its own."""
+        return Small(self.kpipe.home, self.name, fault, follow, CANARY=CANARY)
+
+    def real(self, fault: str = "", *arguments: str) -> Real:
+        """Begin `kpipe run`, as people do."""
+        more = {faults.VARIABLE: fault} if fault else {}
+        return Real(self.kpipe, self.name, arguments, {"CANARY": CANARY, **more})
+
+    def go_on(self, lock_timeout_s: float | None = None) -> list[Committed]:
+        """A run without a JVM in this process, until caught up."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CANARY", CANARY)
+            return list(run(self.kpipe.home, self.name, lock_timeout_s))
+
+    def exact(self) -> None:
+        """A run until caught up ends exact, and one more does nothing."""
+        self.go_on()
+        assert self.oracle.problems() == []
+        assert self.go_on() == []
+
+    def processes(self, within: float = 20) -> list[str]:
+        """What is still there of this home's processes after they had time to notice that their parent is gone."""
+        until = time.monotonic() + within
+        while (left := self.kpipe.processes()) and time.monotonic() < until:
+            time.sleep(0.05)
+        return left
+
+
+class Real:
+    """`kpipe run` in a process and session of its own; what it says goes to a file, so that nothing waits for a reader."""
+
+    def __init__(self, kpipe: Kpipe, name: str, arguments: Sequence[str], more: Mapping[str, str]) -> None:
+        self.said_file = kpipe.home.parent / f"said-{uuid.uuid4().hex[:8]}.txt"
+        with self.said_file.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kpipe_assets.cli", "run", name, *arguments],
+                env=kpipe.environment(**more),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def end(self, within: float = 180) -> tuple[int, str]:
+        """Exit status and what it said."""
+        return self._process.wait(within), self.said_file.read_text()
+
+
+def kill(one: Small | Real) -> tuple[int, str]:
+    """All of it, as a power cut would: nobody has time to say goodbye."""
+    with suppress(ProcessLookupError):
+        os.killpg(one.pid, signal.SIGKILL)
+    return one.end(60)
+
+
+def wait_stopped(run: Small | Real, within: float = 90) -> psutil.Process:
+    """The process of the run that has stopped itself: its own, or a worker below it."""
+    until = time.monotonic() + within
+    top = psutil.Process(run.pid)
+    while time.monotonic() < until:
+        assert run.poll() is None, f"ended with {run.poll()} instead of stopping"
+        with suppress(psutil.NoSuchProcess):
+            for one in (top, *top.children(recursive=True)):
+                if one.status() == psutil.STATUS_STOPPED:
+                    return one
+        time.sleep(0.01)
+    raise AssertionError("nothing has stopped itself")
