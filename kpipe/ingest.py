@@ -34,7 +34,7 @@ from kpipe.faults import reach
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
 from kpipe.oversight import Decisions, Event, Seen
 from kpipe.pipeline import Pipeline
-from kpipe.plan import Idle, Limits, arrivals, check_source, losses, plan
+from kpipe.plan import Idle, Limits, arrivals, check_source, lag, losses, plan
 from kpipe.ports import Destination, Stager, Topics
 from kpipe.reports import collect
 from kpipe.schema import Columns
@@ -82,6 +82,7 @@ class Ingest:
     contend: bool = False
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
     _turn: int | None = None
+    _all_read: bool = False
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
@@ -96,9 +97,14 @@ class Ingest:
                 yield result
 
     def passes(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed | Idle]:
-        """As `run`, and with `follow` also every look that found nothing to do, before the wait."""
+        """As `run`, and with `follow` also every look that found nothing to do, before the wait.
+
+        The interval is waited after such a look, and after a batch that left nothing to read; from the beginning of the
+        batch on, so that it is the time from one to the next.
+        """
         done = failures = 0
         while not self.stopped() and (max_batches is None or done < max_batches):
+            began = time.monotonic()
             try:
                 result = self.step()
             except KpipeError as error:
@@ -114,6 +120,8 @@ class Ingest:
             if isinstance(result, Committed):
                 done += 1
                 yield result
+                if follow and self._all_read:
+                    self.wait(max(0.0, began + self.pipeline.batch.interval_ms / 1000 - time.monotonic()))
             elif not follow or result.reason == "finished":
                 return
             else:
@@ -174,6 +182,7 @@ class Ingest:
         )
         reach("mirror.before")
         self._turn = turn + 1
+        self._all_read = sum(lag(ledger, snapshot).values()) <= sum(len(step.range) for step in batch.steps)
         result = replace(committed, batch=batch)  # 7
         self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
         for step in batch.steps:
@@ -323,9 +332,9 @@ class Ingest:
         Raises:
             SourceIdentityChanged: a topic was made again while it was read. Nothing was committed.
         """
-        now = self.topics.snapshot()
-        if any(step.source not in now.partitions for step in batch.steps):
-            check_source(ledger, now)
+        now = self.topics.present()
+        if any(step.source not in now for step in batch.steps):
+            check_source(ledger, self.topics.snapshot())
 
 
 def _merged(columns: Columns, new: Columns) -> Columns:

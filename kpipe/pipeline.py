@@ -111,7 +111,7 @@ class BatchLimits(Model):
     """Bounds of one batch, and what happens when it fails.
 
     Attributes:
-        interval_ms: wait before looking again, only when caught up.
+        interval_ms: time from one batch to the next, only when caught up.
         max_offsets_per_partition: offsets (not records) of one partition in a batch.
         max_bytes_per_partition: bytes of one partition in a batch, by the mean size seen so far; None: no bound.
         max_partitions: partitions in a batch; None: all.

@@ -6,7 +6,7 @@ suite (tests/resources/destinations/conformance.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,14 @@ class Topics(Protocol):
 
     def snapshot(self) -> TopicSnapshot:
         """Identity and offsets of all partitions, as of now; never from a cache, every call with a deadline.
+
+        Raises:
+            BrokerUnreachable, TopicUnknown, CredentialsRefused.
+        """
+        ...
+
+    def present(self) -> Collection[PartitionId]:
+        """Identity of all partitions, as of now: what `snapshot` knows, without the offsets, for a third of its time.
 
         Raises:
             BrokerUnreachable, TopicUnknown, CredentialsRefused.

@@ -6,7 +6,7 @@ record) or a hole (compacted away); what expired stays in memory, so that a test
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -89,6 +89,10 @@ class FakeTopics:
             raise TopicUnknown(f"the cluster has no topic {self._first}", "create it, or mend source.topic")
         logs = ((topic.id, at, log) for topic in self._topics.values() for at, log in enumerate(topic.logs))
         return TopicSnapshot({PartitionId(topic, at): log.state() for topic, at, log in logs})
+
+    def present(self) -> Collection[PartitionId]:
+        """As `snapshot`, in everything."""
+        return self.snapshot().partitions
 
     def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
         """First offset of each partition whose record is not older than the moment; the last stable offset if none is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from difflib import get_close_matches
@@ -94,6 +94,10 @@ class KafkaTopics:
         `log_start`, `end`, `high`, without waiting in between; where they do not increase, they are asked for once more.
         """
         return self._call(self._snapshot)
+
+    def present(self) -> Collection[PartitionId]:
+        """See `Topics`."""
+        return self._call(self._partitions)
 
     def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
         """See `Topics`. Never beyond the snapshot's end."""
