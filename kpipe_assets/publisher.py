@@ -22,7 +22,7 @@ from typing import Any
 import dagster as dg
 
 from kpipe.ports import Destination, Publication
-from kpipe_assets.shown import LAST_SEQ, of_publications, of_table
+from kpipe_assets.shown import LAST_SEQ, ROWS, of_publications, of_table
 from resources.home import Home
 
 __all__ = ["Publisher"]
@@ -59,8 +59,8 @@ class Publisher:
     def waiting(self) -> Iterator[dict[str, dict[str, Any]]]:
         """Events to store, metadata by partition key. Leaving without an error marks their commits as published.
 
-        Dagster's catalog shows the columns of a table from its newest event, whatever the partition, so the last one has
-        them. Not each: they are a few kB, and Dagster keeps events for ever.
+        Each tells the rows of the table, so that no plot has a hole. Dagster's catalog shows the columns of a table from its
+        newest event, whatever the partition, so the last one has them. Not each: they are a few kB, and events stay for ever.
 
         Store them inside, each before the next; nobody else publishes meanwhile.
         """
@@ -70,7 +70,10 @@ class Publisher:
             shown = {key: self.shown(key) for key in {key for item in publications for key in item.metadata}}  # 3
             events = of_publications([_without_shown(item, shown) for item in publications])
             if events and self._topic is not None:
-                events[max(events, key=int)].update(of_table(self._destination, self._topic))
+                table = of_table(self._destination, self._topic)
+                for event in events.values():
+                    event[ROWS] = table[ROWS]
+                events[max(events, key=int)].update(table)
             yield events  # 4
             self._destination.published([item.batch for item in publications])  # 5
 

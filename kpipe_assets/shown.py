@@ -15,6 +15,7 @@ __all__ = [
     "HIGH",
     "LAST_SEQ",
     "RECORD",
+    "ROWS",
     "column_lineage",
     "column_schema",
     "nothing_new",
@@ -28,6 +29,8 @@ __all__ = [
 LAST_SEQ = "kpipe/last_seq"
 #: High watermark of an observation: how a sensor knows what has been told of a partition.
 HIGH = "kpipe/high_watermark"
+#: Rows of the whole table, whatever the event's partition: Dagster's own key.
+ROWS = "dagster/row_count"
 _SUMMED = ("messages", "rows", "dead_letters", "filtered", "gaps", "bytes")
 # An event holds the newest ranges only: a run of hours may commit thousands, and the ledger has them all.
 _MOST_RANGES = 50
@@ -131,9 +134,9 @@ def of_table(destination: Destination, topic: dg.AssetKey) -> dict[str, Any]:
     rows = sum(int(known["rows"]) for known in destination.view("pipelines"))
     columns = destination.columns()
     if columns is None:
-        return {"dagster/row_count": rows}
+        return {ROWS: rows}
     return {
-        "dagster/row_count": rows,
+        ROWS: rows,
         "dagster/column_schema": column_schema(columns),
         "dagster/column_lineage": column_lineage(columns, topic),
     }
