@@ -1,7 +1,7 @@
 """A browser for tests: Chromium, driven through the W3C WebDriver protocol with the standard library alone.
 
 https://www.w3.org/TR/webdriver2/ lists the commands. Clicks are real ones: WebDriver scrolls to the element and presses
-the mouse there, and refuses when something else lies on top.
+the mouse there, and refuses when something else lies on top. Every look waits: a page is drawn piece by piece.
 """
 
 from __future__ import annotations
@@ -26,137 +26,119 @@ from typing import Any
 __all__ = ["Browser", "missing", "running"]
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key under which the protocol names an element
+# The page is on this machine: nothing is asked of any other one, and no proxy stands between.
 _FLAGS = [
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-device-scale-factor=1"),
-    # The page is on this machine: nothing is asked of any other one, and no proxy stands between.
-    *("--disable-quic", "--no-proxy-server", "--no-first-run", "--no-default-browser-check", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-extensions", "--hide-scrollbars"),
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-proxy-server"),
+    *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1"),
 ]
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_TEXT = "return document.body.innerText"
+_ROWS = "return [...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
 
 
 class Refused(Exception):
-    """The browser's answer, as the protocol names it."""
-
-    def __init__(self, error: str, message: str) -> None:
-        super().__init__(f"{error}: {message}")
-        self.error = error
+    """The browser's answer to a command that it could not do."""
 
 
 class Browser:
     """One window.
 
-    Attributes:
+    Args:
+        session: address of the WebDriver session.
         page: where paths begin, `http://HOST:PORT`.
         pictures: folder of the screenshots.
     """
 
     def __init__(self, session: str, page: str, pictures: Path) -> None:
-        self._session, self.page, self.pictures = session, page, pictures
+        self._session, self._page, self._pictures = session, page, pictures
 
     def open(self, path: str) -> None:
-        self._do("POST", "url", {"url": f"{self.page}{path}"})
-
-    def text(self) -> str:
-        """What a person can read on the page."""
-        return str(self._do("POST", "execute/sync", {"script": "return document.body.innerText", "args": []}))
-
-    def find(self, xpath: str) -> list[str]:
-        """Elements, in the page's order."""
-        return [item[_ELEMENT] for item in self._do("POST", "elements", {"using": "xpath", "value": xpath})]
-
-    def rows(self, *names: str) -> dict[str, list[str]]:
-        """Tables of the page: further cells of each row by its first cell, as soon as it has all of these rows."""
-        script = "return [...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
-
-        def found() -> dict[str, list[str]]:
-            rows = {first: more for first, *more in self._do("POST", "execute/sync", {"script": script, "args": []}) if more}
-            return rows if set(names) <= set(rows) else {}
-
-        return dict(self.until(found, f"tables with {', '.join(names)}"))
-
-    def turned(self, xpath: str, on: bool) -> None:
-        """Wait until this checkbox, or the input of this switch, is on or off."""
-
-        def is_so() -> bool:
-            found = self.find(xpath)
-            return bool(found) and self._do("GET", f"element/{found[-1]}/selected") is on
-
-        self.until(is_so, f"{xpath} {'on' if on else 'off'}")
-
-    def until(self, what: Callable[[], Any], told: str, seconds: float = 120) -> Any:
-        """Wait until it gives something, and give that.
-
-        Raises:
-            AssertionError: it did not in time; with what the page says, and a screenshot beside the others.
-        """
-        deadline, found = time.monotonic() + seconds, None
-        while not found:
-            with suppress(Refused):  # a page that is being drawn; the deadline tells it from one that stays wrong
-                found = what()
-            if not found and time.monotonic() > deadline:
-                self.picture("failed")
-                raise AssertionError(f"{told}: not seen in {seconds:.0f} s. The page says:\n{self.text()}")
-            if not found:
-                time.sleep(0.2)
-        return found
+        self._do("POST", "url", url=f"{self._page}{path}")
 
     def sees(self, *texts: str, path: str | None = None, seconds: float = 120) -> str:
-        """Wait until the page says all of these, which are regular expressions, and give what it says then.
+        """Wait until the page says all of these, and give what it says then.
 
         Args:
-            texts: `^` and `$` are a line's.
+            texts: regular expressions; `^` and `$` are a line's.
             path: open this page first, and again every 15 s: not every page renews itself.
             seconds: longest wait.
         """
         opened = -math.inf
 
-        def all_of_them() -> str:
+        def said() -> str:
             nonlocal opened
             if path is not None and time.monotonic() - opened > 15:
                 self.open(path)
                 opened = time.monotonic()
-            text = self.text()
+            text = str(self._script(_TEXT))
             return text if all(re.search(one, text, re.M) for one in texts) else ""
 
-        return str(self.until(all_of_them, " and ".join(texts), seconds))
+        return str(self._until(said, " and ".join(texts), seconds))
+
+    def rows(self, *names: str) -> dict[str, list[str]]:
+        """Tables of the page: further cells of each row by its first cell, as soon as it has these rows."""
+
+        def found() -> dict[str, list[str]]:
+            rows = {first: more for first, *more in self._script(_ROWS) if more}
+            return rows if set(names) <= set(rows) else {}
+
+        return dict(self._until(found, f"rows {', '.join(names)}"))
+
+    def turned(self, xpath: str, on: bool) -> None:
+        """Wait until this checkbox, or the input of this switch, is on or off."""
+        self._until(lambda: self._do("GET", f"element/{self._last(xpath)}/selected") is on, f"{xpath} {'on' if on else 'off'}")
 
     def click(self, xpath: str) -> None:
         """Press the mouse on the last such element (a dialog comes behind the page) as soon as it is there and free."""
-
-        def pressed() -> bool:
-            found = self.find(xpath)
-            if found:
-                self._do("POST", f"element/{found[-1]}/click", {})
-            return bool(found)
-
-        self.until(pressed, f"a click on {xpath}")
+        self._until(lambda: self._do("POST", f"element/{self._last(xpath)}/click") is None, f"a click on {xpath}")
 
     def show(self, xpath: str) -> None:
-        """Scroll until the first such element stands at the top."""
-
-        def scrolled() -> bool:
-            found = self.find(xpath)
-            script = "arguments[0].scrollIntoView()"
-            return bool(found) and self._do("POST", "execute/sync", {"script": script, "args": [{_ELEMENT: found[0]}]}) is None
-
-        self.until(scrolled, xpath)
+        """Scroll until such an element stands at the top."""
+        self._until(lambda: self._script("arguments[0].scrollIntoView()", {_ELEMENT: self._last(xpath)}) is None, xpath)
 
     def picture(self, name: str) -> None:
         """A screenshot of the window, NAME.png."""
-        (self.pictures / f"{name}.png").write_bytes(base64.b64decode(self._do("GET", "screenshot")))
+        (self._pictures / f"{name}.png").write_bytes(base64.b64decode(self._do("GET", "screenshot")))
 
     def size(self, width: int, height: int) -> None:
-        self._do("POST", "window/rect", {"width": width, "height": height})
+        """Of the window, frame included."""
+        self._do("POST", "window/rect", width=width, height=height)
 
-    def _do(self, method: str, command: str, body: Any = None) -> Any:
+    def _until(self, what: Callable[[], Any], told: str, seconds: float = 120) -> Any:
+        deadline = time.monotonic() + seconds
+        while True:
+            with suppress(Refused):  # still being drawn; the deadline tells that from a page that stays wrong
+                if found := what():
+                    return found
+            if time.monotonic() > deadline:
+                self.picture("failed")
+                raise AssertionError(f"{told}: not seen in {seconds:.0f} s. The page says:\n{self._script(_TEXT)}")
+            time.sleep(0.2)
+
+    def _last(self, xpath: str) -> str:
+        found = self._do("POST", "elements", using="xpath", value=xpath)
+        if not found:
+            raise Refused(f"no {xpath}")
+        return str(found[-1][_ELEMENT])
+
+    def _script(self, script: str, *arguments: Any) -> Any:
+        return self._do("POST", "execute/sync", script=script, args=arguments)
+
+    def _do(self, method: str, command: str, **body: Any) -> Any:
         return _ask(method, f"{self._session}/{command}", body)
 
 
 def missing() -> str:
-    """Why no browser can be had; empty when one can."""
-    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"no {' and no '.join(absent)} on this machine -> make browser" if absent else ""
+    """Why no browser can be had; empty when one can. A chromedriver drives a Chromium of its own version only."""
+    versions = {}
+    for name in ("chromium", "chromedriver"):
+        try:
+            done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=60, check=True)
+            versions[name] = re.findall(r"(\d+)\.\d", done.stdout)[0]
+        except (OSError, subprocess.SubprocessError, IndexError) as error:
+            return f"{name} cannot be run ({type(error).__name__}) -> make browser"
+    return "" if len(set(versions.values())) == 1 else f"versions do not fit: {versions} -> make browser"
 
 
 @contextmanager
@@ -174,11 +156,10 @@ def running(page: str, pictures: Path) -> Iterator[Browser]:
     try:
         assert driver.stdout is not None
         port = next(found[1] for line in driver.stdout if (found := re.search(r"successfully on port (\d+)", line)))
-        flags = [*_FLAGS, f"--user-data-dir={folder}/profile"]
-        options = {"binary": shutil.which("chromium"), "args": flags}
+        options = {"binary": shutil.which("chromium"), "args": [*_FLAGS, f"--user-data-dir={folder}/profile"]}
         wanted = {"capabilities": {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}}
-        root = f"http://127.0.0.1:{port}/session"
-        session = f"{root}/{_ask('POST', root, wanted)['sessionId']}"
+        sessions = f"http://127.0.0.1:{port}/session"
+        session = f"{sessions}/{_ask('POST', sessions, wanted)['sessionId']}"
         try:
             yield Browser(session, page, pictures)
         finally:
@@ -192,13 +173,11 @@ def running(page: str, pictures: Path) -> Iterator[Browser]:
 
 
 def _ask(method: str, address: str, body: Any = None) -> Any:
-    request = urllib.request.Request(
-        address, None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
-    )
+    data = json.dumps(body).encode() if method == "POST" else None
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
         with _DIRECT.open(request, timeout=120) as answer:
             return json.load(answer)["value"]
     except urllib.error.HTTPError as error:
         with error:
-            said = json.load(error)["value"]
-        raise Refused(said["error"], said["message"].splitlines()[0]) from None
+            raise Refused(json.load(error)["value"]["message"]) from None
