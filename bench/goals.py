@@ -88,7 +88,7 @@ def freshness(runs: Sequence[Run]) -> list[Verdict]:
 
 def memory(runs: Sequence[Run]) -> list[Verdict]:
     """The largest worker while one range of 2 GB passes."""
-    found = [run["roles_mb"].get("worker", 0) for run in runs if run["name"].startswith("one range") and "failed" not in run]
+    found = [run["roles_mb"].get("worker", 0) for run in runs if run["name"].startswith("2 GB range") and "failed" not in run]
     words = f"{max(found)} MB" if found else "not measured"
     return [Verdict("a worker while one range of 2 GB passes", "< 600 MB", words, max(found) < 600 if found else None)]
 

@@ -34,12 +34,12 @@ def bars(title: str, rows: Sequence[Bar], limit: tuple[float, str] | None = None
     for at, row in enumerate(rows):
         y = top + 24 * at
         end, low, high = (_LEFT + value * scale for value in (row.value, row.low, row.high))
-        parts += [
-            _text(_LEFT - 8, y + 13, row.label, anchor="end"),
-            f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="17" fill="{_COLOURS[row.group]}"/>',
-            f'<path d="M{low:.1f} {y + 8.5}H{high:.1f}M{low:.1f} {y + 5}v7M{high:.1f} {y + 5}v7" stroke="#111" fill="none"/>',
-            _text(max(end, high) + 6, y + 13, f"{row.value:,.0f}"),
-        ]
+        parts.append(_text(_LEFT - 8, y + 13, row.label, anchor="end"))
+        parts.append(f'<rect x="{_LEFT}" y="{y}" width="{end - _LEFT:.1f}" height="17" fill="{_COLOURS[row.group]}"/>')
+        if row.low != row.high:
+            whisker = f"M{low:.1f} {y + 8.5}H{high:.1f}M{low:.1f} {y + 5}v7M{high:.1f} {y + 5}v7"
+            parts.append(f'<path d="{whisker}" stroke="#111" fill="none"/>')
+        parts.append(_text(max(end, high) + 6, y + 13, f"{row.value:,.0f}"))
     if limit:
         x = _LEFT + limit[0] * scale
         parts.append(f'<path d="M{x:.1f} {top - 6}V{height - 10}" stroke="#dc2626" stroke-dasharray="4 3"/>')
@@ -49,7 +49,7 @@ def bars(title: str, rows: Sequence[Bar], limit: tuple[float, str] | None = None
 
 def lines(title: str, x_name: str, y_name: str, series: Mapping[str, Sequence[tuple[float, float]]], log: bool = False) -> str:
     """Lines from y = 0. `log`: a logarithmic x-axis, on which 0 stands where 10 does."""
-    height, left, top, bottom = 380, 70, 46, 330
+    height, left, top, bottom = 390, 70, 60, 340
     points = [point for line in series.values() for point in line]
     along = [_along(x, log) for x, _ in points] or [0.0]
     low, high, most = min(along), max(along), max((y for _, y in points), default=1) or 1

@@ -111,7 +111,7 @@ def _freshness(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
 def _shapes(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield "## Shapes"
     yield ""
-    yield "Into DuckDB, each in a fresh kpipe whose workers are up; `one range` has one core."
+    yield "Into DuckDB, each in a fresh kpipe whose workers are up. A `2 GB range` is read by one worker, in one piece."
     yield ""
     good = [run for run in result["runs"] if "failed" not in run]
     yield from _table(
@@ -124,9 +124,9 @@ def _shapes(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield _plot(folder, "shapes", bars("Into DuckDB: MB/s by shape", rates))
     yield ""
     sizes = [
-        Bar(f"{run['name']}: {role}", run["roles_mb"].get(role, 0), 0, run["roles_mb"].get(role, 0), at)
+        Bar(f"{run['name']}, {role}", size, size, size, at)
         for run in good
-        for at, role in enumerate(("worker", "driver"))
+        for at, (role, size) in enumerate((role, run["roles_mb"].get(role, 0)) for role in ("worker", "driver"))
     ]
     yield _plot(folder, "memory", bars("Peak RSS in MB: largest worker, driver", sizes, (_MEMORY_MB, "goal")))
 

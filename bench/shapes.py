@@ -42,9 +42,9 @@ SHAPES: dict[str, _Shape] = {
     "4 partitions": _Shape(Topic("tweets-4", "tweets", 1_000_000, 4)),
     "64 partitions": _Shape(Topic("tweets-64", "tweets", 1_000_000, 64)),
     "90 % in one of 4": _Shape(Topic("tweets-skewed", "tweets", 1_000_000, 4, skew=0.9)),
-    "one range of 2 GB, 20 kB records": _Shape(Topic("large-1", "large", 100_000, 1), cores=1),
-    "one range of 2 GB, tweets": _Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1),
-    "one range of 2 GB, tweets, cat": _Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1, program="cat"),
+    "2 GB range: 20 kB records": _Shape(Topic("large-1", "large", 100_000, 1), cores=1),
+    "2 GB range: tweets": _Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1),
+    "2 GB range: tweets, cat": _Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1, program="cat"),
 }
 _QUICK = 50
 """Quick runs have so many times fewer records."""
@@ -99,7 +99,7 @@ def _one(stage: Stage, name: str, shape: _Shape) -> dict[str, Any]:
     roles = answer["roles_mb"]
     run = result(answer.pop("seconds"), topic, **{key: value for key, value in answer.items() if key != "database"})
     say(
-        f"  {name:<34} {run['seconds']:6.2f} s {run['msg_s']:>9,} msg/s {run['mb_s']:6.1f} MB/s  largest worker"
+        f"  {name:<26} {run['seconds']:6.2f} s {run['msg_s']:>9,} msg/s {run['mb_s']:6.1f} MB/s  largest worker"
         f" {roles.get('worker', 0)} MB, driver {roles['driver']} MB, JVM {roles.get('jvm', 0)} MB"
     )
     return {"name": name, **run, "records": topic.records, "value_bytes": topic.value_bytes, "partitions": topic.partitions}

@@ -77,7 +77,8 @@ def _small() -> Make:
 
 def _large() -> Make:
     """Of 20 kB: one long text."""
-    texts = [b" ".join(random.Random(seed).choices(_phrases(7)[:512], k=450))[:19_950] for seed in range(256)]
+    phrases = _phrases(7)
+    texts = [b" ".join(random.Random(seed).choices(phrases, k=450))[:19_950] for seed in range(256)]
     return lambda i: b'{"id": %d, "at": %d, "text": "%b"}' % (i, i * 7, texts[_mixed(i) & 255])
 
 
