@@ -31,7 +31,7 @@ LAUNCH = str(Path(__file__).with_name("launch.py"))
 PIPE_BYTES = 1 << 20  # /proc/sys/fs/pipe-max-size as Linux ships it; 64 KiB pipes cost sixteen times the wake-ups
 READ_BYTES = PIPE_BYTES
 KILL_WAIT_S = 10.0  # a killed process is gone in milliseconds, unless the kernel itself is stuck in its I/O
-SETTLE_S = 0.05  # launch.py needs about 1 ms to notice that nobody is left
+SETTLE_S = 0.5  # launch.py needs about 1 ms to notice that nobody is left; more where the machine is busy
 
 
 class Child:

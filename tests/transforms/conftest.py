@@ -38,10 +38,10 @@ def alive() -> Callable[[int], bool]:
 
 @pytest.fixture
 def dies(alive: Callable[[int], bool]) -> Callable[[int], bool]:
-    """Whether a process is gone within three seconds."""
+    """Whether a process is gone within a time that a busy machine may take."""
 
     def check(pid: int) -> bool:
-        until = time.monotonic() + 3
+        until = time.monotonic() + 20
         while alive(pid):
             if time.monotonic() > until:
                 return False

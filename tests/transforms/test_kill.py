@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def shell(text: str, **options: object) -> Program:
-    return Program(("sh", "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 0.4, **options})  # type: ignore[arg-type]
+    return Program(("sh", "-c", text), **{"grace_s": 0.3, "idle_timeout_s": 2, **options})  # type: ignore[arg-type]
 
 
 def pids(chunks: list[bytes]) -> list[int]:
@@ -41,7 +41,7 @@ def test_a_program_that_ignores_term_is_killed(dies: Check) -> None:
     with pytest.raises(TransformFailed, match="no progress"):
         collect(shell("trap '' TERM; echo $$; while :; do sleep 0.1; done"), out)
     assert dies(pids(out)[0])
-    assert 0.6 < time.monotonic() - start < 3
+    assert time.monotonic() - start > 2.3  # the deadline, and the grace
 
 
 def test_a_program_that_hears_term_may_clean_up(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_grandchild_that_holds_stdout_does_not_hang_the_run(dies: Check) -> No
     out: list[bytes] = []
     start = time.monotonic()
     transform = collect(shell("sleep 60 & echo $!"), out)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 30
     assert transform.report.leftovers
     assert dies(pids(out)[0])
 
@@ -178,3 +178,20 @@ def test_a_killed_launcher_is_an_error(dies: Check) -> None:
     with pytest.raises(TransformFailed, match="process that watches it was killed"):
         collect(shell("sleep 60 & echo $! $$; kill -9 $PPID; sleep 60", idle_timeout_s=10), out)
     assert all(dies(pid) for pid in pids(out))
+
+
+def test_a_program_whose_launcher_is_killed_dies_though_the_worker_can_do_nothing(dies: Check, tmp_path: Path) -> None:
+    note = tmp_path / "pids"
+    text = "echo $PPID $$ > $0.part; mv $0.part $0; trap '' TERM; exec cat"
+    code = WORKER.replace(WORKER.splitlines()[4], f"text = {text!r}")
+    command = [sys.executable, "-c", code, str(note), str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}) as worker:
+        while not note.exists():
+            assert worker.poll() is None
+            time.sleep(0.01)
+        launcher, program = (int(word) for word in note.read_text().split())
+        worker.send_signal(signal.SIGSTOP)
+        os.kill(launcher, signal.SIGKILL)
+        died = dies(program)
+        worker.kill()
+    assert died
