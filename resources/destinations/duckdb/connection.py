@@ -5,11 +5,13 @@ One process at a time can have the file (others wait), so nothing here keeps it 
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -65,8 +67,38 @@ class Database:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DestinationError(f"cannot make the folder {self.path.parent}: {error.strerror}") from error
+        if not self.exists():
+            self._make()
         with self._connected(read_only=False) as connection:
             yield connection
+
+    def _make(self) -> None:
+        """A new file, whole or not at all: where DuckDB is killed while it makes one, it leaves one that nobody can open.
+
+        Raises:
+            DestinationError: the disk refuses.
+        """
+        self._check_name()
+        aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+        try:
+            duckdb.connect(str(aside)).close()  # DuckDB syncs it
+            with suppress(FileExistsError):  # another run was first
+                os.link(aside, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except (duckdb.Error, OSError) as error:
+            raise DestinationError(
+                f"cannot make {self.path}: {error}", "free space, or name another file: into.database"
+            ) from error
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _check_name(self) -> None:
+        if "?" in str(self.path):
+            raise DestinationError(f"{self.path}: DuckDB cannot keep a log beside a file whose path has a '?'", "move it")
 
     @contextmanager
     def _connected(self, read_only: bool) -> Iterator[Connection]:
@@ -77,8 +109,7 @@ class Database:
             engine.release(connection)
 
     def _open(self, read_only: bool) -> tuple[Engine, Connection]:
-        if "?" in str(self.path):
-            raise DestinationError(f"{self.path}: DuckDB cannot keep a log beside a file whose path has a '?'", "move it")
+        self._check_name()
         found = engine(self.path, self.roots)
         deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
         while True:

@@ -48,12 +48,15 @@ class Engine:
     """
 
     def __init__(self, path: Path, roots: tuple[Path, ...]) -> None:
-        self._path, self._lock, self._users, self._read_only = path, threading.Lock(), 0, True
+        self._path, self._roots, self._lock, self._users, self._read_only = path, roots, threading.Lock(), 0, True
         stem = path.name.split(".")[0]
         self._name = stem if stem.lower() not in _RESERVED else f"{stem}_"
-        self._main = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": f"{path}.tmp"})
-        files = ", ".join(literal(f"{path}{end}") for end in ("", *_BESIDE))
-        folders = ", ".join(literal(f"{root}/") for root in (*roots, f"{path}.tmp"))
+        self._main = self._made()
+
+    def _made(self) -> duckdb.DuckDBPyConnection:
+        made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": f"{self._path}.tmp"})
+        files = ", ".join(literal(f"{self._path}{end}") for end in ("", *_BESIDE))
+        folders = ", ".join(literal(f"{root}/") for root in (*self._roots, f"{self._path}.tmp"))
         # The order matters: each statement is refused after the one behind it.
         for setting in (
             f"allowed_paths = [{files}]",
@@ -63,7 +66,8 @@ class Engine:
             "enable_external_access = false",
             "lock_configuration = true",
         ):
-            self._main.execute(f"SET {setting}")
+            made.execute(f"SET {setting}")
+        return made
 
     def acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection | None:
         """A connection in which the file is the current database; None while a thread that only reads keeps it from writing.
@@ -75,8 +79,7 @@ class Engine:
             if self._users and self._read_only and not read_only:
                 return None
             if not self._users:
-                mode = "READ_ONLY" if read_only else "READ_WRITE"
-                self._main.execute(f"ATTACH {literal(str(self._path))} AS {quote(self._name)} (TYPE duckdb, {mode})")
+                self._attach("READ_ONLY" if read_only else "READ_WRITE")
                 self._read_only = read_only
             self._users += 1
             try:
@@ -86,6 +89,16 @@ class Engine:
                 self._leave()
                 raise
             return connection
+
+    def _attach(self, mode: str) -> None:
+        statement = f"ATTACH {literal(str(self._path))} AS {quote(self._name)} (TYPE duckdb, {mode})"
+        try:
+            self._main.execute(statement)
+        except duckdb.FatalException:
+            # An engine that has failed so, as when a disk does, answers everything with that failure from then on.
+            self._main.close()
+            self._main = self._made()
+            self._main.execute(statement)
 
     def release(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Give it back; what it has not committed is rolled back, and the last one detaches the file."""
