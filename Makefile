@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test browser chaos check lint types format lock schema clean
+.PHONY: help install demo ui test browser chaos bench check lint types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ browser: ## Chromium, with which a test walks through the UI (as root on Debian;
 
 chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
 	$(PY) -m pytest -m chaos -s
+
+bench: install ## kpipe beside its peers, 25 minutes; BENCH="--quick" for options
+	$(PY) -m bench $(BENCH)
 
 check: lint types ## lint and types
 
