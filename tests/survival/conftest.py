@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -21,13 +22,21 @@ def site(kafka_broker: LocalBroker, brokers: str, tmp_path_factory: pytest.TempP
     """`site(name)`: a pipeline of that name on a home and a topic of its own."""
     made: list[Site] = []
 
-    def make(name: str, address: str = brokers, broker: LocalBroker = kafka_broker, seed: int = 1) -> Site:
+    def make(
+        name: str, address: str = brokers, broker: LocalBroker = kafka_broker, seed: int = 1, at: Path | None = None
+    ) -> Site:
         topic = f"survival-{name}-{os.getpid()}-{len(made)}"
         broker.create_topic(topic, PARTITIONS)
-        home = tmp_path_factory.mktemp(name) / "home"
+        home = (at or tmp_path_factory.mktemp(name)) / "home"
         writer = Writer(address, topic, PARTITIONS, random.Random(seed))
         observer = Observer(address, topic, PARTITIONS)
-        found = Site(Kpipe(home, address), name, writer, Oracle(home, name, observer, writer.truth, CANARY))
+        found = Site(
+            Kpipe(home, address),
+            name,
+            writer,
+            Oracle(home, name, observer, writer.truth, CANARY),
+            tmp_path_factory.mktemp("notes"),
+        )
         made.append(found)
         found.define()
         return found

@@ -15,6 +15,7 @@ finds in the topic. The destination is read with SQL. Each finding is a sentence
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.survival.truth import Truth
@@ -46,14 +47,12 @@ class Observer:
         quiet = {"bootstrap.servers": brokers, "log_level": 0, "error_cb": lambda _: None}
         self._settings = {**quiet, "group.id": "oracle", "enable.auto.commit": False, "isolation.level": "read_committed",
                           "enable.partition.eof": True, "auto.offset.reset": "error"}  # fmt: skip
-        self._admin = AdminClient(quiet)
+        self._quiet = quiet
         self._next = dict.fromkeys(range(partitions), 0)
 
     def look(self) -> None:
         """Read on to the last stable offsets of this moment."""
-        places = {TopicPartition(self.topic, n): OffsetSpec.latest() for n in range(self._partitions)}
-        asked = self._admin.list_offsets(places, isolation_level=IsolationLevel.READ_COMMITTED)
-        self.stable = {place.partition: future.result(30).offset for place, future in asked.items()}
+        self.stable = self._stable()
         behind = {n for n in self._next if self._next[n] < self.stable[n]}
         consumer = Consumer(self._settings)
         try:
@@ -74,6 +73,20 @@ class Observer:
                     behind.discard(number)
         finally:
             consumer.close()
+
+    def _stable(self) -> dict[int, int]:
+        """Asked afresh, and again for a while: a broker that has just come back answers with errors first."""
+        until = time.monotonic() + 60
+        while True:
+            admin = AdminClient(self._quiet)
+            places = {TopicPartition(self.topic, n): OffsetSpec.latest() for n in range(self._partitions)}
+            asked = admin.list_offsets(places, isolation_level=IsolationLevel.READ_COMMITTED)
+            try:
+                return {place.partition: future.result(30).offset for place, future in asked.items()}
+            except KafkaException:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
 
 
 def kind(value: bytes | None) -> str:

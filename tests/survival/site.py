@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,6 +19,7 @@ import pytest
 
 from kpipe import faults
 from kpipe.batch import Committed
+from kpipe.errors import KpipeError
 from kpipe.faults import POINTS
 from tests.commandline import Kpipe
 from tests.survival.oracle import Oracle
@@ -64,12 +66,14 @@ class Site:
         name: of the pipeline.
         writer: of the topic.
         oracle: of the table.
+        notes: a folder for what runs say.
     """
 
     kpipe: Kpipe
     name: str
     writer: Writer
     oracle: Oracle
+    notes: Path
 
     @property
     def staging(self) -> set[str]:
@@ -82,6 +86,8 @@ class Site:
         program.write_text(PROGRAM.format(python=sys.executable))
         program.chmod(0o755)
         usual = {
+            # A machine that does many things at once may take its time, and a killed run is not to be told from a slow one.
+            "source": {"config": {"operation.timeout.ms": 60_000}},
             "batch": {"max_offsets_per_partition": 25, "interval_ms": 20, "max_retries": 0},
             "transform": {"program": str(program), "env": ["CANARY"]},
         }
@@ -89,18 +95,36 @@ class Site:
 
     def small(self, fault: str = "", follow: bool = False) -> Small:
         """Begin a run without a JVM in a process of its own."""
-        return Small(self.kpipe.home, self.name, fault, follow, CANARY=CANARY)
+        return Small(self.kpipe.home, self.name, self.note(), fault, follow, CANARY=CANARY)
 
     def real(self, fault: str = "", *arguments: str) -> Real:
         """Begin `kpipe run`, as people do."""
         more = {faults.VARIABLE: fault} if fault else {}
-        return Real(self.kpipe, self.name, arguments, {"CANARY": CANARY, **more})
+        return Real(self.kpipe, self.name, self.note(), arguments, {"CANARY": CANARY, **more})
+
+    def note(self) -> Path:
+        """An empty file for what a run says: nothing waits for a reader, as it would at the end of a pipe."""
+        handle, path = tempfile.mkstemp(".txt", "said-", self.notes)
+        os.close(handle)
+        return Path(path)
 
     def go_on(self, lock_timeout_s: float | None = None) -> list[Committed]:
         """A run without a JVM in this process, until caught up."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CANARY", CANARY)
             return list(run(self.kpipe.home, self.name, lock_timeout_s))
+
+    def go_on_patiently(self, within: float = 60) -> None:
+        """The same, for as long as errors say that it may be tried again: a broker that comes back takes its time."""
+        until = time.monotonic() + within
+        while True:
+            try:
+                self.go_on()
+            except KpipeError as error:
+                if not error.retriable or time.monotonic() > until:
+                    raise
+            else:
+                return
 
     def exact(self) -> None:
         """A run until caught up ends exact, and one more does nothing."""
@@ -117,17 +141,17 @@ class Site:
 
 
 class Real:
-    """`kpipe run` in a process and session of its own; what it says goes to a file, so that nothing waits for a reader."""
+    """`kpipe run` in a process and session of its own."""
 
-    def __init__(self, kpipe: Kpipe, name: str, arguments: Sequence[str], more: Mapping[str, str]) -> None:
-        self.said_file = kpipe.home.parent / f"said-{uuid.uuid4().hex[:8]}.txt"
-        with self.said_file.open("wb") as said:
+    def __init__(self, kpipe: Kpipe, name: str, said: Path, arguments: Sequence[str], more: Mapping[str, str]) -> None:
+        self.said_file = said
+        with said.open("wb") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kpipe_assets.cli", "run", name, *arguments],
                 env=kpipe.environment(**more),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=out,
+                stderr=out,
                 start_new_session=True,
             )
         self.pid = self._process.pid
@@ -143,8 +167,9 @@ class Real:
 
 def kill(one: Small | Real) -> tuple[int, str]:
     """All of it, as a power cut would: nobody has time to say goodbye."""
-    with suppress(ProcessLookupError):
-        os.killpg(one.pid, signal.SIGKILL)
+    for send in (os.killpg, os.kill):  # the second for one that has just begun, and has no group of its own yet
+        with suppress(ProcessLookupError):
+            send(one.pid, signal.SIGKILL)
     return one.end(60)
 
 

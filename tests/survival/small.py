@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import traceback
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,13 +90,14 @@ class Small:
     Args:
         home: KPIPE_HOME.
         name: of the pipeline.
+        said: file for what it says.
         fault: as `KPIPE_FAULT`.
         follow: go on when caught up.
         more: further variables.
     """
 
-    def __init__(self, home: Path, name: str, fault: str = "", follow: bool = False, **more: str) -> None:
-        self.said_file = home.parent / f"said-{uuid.uuid4().hex[:8]}.txt"
+    def __init__(self, home: Path, name: str, said: Path, fault: str = "", follow: bool = False, **more: str) -> None:
+        self.said_file = said
         self._process = _processes.Process(target=_begin, args=(home, name, fault, follow, more, self.said_file))
         self._process.start()
         self.pid = self._process.pid or 0
@@ -117,7 +117,7 @@ class Small:
 def _begin(home: Path, name: str, fault: str, follow: bool, more: dict[str, str], said: Path) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
-    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
+    os.dup2(os.open(said, os.O_WRONLY), 2)
     os.environ.update(more)
     faults.arm(faults.Fault(fault) if fault else None)
     try:
