@@ -1,0 +1,82 @@
+/* Spoilt payloads through the decoder, under the sanitizers: buffers are exactly as large as what they hold. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *kp_json_new(const int32_t *, const uint64_t *, const char *);
+void kp_json_free(void *);
+int64_t kp_json_decode(void *, const char *, const int64_t *, int64_t, uint8_t *);
+void kp_json_size(void *, int, int64_t *);
+void kp_json_copy(void *, int, uint8_t *, int32_t *, char *);
+int64_t kp_count(const char *, int64_t, char);
+void kp_line_ends(const char *, int64_t, int64_t *);
+
+/* STRUCT(a BIGINT, b VARCHAR, c DOUBLE, d STRUCT(x TINYINT, y VARCHAR[]), e BOOLEAN) */
+enum { NODES = 9 };
+static const int32_t nodes[] = {0, 0, 5, 0, 3, 8, 0, 1, 5, 0, 0, 1, 4, 0, 0, 1, 0, 0, 2, 1,
+                                3, 1, 0, 1, 1, 0, 1, 1, 5, 0, 0, 0, 2, 0, 0, 1};
+static const uint64_t ranges[2 * NODES] = {0, 0, INT64_MAX, 1ull << 63, 0, 0, 0, 0, 0, 0, 127, 128};
+static const char *seeds[] = {
+    "{\"a\":-9223372036854775808,\"b\":\"x\\ud83d\\ude00\\n\",\"c\":1.7976931348623157e308,\"d\":{\"x\":-128,\"y\":[\"\",null,\"q\"]},\"e\":true}",
+    "{\"e\":false,\"d\":null,\"c\":0.1234567890123456789012,\"b\":null,\"a\":7}",
+    "{ \"d\" : { \"y\" : [ ] , \"x\" : 1 } , \"b\" : \"0123456789abcdef0123456789\\\\\" }",
+    "{}",
+    "{\"b\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\",\"c\":1e-400}",
+};
+static uint64_t state;
+static uint64_t chance(uint64_t below) {
+    state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+    return state % below;
+}
+
+int main(int argc, char **argv) {
+    long rounds = argc > 1 ? atol(argv[1]) : 1000;
+    state = argc > 2 ? strtoull(argv[2], NULL, 10) | 1 : 1;
+    void *decoder = kp_json_new(nodes, ranges, "abcdxye");
+    int64_t good = 0;
+    for (long round = 0; round < rounds; round++) {
+        int64_t bounds[9] = {0}, count = (int64_t)chance(9);
+        char *all = malloc(1);
+        for (int64_t i = 0; i < count; i++) {
+            const char *seed = seeds[chance(5)];
+            size_t length = strlen(seed);
+            char item[512];
+            memcpy(item, seed, length);
+            for (uint64_t spoils = chance(4); spoils && length; spoils--) {
+                size_t at = chance(length);
+                switch (chance(4)) {
+                case 0: item[at] = (char)chance(256); break;
+                case 1: item[at] = "\"\\{}[],:0-.eu\n"[chance(14)]; break;
+                case 2: memmove(item + at, item + at + 1, --length - at); break;
+                default: length = at;
+                }
+            }
+            all = realloc(all, (size_t)bounds[i] + length + 1);
+            memcpy(all + bounds[i], item, length);
+            bounds[i + 1] = bounds[i] + (int64_t)length + 1;
+            all[bounds[i + 1] - 1] = '\n';
+        }
+        uint8_t *status = malloc((size_t)count + 1);
+        int64_t rows = kp_json_decode(decoder, all, bounds, count, status);
+        good += rows;
+        for (int node = 1; node < NODES; node++) {
+            int64_t size[3];
+            kp_json_size(decoder, node, size);
+            uint8_t *valid = malloc((size_t)(size[0] + 7) / 8 + 1);
+            int32_t *ends = calloc((size_t)size[0] + 1, 4);
+            int kind = nodes[4 * node];
+            size_t bytes = kind == 5 ? (size_t)size[1] : kind == 4 ? (size_t)size[0] * 8 : kind == 3 ? (size_t)(size[0] * nodes[4 * node + 1]) : (size_t)(size[0] + 7) / 8;
+            char *values = malloc(bytes ? bytes : 1);
+            kp_json_copy(decoder, node, valid, kind == 5 || kind == 1 ? ends : NULL, kind == 0 || kind == 1 ? NULL : values);
+            if (kind == 5 && ends[size[0]] != size[1]) { printf("offsets and bytes differ\n"); return 1; }
+            free(valid); free(ends); free(values);
+        }
+        int64_t lines = kp_count(all, bounds[count], '\n'), *places = malloc((size_t)(lines + 1) * 8);
+        kp_line_ends(all, bounds[count], places);
+        free(places); free(status); free(all);
+    }
+    kp_json_free(decoder);
+    printf("%lld rows\n", (long long)good);
+    return good > 0 ? 0 : 1;
+}
