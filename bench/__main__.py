@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -54,6 +55,8 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Measure, write results part by part, and the page at the end. Exit status 1 if a run failed or gave wrong rows."""
     options = _options()
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # so that broker and contenders end with us
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     options.out.mkdir(parents=True, exist_ok=True)
     failed = False
     with stage(options.home, options.quick) as where:

@@ -100,6 +100,8 @@ class Worker:
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
             "offset.storage.file.filename": str(self._folder / "offsets"),
+            # Between records, a task answers a commit only when this is over; by default that is a minute.
+            "offset.flush.interval.ms": "500",
             "listeners": self._address,
             "connector.client.config.override.policy": "All",
         }
