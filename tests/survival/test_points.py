@@ -6,13 +6,16 @@ Without a JVM (small.py), so that every point is tried each time; test_spark.py 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kpipe import faults
+from kpipe.errors import InvalidPipeline
 from kpipe.faults import POINTS
 from tests.survival.site import Site
 
@@ -85,3 +88,24 @@ def test_what_they_left_is_collected_by_age(old: Site) -> None:
             os.utime(path, (day, day))
     old.go_on()
     assert old.staging == {batches[0]}
+
+
+def test_the_page_names_every_point() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "survival.md").read_text()
+    table = text[text.index("<!-- points") :]
+    assert tuple(re.findall(r"^\| `([a-z_.]+)` \|", table[: table.index("##")], re.MULTILINE)) == POINTS
+
+
+def test_every_point_stands_in_the_code_once() -> None:
+    root = Path(__file__).parent.parent.parent
+    code = "\n".join(path.read_text() for name in ("kpipe", "transforms", "resources") for path in (root / name).rglob("*.py"))
+    steps = [f"commit.{name}" for name in re.findall(r'enter\("(\w+)"\)', code)]
+    assert sorted(re.findall(r'reach\("([\w.]+)"\)', code) + steps) == sorted(POINTS)
+
+
+@pytest.mark.parametrize(
+    "text", ["commit.befor:1:kill", "commit.before", "commit.before:0:kill", "commit.before:x:kill", "gc.scan:1:burn"]
+)
+def test_what_would_never_strike_is_refused(text: str) -> None:
+    with pytest.raises(InvalidPipeline, match=r"points: plan\.ledger"):
+        faults.Fault(text)
