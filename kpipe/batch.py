@@ -87,8 +87,9 @@ class Counts:
         dead_letters: records, or a program's output rows, set aside.
         filtered: records that deliberately gave no row: tombstones, those a program dropped.
         gaps: offsets without a record: control records, aborted transactions, compacted away.
-        given: records given to a program that may answer with any number of rows (`flatmap`); 0 otherwise.
-        set_aside_before: of the dead letters, those that were never given to the program; only counted with `given`.
+        given: where a record may give any number of rows: records given to a `flatmap` program, or records that gave rows and
+            of which some gave several (CSV); 0 otherwise.
+        set_aside_before: of the dead letters, those that are not among `given`; only counted with it.
         bytes: of keys and values read.
     """
 
@@ -107,8 +108,8 @@ class Counts:
     def unaccounted(self, span: int) -> int:
         """Offsets of a range of that span that nothing explains; 0 when it adds up.
 
-        Without a program, or with one that answers at most once, `span = rows + dead letters + filtered + gaps`. With
-        `flatmap` the rows say nothing about the records, so the records given to it stand in their place.
+        Where a record gives one row at most, `span = rows + dead letters + filtered + gaps`. Where it may give several, the
+        rows say nothing about the records, so those that were given stand in their place.
         """
         if self.given:
             return span - (self.given + self.set_aside_before + self.filtered + self.gaps)

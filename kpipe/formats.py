@@ -92,6 +92,11 @@ class Format(Model):
     definition: str | None = Field(default=None, alias="schema")
     registry: str | None = None
 
+    @property
+    def several(self) -> bool:
+        """Whether a record may give several rows."""
+        return self.type == "csv"
+
     @model_validator(mode="after")
     def _fitting(self) -> Format:
         for name, info in type(self).model_fields.items():

@@ -105,11 +105,13 @@ _Exact.add_representer(str, _text)
 
 
 class _NoDuplicates(yaml.SafeLoader):
-    """YAML's safe loader; a key that comes twice is an error instead of the last one winning silently."""
+    """YAML's safe loader; a key that comes twice is an error instead of the last one winning silently, and `null:` is a name."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[str, int] = {}
         for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == "null":  # YAML's own null has no use as a field's name
+                key.tag = "tag:yaml.org,2002:str"
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.MarkedYAMLError(problem="a field's name is not a plain text", problem_mark=key.start_mark)
             if key.value in seen:

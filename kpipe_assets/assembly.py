@@ -35,7 +35,7 @@ def check_available(pipeline: Pipeline) -> None:
     """
     errors, into = pipeline.errors, pipeline.into
     refused = {
-        f"format: {pipeline.format.type}": pipeline.format.type not in ("json", "raw"),
+        f"format: {pipeline.format.type}": pipeline.format.type not in ("json", "csv", "raw"),
         "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
         "where": pipeline.where is not None,
@@ -55,6 +55,12 @@ def check_available(pipeline: Pipeline) -> None:
             raise NotAvailable(f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md")
     if pipeline.format.type == "raw" and pipeline.columns:
         raise NotAvailable(f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`")
+    lines = pipeline.format.type == "csv" and (pipeline.format.skip_lines > 0 or pipeline.format.line_end != "\n")
+    if pipeline.transform is not None and lines:
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: format.skip_lines or format.line_end with a program",
+            "a program writes a row a line; let it leave out what is not wanted",
+        )
 
 
 @dataclass

@@ -94,7 +94,8 @@ class Decoded:
     Attributes:
         table: payload columns, in the order of the pipeline's columns, in staged types.
         rows: number of rows: a table without columns does not know.
-        kept: index of the payload of each row, ascending; None: all of them.
+        kept: index of the payload of each row, ascending; one that gave several rows stands there several times, one that gave
+            none and is no reject gave none on purpose. None: each payload gave one row.
         rejects: (index of the payload, reason) of those that could not become a row.
         new_columns: what the payloads hold beyond the columns.
     """
@@ -107,7 +108,9 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Makes rows of payloads, one row for one payload, in order; never fewer without a reject that says why.
+    """Makes rows of payloads, in order. A payload gives all of its rows, or is a reject that says why.
+
+    That is one row for each, but for formats in which a payload may hold several (CSV).
 
     Attributes:
         takes_nulls: whether null payloads are rows, too; else none is given to it.

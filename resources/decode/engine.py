@@ -9,9 +9,9 @@ import duckdb
 import pyarrow as pa
 
 from kpipe.schema import Columns, Type
-from resources.decode.types import cast_type, needs_cast, staged_type
+from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
-__all__ = ["cast", "castable", "extract", "json_valid"]
+__all__ = ["cast", "castable", "extract", "json_valid", "parsed"]
 
 
 @lru_cache(maxsize=1)
@@ -104,6 +104,34 @@ def _cast(column: str, kind: Type) -> str:
     if staged_type(kind) == pa.string():  # UUID, HUGEINT: checked, kept as text
         return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
     return f"CAST({column} AS {cast_type(kind)}) AS {column}"
+
+
+def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
+    """Columns of text as columns of their (scalar) types, in staged types; NULL where a text is no such value, or not exactly."""
+    renamed = texts.rename_columns([f"c{at}" for at in range(texts.num_columns)])
+    parts = [f"{_parsed(f'c{at}', str(kind))} AS c{at}" for at, (_, kind) in enumerate(columns)]
+    result = _query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
+    arrays = [result.column(at).cast(staged_type(kind)) for at, (_, kind) in enumerate(columns)]
+    return pa.table(arrays, names=list(columns.names()))
+
+
+def _parsed(column: str, kind: str) -> str:
+    if kind == "JSON":
+        return f"CASE WHEN json_valid({column}) THEN {column} END"
+    if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 become 16
+        value = f"CASE WHEN regexp_full_match({column}, '[+-]?[0-9]+') THEN TRY_CAST({column} AS {kind}) END"
+        return f"CAST({value} AS VARCHAR)" if kind == "HUGEINT" else value
+    if kind == "FLOAT":  # beyond its range a cast gives infinity
+        wide = f"TRY_CAST({column} AS DOUBLE)"
+        return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
+    value = f"TRY_CAST({column} AS {kind})"
+    if kind.startswith("TIMESTAMP"):
+        instant = f"TRY_CAST({column} AS TIMESTAMPTZ)"
+        return f"CAST({instant} AT TIME ZONE 'UTC' AS TIMESTAMP)" if kind == "TIMESTAMP" else instant
+    if kind == "UUID":
+        value = f"CAST({value} AS VARCHAR)"
+    lossy = _LOSSY.get(kind)
+    return f"CASE WHEN NOT ({lossy.format(column)}) THEN {value} END" if lossy else value
 
 
 @lru_cache(maxsize=4096)

@@ -122,9 +122,9 @@ class JsonDecoder:
             elif item.name not in self.columns.names():
                 return None
             elif item.name in self._direct and item.type != wire_type(known):
-                kind = beyond(item.type, known)
-                if kind is not None and _clashes(kind, known):
+                if _clashes(item.type, known):
                     return None
+                kind = beyond(item.type, known)
                 if kind is not None:
                     found.append((item.name, kind))
         if len({name.lower() for name, _ in found}) < len(found):
@@ -261,15 +261,15 @@ def _valid(payloads: Payloads) -> tuple[list[int], list[tuple[int, str]]]:
     return good, rejects
 
 
-def _clashes(extra: Type, known: Type) -> bool:
-    """Whether an unknown member differs from a known one by upper and lower case only, at any depth."""
-    if isinstance(extra, ListOf) and isinstance(known, ListOf):
-        return _clashes(extra.item, known.item)
-    if not isinstance(extra, Struct) or not isinstance(known, Struct):
+def _clashes(found: pa.DataType, known: Type) -> bool:
+    """Whether a member, even one that was only ever null, differs from a known one by upper and lower case only, at any depth."""
+    if isinstance(known, ListOf) and pa.types.is_list(found):
+        return _clashes(found.value_type, known.item)
+    if not isinstance(known, Struct) or not pa.types.is_struct(found):
         return False
     members = dict(known.fields)
     folded = {name.lower() for name in members}
-    return any(_clashes(kind, members[name]) if name in members else name.lower() in folded for name, kind in extra.fields)
+    return any(_clashes(item.type, members[item.name]) if item.name in members else item.name.lower() in folded for item in found)
 
 
 def _fit(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -10,8 +10,9 @@ from typing import Any
 
 from kpipe.schema import JSON, Columns, ListOf, Scalar, Struct, Type
 from resources.decode.engine import castable
+from resources.decode.types import LARGEST_FLOAT
 
-__all__ = ["Reject", "load", "nameable", "row"]
+__all__ = ["Reject", "load", "nameable", "row", "wrong"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
@@ -19,9 +20,6 @@ _INTEGERS = {
 }  # fmt: skip
 # Nesting beyond this is refused before Python's own recursion limit (1000) is met; RapidJSON and yyjson go deeper.
 _DEEPEST = 200
-
-
-_LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN are kept as they are
 
 
 class Reject(Exception):
@@ -119,12 +117,12 @@ def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
         raise Reject(f"{_short(path)}: nested too deeply")
     if isinstance(kind, Struct):
         if not isinstance(value, dict):
-            raise _wrong(value, kind, path)
+            raise wrong(value, kind, path)
         converted, extra = _members(value, kind.fields, path + ".", depth)
         return converted, extra or None
     if isinstance(kind, ListOf):
         if not isinstance(value, list):
-            raise _wrong(value, kind, path)
+            raise wrong(value, kind, path)
         pairs = [_value(item, kind.item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
         more = [item for _, item in pairs if item is not None]
         return [item for item, _ in pairs], more or None
@@ -144,7 +142,7 @@ def _scalar(value: Any, kind: Scalar, path: str) -> Any:
         return _integer(value, kind, path)
     elif name in ("DOUBLE", "FLOAT"):
         number = _real(value)
-        if number is not None and (name == "DOUBLE" or abs(number) <= _LARGEST_FLOAT or not isfinite(number)):
+        if number is not None and (name == "DOUBLE" or abs(number) <= LARGEST_FLOAT or not isfinite(number)):
             return number
     elif name == "BLOB":
         if isinstance(value, str):
@@ -156,7 +154,7 @@ def _scalar(value: Any, kind: Scalar, path: str) -> Any:
         found = castable(text, name) if plain else None
         if found is not None:
             return found
-    raise _wrong(value, kind, path)
+    raise wrong(value, kind, path)
 
 
 def _real(value: Any) -> float | None:
@@ -177,7 +175,7 @@ def _integer(value: Any, kind: Scalar, path: str) -> int:
         number = int(value)
     low, high = _INTEGERS[kind.name]
     if number is None or not low <= number < high:
-        raise _wrong(value, kind, path)
+        raise wrong(value, kind, path)
     return number
 
 
@@ -187,7 +185,8 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _wrong(value: Any, kind: Type, path: str) -> Reject:
+def wrong(value: Any, kind: Type, path: str) -> Reject:
+    """That the value at this path is none of the column's type."""
     article = "an" if str(kind)[0] in "AEIO" else "a"  # a UUID, a UBIGINT
     return Reject(f"{_short(path)}: {_name(value)} is not {article} {_short(str(kind), 60)}")
 

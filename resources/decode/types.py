@@ -9,7 +9,12 @@ import pyarrow as pa
 
 from kpipe.schema import BLOB, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
 
-__all__ = ["beyond", "cast_type", "from_arrow", "is_direct", "names", "needs_cast", "schema", "staged_type", "wire_type"]
+__all__ = [
+    "LARGEST_FLOAT", "beyond", "cast_type", "from_arrow", "is_direct", "names", "needs_cast", "schema", "staged_type",
+    "wire_type",
+]  # fmt: skip
+
+LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN are kept as they are
 
 _DIRECT = {
     "BOOLEAN": pa.bool_(),

@@ -49,6 +49,7 @@ class RangeOutput:
         folder = Path(job.staging) / job.batch
         self._rows, self._dead = StagingWriter(folder), StagingWriter(folder)
         self.filtered = 0
+        self._answered = 0  # records that gave rows
         self.new_columns = Columns()
         self.first_reason = ""
 
@@ -63,15 +64,18 @@ class RangeOutput:
         return self._dead.rows
 
     def decoded(self, decoded: Decoded, held: Held) -> None:
-        """Rows of records, one for one; `held` are the records of the block in order.
+        """Rows of records; `held` are the records of the block in order. One that gave neither a row nor a reject is filtered.
 
         Raises:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
         """
         self.new_columns = self.new_columns.joined(decoded.new_columns)
         if decoded.rows:
-            records = held if decoded.kept is None or len(decoded.kept) == len(held) else held.pick(decoded.kept)
+            records = held if decoded.kept is None else held.pick(decoded.kept)
             self._rows.write(self._with_coordinates(decoded.table, records))
+        answered = len(held) if decoded.kept is None else len(set(decoded.kept))
+        self._answered += answered
+        self.filtered += len(held) - answered - len(decoded.rejects)
         if decoded.rejects:
             self.reject(held.pick([at for at, _ in decoded.rejects]), "parse", [why for _, why in decoded.rejects])
 
@@ -107,6 +111,8 @@ class RangeOutput:
     def finish(self, messages: int, size: int, seconds: float, given: int = 0, before: int = 0) -> RangeReport:
         """Close the files and report.
 
+        Where a record may give several rows, rows do not tell how many records there were: these are reported beside them.
+
         Args:
             messages: records read.
             size: bytes of their keys and values.
@@ -114,6 +120,8 @@ class RangeOutput:
             given: records given to a `flatmap` program.
             before: dead letters that were never given to it.
         """
+        if self._job.format.several and not given:
+            given, before = self._answered, self.dead_letters
         counts = Counts(
             messages=messages,
             rows=self.rows,

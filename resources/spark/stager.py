@@ -15,9 +15,9 @@ from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import InvalidPipeline
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns, infer
+from kpipe.schema import Columns
 from kpipe.source import PartitionId
-from resources.decode.json_rows import Reject, load
+from resources.decode.formats import sampled
 from resources.home import Home
 from resources.kafka.config import client_config, secrets
 from resources.spark import worker
@@ -82,21 +82,27 @@ class SparkStager:
             self._spec(str(self._program.file))  # a variable that is missing is said before anything starts
 
     def columns(self, batch: Batch) -> Columns:
-        """See `Stager`. Reads a few records in this process, through the program."""
+        """See `Stager`. Reads a few records in this process, through the program.
+
+        Raises:
+            InvalidPipeline: nothing says what the columns of a CSV pipeline are.
+        """
+        pipeline = self._pipeline
+        if pipeline.format.type == "csv" and not (pipeline.format.fields or pipeline.columns):
+            raise InvalidPipeline(
+                f"pipeline {pipeline.name}: CSV has no names for columns, and there is no table {pipeline.into.table}",
+                "name them in format.fields, declare `columns`, or create the table first",
+            )
         spec = self._spec(str(self._program.file)) if self._program else None
         job = self._job(batch, Columns(), spec)
-        objects = []
+        payloads: list[bytes] = []
         for step in batch.steps[:_SAMPLE_PARTITIONS]:
             part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
-            payloads, killers = worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
+            found, killers = worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
             self._killers[step.source] = {**self._killers.get(step.source, {}), **killers}
-            for payload in payloads:
-                try:
-                    objects.append(load(payload))
-                except Reject:
-                    continue
-        found = infer(objects)
-        return found.without(name for name in found.names() if name.lower().startswith("_kafka_"))
+            payloads += found
+        columns = sampled(pipeline.format, payloads)
+        return columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
 
     def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
         """See `Stager`."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from kpipe.formats import Format
+from kpipe.notation import COMPONENT, from_yaml, to_yaml
 from kpipe.paths import parse_path, write_path
 
 parts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8) | st.integers(0, 10**9 - 1)
@@ -84,3 +85,11 @@ def test_options_that_nobody_would_read_are_refused(fields: dict[str, Any], word
     with pytest.raises(ValidationError) as raised:
         Format.model_validate(fields)
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["null", '"null"'])
+def test_the_field_called_null_needs_no_quotes_in_yaml(name: str) -> None:
+    text = f"type: {COMPONENT}\nattributes:\n  name: p\n  source: {{brokers: b, topic: t}}\n  into: {{table: t}}\n"
+    pipeline = from_yaml(f'{text}  format:\n    type: csv\n    {name}: ""\n', "p.yaml", {})
+    assert pipeline.format.null == ""
+    assert from_yaml(to_yaml(pipeline), "p.yaml", {}) == pipeline
