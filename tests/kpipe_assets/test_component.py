@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster.components.core.package_entry import get_package_objects_in_module
 from dagster.components.testing import create_defs_folder_sandbox
 
 import kpipe_assets
@@ -236,11 +237,7 @@ def test_only_the_demo_gets_the_demos_asset_downstream(tmp_path: Path) -> None:
 
 def test_dg_finds_the_components() -> None:
     (found,) = [entry for entry in entry_points(group="dagster_dg_cli.registry_modules") if entry.name == "kpipe_assets"]
-    module = found.load()
-    assert {name for name in module.__all__ if issubclass(type(getattr(module, name)), type)} == {
-        "KafkaPipeline",
-        "PipelineCatalog",
-    }
+    assert {name for name, _ in get_package_objects_in_module(found.load())} == {"KafkaPipeline", "PipelineCatalog"}
     assert issubclass(kpipe_assets.PipelineCatalog, dg.Component)
 
 
