@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +61,9 @@ def check_available(pipeline: Pipeline) -> None:
             f"pipeline {pipeline.name}: format.skip_lines or format.line_end with a program",
             "a program writes a row a line; let it leave out what is not wanted",
         )
+
+
+_YOUNG_S = 60.0  # a mark may have been made and not be locked yet
 
 
 @dataclass
@@ -185,6 +188,10 @@ class Run:
     def _marked(self) -> Iterator[None]:
         """While inside, `is_running` and `is_alive` say so. Two runs at once are fenced by the ledger, not by this."""
         mine = self.home.state / f"{self.pipeline.name}.{self.run_id or os.getpid()}.run"
+        for left in self.home.state.glob(f"{self.pipeline.name}.*.run"):  # of runs that were killed
+            with suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > _YOUNG_S and not _is_locked(left):
+                    left.unlink()
         with at_work(self.home, self.pipeline.name), mine.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:

@@ -15,6 +15,7 @@ from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
 from resources.java import spark_environment
 from resources.spark.job import Failure, Job
+from resources.spark.scratch import scratch, sweep
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,7 +47,7 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        "spark.local.dir": str(home / "spark"),
+        "spark.local.dir": str(scratch(home)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "ERROR",
@@ -84,7 +85,7 @@ def prepared(home: Path) -> Iterator[None]:
     """
     os.environ.update(spark_environment())
     (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "spark").mkdir(mode=0o700, parents=True, exist_ok=True)
+    sweep(home)
     log = home / "logs" / "spark.log"
     try:
         with _stderr_to(log):

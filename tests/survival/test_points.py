@@ -86,8 +86,13 @@ def test_what_they_left_is_collected_by_age(old: Site) -> None:
         folder = old.kpipe.home / "staging" / name
         for path in (*folder.iterdir(), folder):
             os.utime(path, (day, day))
+    marks = sorted((old.kpipe.home / "state").glob("*.run"))
+    assert len(marks) > 10
+    for path in marks[1:]:
+        os.utime(path, (day, day))
     old.go_on()
     assert old.staging == {batches[0]}
+    assert list((old.kpipe.home / "state").glob("*.run")) == marks[:1]
 
 
 def test_the_page_names_every_point() -> None:
