@@ -57,8 +57,11 @@ demo: install ## the whole story on this machine
 ui: install ## Dagster's web UI and daemon on this home
 	.venv/bin/kpipe ui
 
+# A file's tests stay together: they share brokers and Spark. PYTEST=-n0 runs all in one process.
+PYTEST ?= -n auto --maxprocesses 4 --dist loadfile
+
 test: check ## lint, types and every test
-	$(PY) -m pytest
+	$(PY) -m pytest $(PYTEST)
 
 # Debian's packages, and only where nobody would be asked for a password. Without them that one test skips itself.
 browser: ## Chromium, with which a test walks through the UI (as root on Debian; else one line says why not)
