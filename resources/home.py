@@ -101,7 +101,7 @@ class Home:
             InvalidPipeline: there is none, it cannot be read, or it is wrong; with file, line and field.
         """
         file = self.pipelines / f"{name}.yaml"
-        if not NAME.fullmatch(name) and file.is_file():
+        if not NAME.fullmatch(name) and name in self.names():
             raise InvalidPipeline(
                 f"{file}: {name!r} is no name of a pipeline",
                 "name it as a letter or _, then letters, digits, _; 63 at most",

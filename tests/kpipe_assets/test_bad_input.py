@@ -36,7 +36,7 @@ def test_an_unknown_field_names_file_line_and_what_is_known(offline: Any) -> Non
         ({"transform": {"program": "missing.py"}}, ["missing.py"]),
         ({"source": {"start": {"0": -1}}}, ["source.start", "earliest"]),
         ({"source": {"start": "early"}}, ["source.start", "earliest"]),
-        ({"format": {"type": "csv"}}, ["format: csv", "not available"]),
+        ({"format": {"type": "avro"}}, ["format: avro", "not available"]),
         ({"select": "SELECT 1"}, ["select", "not available"]),
         ({"delivery": "at_most_once"}, ["at_most_once", "not available"]),
         ({"into": {"table": "x", "type": "mongodb"}}, ["mongodb", "duckdb"]),

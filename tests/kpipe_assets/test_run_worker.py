@@ -273,7 +273,7 @@ def nothing_left(home: Home) -> None:
 
 def exact(home: Home, written: list[int]) -> None:
     """What was not read yet is read; then every id is there once, and Dagster has been told of every commit once."""
-    small.run(home.path, "tweets")
+    list(small.run(home.path, "tweets"))
     pipeline = home.pipeline("tweets")
     with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
         found = connection.execute("SELECT count(*), count(DISTINCT id), sum(id) FROM tweets").fetchall()
