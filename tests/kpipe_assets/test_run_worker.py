@@ -180,7 +180,7 @@ class Dev:
 
         self.until(is_on)
 
-    def until(self, what: Callable[[], Any], seconds: float = 180) -> Any:
+    def until(self, what: Callable[[], Any], seconds: float = 300) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := what()):
             assert time.monotonic() < deadline, (self.home.logs / "dev.log").read_text()[-5000:]
