@@ -38,7 +38,7 @@ def _options() -> argparse.Namespace:
     add("--batches", type=int, default=10_000, help="of the ledger part (%(default)s)")
     add("--every-batch", action="store_true", help="commit each batch of the ledger part, instead of copying history")
     add("--home", type=Path, help="keep broker and topics there for the next time; a temporary folder by default")
-    add("--out", type=Path, help="where results go; bench/results, or bench/.quick for quick runs")
+    add("--out", type=Path, help="where results go; bench/results, or bench/.trials for a part of the field")
     add("--quick", action="store_true", help="small numbers, to see that everything works: its figures mean nothing")
     options = parser.parse_args()
     wrong = [part for part in options.only if part not in PARTS]
@@ -48,7 +48,8 @@ def _options() -> argparse.Namespace:
         options.records, options.repeats = min(options.records, 200_000), 1
         options.rate, options.seconds = min(options.rate, 5000), min(options.seconds, 10)
         options.backlog, options.batches = min(options.backlog, 300_000), min(options.batches, 300)
-    options.out = options.out or FOLDER / (".quick" if options.quick else "results")
+    partial = options.quick or options.contenders or options.shapes  # must not take the place of the full results
+    options.out = options.out or FOLDER / (".trials" if partial else "results")
     return options
 
 
@@ -66,8 +67,8 @@ def main() -> None:
             result = measure(where)
             failed = failed or any("failed" in run for run in result.get("runs", ()))
             _save(options.out / f"{name}.json", machine, time.monotonic() - began, result)
-    page = report.write(options.out)
-    say(f"{page}{'; some run FAILED' if failed else ''}")
+            report.write(options.out)
+    say(f"{options.out / 'README.md'}{'; some run FAILED' if failed else ''}")
     sys.exit(1 if failed else 0)
 
 

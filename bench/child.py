@@ -25,8 +25,9 @@ _END_SECONDS = 30.0
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """The caller's variables without those that change how fast Python is (unbuffered output, no byte code kept)."""
-    return {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, **more}
+    """The caller's variables without those that would change what is measured: unbuffered output, another Spark, faults."""
+    others = ("PYTHON", "PYSPARK_", "SPARK_", "KPIPE_")
+    return {**{name: value for name, value in os.environ.items() if not name.startswith(others)}, **more}
 
 
 def stop(process: subprocess.Popen[Any], wait_s: float = _END_SECONDS) -> None:

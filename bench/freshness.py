@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,9 +76,9 @@ def measure(stage: Stage, rate: int, seconds: int, chosen: Sequence[str]) -> dic
         "kpipe interval 1 s": lambda topic, out: _kpipe(stage, topic, out, 1000),
         "spark trigger 1 s": lambda topic, out: _spark(stage, topic, out, "1 second"),
     }
-    for at, (name, follower) in enumerate(contenders.items()):
+    for name, follower in contenders.items():
         if not chosen or any(name.startswith(word) for word in chosen):
-            runs.append(_one(stage, name, f"fresh-{at}", follower, load))
+            runs.append(_one(stage, name, f"fresh-{uuid.uuid4().hex[:8]}", follower, load))
     return {"rate": rate, "seconds": seconds, "partitions": PARTITIONS, "runs": runs}
 
 

@@ -30,8 +30,9 @@ class Verdict:
     reached: bool | None
 
 
-_RATIOS = (
+_RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
     ("staged, against Structured Streaming to Parquet", "kpipe staged", "spark parquet", 4.0),
+    ("staged, against Structured Streaming to Parquet with larger fetches", "kpipe staged", "spark parquet tuned", None),
     ("staged, against Kafka Connect to Iceberg", "kpipe staged", "connect iceberg", 4.0),
     ("staged, against the raw loop in two processes", "kpipe staged", "raw x2", 0.45),
     ("into DuckDB, against Structured Streaming to Delta", "kpipe duckdb", "spark delta", 2.5),
@@ -55,8 +56,8 @@ def throughput(runs: Sequence[Run]) -> list[Verdict]:
     verdicts = []
     for goal, ours, theirs, wanted in _RATIOS:
         ratio = paired(by_repeat(runs, ours), by_repeat(runs, theirs))
-        reached = None if ratio is None else ratio.median >= wanted
-        verdicts.append(Verdict(goal, f"≥ {wanted:g}", _words(ratio), reached))
+        reached = None if ratio is None or wanted is None else ratio.median >= wanted
+        verdicts.append(Verdict(goal, "" if wanted is None else f"≥ {wanted:g}", _words(ratio), reached))
     return verdicts
 
 

@@ -58,9 +58,7 @@ class Peers:
         """For a process of Spark's, on the Java that kpipe uses, too."""
         from bench.child import clean_environment
 
-        environ = clean_environment(JAVA_HOME=str(find_java().path), PYSPARK_PYTHON=str(self.python))
-        environ.pop("SPARK_HOME", None)
-        return environ
+        return clean_environment(JAVA_HOME=str(find_java().path), PYSPARK_PYTHON=str(self.python))
 
 
 def install(connect: bool = True) -> Peers:

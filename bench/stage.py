@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from bench.meter import cpu_seconds
 from bench.peers import Peers, install
 from bench.topics import Topic, fill
+from kpipe.errors import KpipeError
 from resources.local.broker import LocalBroker
 
 __all__ = ["Stage", "say", "stage"]
@@ -68,6 +69,9 @@ class Stage:
             if there == wanted:
                 return there
             self.drop(wanted)
+        elif self.keep:
+            with suppress(KpipeError):  # there is none; or an earlier run was stopped while it wrote one
+                self.drop(wanted)
         say(f"topic {wanted.name}: {wanted.records:,} {wanted.shape} in {wanted.partitions} partitions")
         began = time.monotonic()
         made = fill(self.broker, wanted)

@@ -25,7 +25,7 @@ def server(folder: Path, **environ: str) -> Child:
     """A warm kpipe whose Spark keeps its things in that folder."""
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "bench.contenders.kpipe_server", str(folder)]
-    child = Child(command, folder.with_suffix(".log"), clean_environment(PYTHONPATH=str(Path.cwd()), **environ))
+    child = Child(command, folder.with_suffix(".log"), clean_environment(PYTHONPATH=str(Path(__file__).parents[2]), **environ))
     child.ask("ready")
     return child
 

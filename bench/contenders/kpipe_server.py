@@ -30,8 +30,8 @@ def main() -> None:
 
     def staged(home: str, **what: Any) -> dict[str, Any]:
         """From the first question to the brokers until all files are durable; one batch of everything."""
-        run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         began = time.monotonic()
+        run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         loop = Ingest(run.pipeline, run.topics, run.stager, run.destination)
         snapshot, ledger = loop.look()
         batch = plan(ledger, snapshot, Limits(offsets=1 << 40), uuid.uuid4().hex)
@@ -43,8 +43,8 @@ def main() -> None:
 
     def committed(home: str, **what: Any) -> dict[str, Any]:
         """From the first question to the brokers until the last batch has been read back from DuckDB."""
-        run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         began = time.monotonic()
+        run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         ends = [(time.monotonic() - began, done.commit.totals.rows) for done in run.batches()]
         return {"seconds": ends[-1][0], "batches": ends, "database": str(Home.at(home).data / "kpipe.duckdb")}
 
