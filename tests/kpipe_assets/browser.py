@@ -12,7 +12,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -146,8 +145,10 @@ def running(page: str, pictures: Path) -> Iterator[Browser]:
     """A window with a profile of its own. Afterwards no process and no file of it is left but the pictures."""
     folder = tempfile.mkdtemp(prefix="kpipe-browser-")  # of a short path, since a socket's is limited
     driver = subprocess.Popen(
-        ["chromedriver", "--port=0"],
+        # Its standard input closes however pytest ends, and everything in its process group with it.
+        ["sh", "-c", "chromedriver --port=0 & read _; kill -9 0"],
         env={**os.environ, "HOME": folder, "TMPDIR": folder},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -166,8 +167,6 @@ def running(page: str, pictures: Path) -> Iterator[Browser]:
             with suppress(OSError, Refused):
                 _ask("DELETE", session)
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
         driver.communicate()
         shutil.rmtree(folder, ignore_errors=True)
 
