@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from kpipe.errors import BrokerUnreachable, CredentialsRefused, ReadFailed, SourceError, TopicUnknown
 from resources.kafka.secret import redact
 
-__all__ = ["Voice", "failure", "unreachable_hint"]
+__all__ = ["DAMAGED", "Voice", "failure", "unreachable_hint"]
 
 _LOG = logging.getLogger("kpipe.kafka")
 _REPEAT_SECONDS = 30.0
@@ -49,6 +49,10 @@ _HINTS = {
 }
 _CREDENTIALS = "check source.credentials, sasl.mechanism and security.protocol; is the variable the one that you meant?"
 _RAISE_LIMIT = "raise source.config receive.message.max.bytes (the largest response, in bytes) above the largest record"
+DAMAGED = (
+    "run it again: it may have been the network; if it comes back, the log on the broker's disk is damaged: restore it, or"
+    " move its leader to a replica"
+)
 _SECURE = "the broker hangs up: check security.protocol and the port (TLS, SASL and plain ones differ)"
 
 
@@ -72,7 +76,9 @@ def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> Sourc
         return ReadFailed(f"{where}: the broker does not have these offsets any more, or not yet: {text}", hint)
     if code in _TOO_LARGE or (code == KafkaError._BAD_MSG and "receive.message.max.bytes" in text):
         return ReadFailed(f"{where}: {text}", _RAISE_LIMIT)
-    return ReadFailed(f"{where}: {text} ({error.name()})")
+    # Else only a damaged record batch is told so: CRC, or a size that cannot be.
+    hint = DAMAGED if code == KafkaError._BAD_MSG else ""
+    return ReadFailed(f"{where}: {text} ({error.name()})", hint)
 
 
 def unreachable_hint(text: str) -> str:

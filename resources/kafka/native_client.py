@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.kafka.client import STEP, Event, Taken
+from resources.kafka.client import STEP, Event, Taken, ends_in_time
 from resources.kafka.failures import Voice
 from resources.kafka.held import COLUMNS, Held
 from resources.native import library
@@ -152,7 +152,7 @@ class NativeClient:
         self._key = (os.getpid(), tuple(sorted(settings.items())))
         kept, since = _FREE.pop(self._key, (None, 0.0))
         if kept is not None and time.monotonic() > since + _KEPT_SECONDS:
-            kept.end()
+            ends_in_time(kept.end)
             kept = None
         self._connection: _Connection | None = kept or _Connection(settings)
         self._connection.voice, self._partition = voice, partition
@@ -185,17 +185,21 @@ class NativeClient:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        kafka = connection.kafka
-        if self._partition >= 0:
-            kafka.rd_kafka_consume_stop(self._topic, self._partition)
-        kafka.rd_kafka_queue_destroy(self._queue)
-        if self._topic:
-            kafka.rd_kafka_topic_destroy(self._topic)
-        if keep and self._key not in _FREE:
+        keep = keep and self._key not in _FREE
+
+        def work() -> None:
+            kafka = connection.kafka
+            if self._partition >= 0:
+                kafka.rd_kafka_consume_stop(self._topic, self._partition)
+            kafka.rd_kafka_queue_destroy(self._queue)
+            if self._topic:
+                kafka.rd_kafka_topic_destroy(self._topic)
+            if not keep:
+                connection.end()
+
+        if ends_in_time(work) and keep:
             connection.voice = Voice()
             _FREE[self._key] = connection, time.monotonic()
-        else:
-            connection.end()
 
 
 # In the order of records.c's `client`.

@@ -20,7 +20,7 @@ from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
 from kpipe.faults import reach
 from kpipe.offsets import Range
 from resources.kafka.client import BindingClient, Client, Event
-from resources.kafka.failures import Voice, failure
+from resources.kafka.failures import DAMAGED, Voice, failure
 from resources.kafka.held import Held
 from resources.kafka.native_client import NativeClient, available
 from resources.kafka.secret import redact, secrets_in
@@ -103,6 +103,7 @@ class RangeReader:
         self._last = span.start - 1
         self._first_gap: int | None = None
         self._end_seen: int | None = None
+        self._later: int | None = None
 
     def __enter__(self) -> RangeReader:
         return self
@@ -111,7 +112,10 @@ class RangeReader:
         self.close()
 
     def close(self) -> None:
-        """Close the client; takes a millisecond, also when the broker is gone. Can be called again."""
+        """Close the client; takes a millisecond, also when the broker is gone, and never longer than some seconds.
+
+        Can be called again.
+        """
         client, self._client = self._client, None
         asker, self._asker = self._asker, None
         if client is not None:
@@ -222,13 +226,14 @@ class RangeReader:
         if not ordered:
             raise ReadFailed(
                 f"{self._where}: offsets do not increase: after {self._last} came {offsets[0]} to {offsets[-1]}",
-                "run it again; if it comes back, the broker's log is damaged",
+                DAMAGED,
             )
         if self._first_gap is None and offsets[-1] != self._last + count:
             expected = np.arange(self._last + 1, self._last + 1 + count)
             self._first_gap = int(expected[np.argmax(offsets != expected)])
         later = bool(offsets[-1] >= self._span.end)
         if later:
+            self._later = int(offsets[-1])
             held = held.take(int(np.searchsorted(offsets, self._span.end)))
             size = sum(len(value) for value in (*held.values, *held.keys()) if value is not None)
         if len(held):
@@ -269,7 +274,8 @@ class RangeReader:
         self.close()
 
     def _check_log_start(self) -> None:
-        """Proof that gaps were gaps: no offset that gave no record can have been removed while we read (A6).
+        """Proof that gaps were gaps: no offset that gave no record can have been removed while we read (A6), and a later
+        record that proved the end is one that the log has.
 
         The log start only grows. Where it is still at or below the first missing offset, all that is missing was missing
         from a log that had it; records before that were read, and what retention does to them afterwards is no loss.
@@ -277,9 +283,14 @@ class RangeReader:
         first = self._last + 1 if self._first_gap is None else self._first_gap
         place = TopicPartition(self._topic, self._partition)
         try:
-            low, _ = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
+            low, high = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
         except KafkaException as error:
             raise failure(error.args[0], f"{self._where}: asking for the log start", self._secrets) from None
+        if self._later is not None and self._later >= high:
+            raise ReadFailed(
+                f"{self._where}: after offset {self._last} the broker gave offset {self._later}, but its log ends at {high}",
+                DAMAGED,
+            )
         if low > first:
             raise ReadFailed(
                 f"{self._where}: retention removed records during the read: the log now starts at {low}, and nothing"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -14,6 +16,7 @@ from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
 from kpipe.source import PartitionState
+from resources.kafka.client import ends_in_time
 from resources.kafka.config import client_config
 from resources.kafka.reader import RangeReader
 from resources.kafka.topics import KafkaTopics
@@ -141,3 +144,39 @@ def test_metadata_that_is_cut_short_is_asked_for_again_or_an_error(breakable: tu
     proxy.now(rst())
     with pytest.raises(BrokerUnreachable):
         seen(1)
+
+
+CLOSES = """
+import random, sys, time
+from kpipe.pipeline import Source
+from resources.kafka.client import BindingClient
+from resources.kafka.config import client_config
+from resources.kafka.failures import Voice
+from resources.kafka.native_client import NativeClient
+brokers, topic = sys.argv[1:]
+config = client_config(Source(brokers=brokers, topic=topic), {})
+for make in (NativeClient, BindingClient):
+    for _ in range(200):
+        client = make(config, Voice(), topic, 0, 1_000_000)
+        time.sleep(random.uniform(0.03, 0.2))
+        client.close()
+print("closed")
+"""
+
+
+@pytest.mark.chaos
+def test_closing_while_the_answer_says_out_of_range(proxy: Proxy, topic: str) -> None:
+    """librdkafka locks itself out in some of a hundred such moments (its issue 4514); the worker must not wait for it."""
+    proxy.now(delay(0.02))
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSES, proxy.address, topic], capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.stdout == "closed\n", done.stderr
+
+
+def test_client_that_does_not_close_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resources.kafka.client._CLOSE_SECONDS", 0.2)
+    over = threading.Event()
+    assert not ends_in_time(over.wait)
+    over.set()
+    assert ends_in_time(over.wait)
