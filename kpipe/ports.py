@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed, RangeReport
@@ -17,7 +17,7 @@ from kpipe.pipeline import Timestamp
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
 
-__all__ = ["Destination", "Publication", "Stager", "Topics"]
+__all__ = ["Destination", "ErrorLog", "Publication", "Stager", "Topics"]
 
 
 class Topics(Protocol):
@@ -170,4 +170,13 @@ class Destination(Protocol):
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark them as mirrored; gives those that this very call marked (each batch is given to one caller only)."""
+        ...
+
+
+@runtime_checkable
+class ErrorLog(Protocol):
+    """What a destination can besides: forget errors that stopped runs."""
+
+    def clear_errors(self) -> int:
+        """Remove the pipeline's error events, and its last error; how many there were. Dead letters stay: they are data."""
         ...

@@ -17,6 +17,7 @@ from kpipe.ingest import Decisions, Event, Ingest
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
 from kpipe.ports import Destination, Stager, Topics
+from kpipe_assets.requests import Ear, mark
 from resources.destinations import open_destination
 from resources.home import Home
 from resources.spark.files import collect_garbage, discard
@@ -24,7 +25,7 @@ from resources.spark.files import collect_garbage, discard
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Run", "at_work", "check_available", "ingest", "is_alive", "is_running"]
+__all__ = ["Run", "at_work", "check_available", "ingest", "is_alive", "is_locked", "is_running"]
 
 
 def check_available(pipeline: Pipeline) -> None:
@@ -99,6 +100,9 @@ class Run:
     contend: bool = False
     ready: Callable[[], None] = lambda: None
 
+    def __post_init__(self) -> None:
+        self._ear = Ear(self.home, self.pipeline.name, restarts=self.contend)
+
     @classmethod
     def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], **more: Any) -> Run:
         """A run with real brokers, Spark and destination.
@@ -150,8 +154,8 @@ class Run:
             run_id=self.run_id or f"pid-{os.getpid()}",
             version=self.version,
             tell=self.tell,
-            wait=self.wait,
-            stopped=self.stopped,
+            wait=lambda seconds: self._ear.wait(seconds, self.wait),
+            stopped=lambda: self.stopped() or self._ear.asked(),
             contend=self.contend,
         )
         with self._marked():
@@ -175,6 +179,10 @@ class Run:
                 raise
             self._note("stopped")
 
+    def asked_to_stop(self) -> bool:
+        """Whether another process has asked for it (kpipe_assets/requests.py)."""
+        return self._ear.asked()
+
     def _note(self, state: str, error: KpipeError | None = None) -> None:
         """For people; it must not hide the error that is on its way."""
         self.home.note(self.pipeline.name, state, str(error) if error else "")
@@ -190,10 +198,11 @@ class Run:
         mine = self.home.state / f"{self.pipeline.name}.{self.run_id or os.getpid()}.run"
         for left in self.home.state.glob(f"{self.pipeline.name}.*.run"):  # of runs that were killed
             with suppress(FileNotFoundError):
-                if time.time() - left.stat().st_mtime > _YOUNG_S and not _is_locked(left):
+                if time.time() - left.stat().st_mtime > _YOUNG_S and not is_locked(left):
                     left.unlink()
         with at_work(self.home, self.pipeline.name), mine.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            mark(file.fileno())
             try:
                 yield
             finally:
@@ -210,15 +219,16 @@ def at_work(home: Home, name: str) -> Iterator[None]:
 
 def is_running(home: Home, name: str) -> bool:
     """Whether some process is running the pipeline now; killed ones do not count, whatever they had noted."""
-    return _is_locked(home.state / f"{name}.running")
+    return is_locked(home.state / f"{name}.running")
 
 
 def is_alive(home: Home, name: str, run_id: str) -> bool:
     """Whether the process of that run is at work."""
-    return _is_locked(home.state / f"{name}.{run_id}.run")
+    return is_locked(home.state / f"{name}.{run_id}.run")
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
+    """Whether some process holds that file."""
     try:
         with path.open("r") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,6 +21,7 @@ _COMMANDS = {
     "status": "Positions, lag and state of pipelines.",
     "batches": "Committed batches of a pipeline.",
     "errors": "Dead letters and failed runs of a pipeline.",
+    "sql": "Statements: CREATE, START, STOP, TEST, ALTER, SHOW ..., and SELECT over the views.",
     "verify": "Recount the destination against the ledger.",
     "broker": "The local one-node Kafka for development: start, stop, status, topic.",
     "ui": "Dagster's web UI and daemon on this home.",

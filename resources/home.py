@@ -128,6 +128,11 @@ class Home:
         _replace(file, to_yaml(pipeline))
         return file
 
+    def remove(self, name: str) -> None:
+        """Forget the definition, and how its last run ended. What was seen committed is kept: the ledger is kept, too."""
+        for file in (self.pipelines / f"{name}.yaml", self.state / f"{name}.ended.json"):
+            file.unlink(missing_ok=True)
+
     def seen(self, name: str) -> Seen:
         """What this home has seen committed by that pipeline; saves itself.
 

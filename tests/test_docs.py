@@ -136,14 +136,8 @@ def test_a_command_that_does_not_exist_would_be_noticed() -> None:
 @each_document
 def test_commands_and_their_options_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    later = {"sql"}  # named where it says that they are not there yet
-    wrong = {command: problem(command) for command in commands(text) if command.split()[0] not in later}
+    wrong = {command: problem(command) for command in commands(text)}
     assert not {command: why for command, why in wrong.items() if why}
-
-
-def test_commands_that_are_not_there_yet_are_not_there() -> None:
-    context = click.Context(kpipe)
-    assert not {"sql"} & set(kpipe.list_commands(context)), "take them off the lists of what comes later"
 
 
 def test_the_readme_names_every_command() -> None:

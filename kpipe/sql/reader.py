@@ -18,7 +18,7 @@ from kpipe.sql.statements import Query, Statement
 from kpipe.sql.tokens import words
 from kpipe.sql.trees import Wrong
 
-__all__ = ["is_complete", "read", "read_all"]
+__all__ = ["is_complete", "next_words", "read", "read_all"]
 
 # What a statement of the grammar begins with; every other is DuckDB's. What CREATE, ALTER and DROP make there is named, so
 # that a misspelt PIPELINE is found by the grammar.
@@ -43,6 +43,11 @@ _WORDS = {
     "LINES_BY": "LINES", "IGNORE_LINES": "IGNORE n LINES", "NULL_TEXT": "NULL DEFINED BY", "CHARACTER": "CHARACTER SET",
     "EVERY": "*", "FIELDS": "FIELDS", "FORMAT": "FORMAT",
 }  # fmt: skip
+_FIRST = (
+    "ALTER PIPELINE", "BACKFILL PIPELINE", "CLEAR PIPELINE ERRORS", "CREATE PIPELINE", "CREATE OR REPLACE PIPELINE",
+    "DETACH PIPELINE", "DROP PIPELINE", "EXTRACT PIPELINE", "INFER PIPELINE", "SELECT", "SHOW CREATE PIPELINE", "SHOW PIPELINES",
+    "START ALL PIPELINES", "START FAILED PIPELINES", "START PIPELINE", "STOP ALL PIPELINES", "STOP PIPELINE", "TEST PIPELINE",
+)  # fmt: skip
 # Parts of an expression, where one is expected.
 _EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
 # Known only to be refused.
@@ -88,6 +93,36 @@ def read_all(text: str, file: str = "") -> Iterator[Statement]:
         else:
             statement, at = _query(text, at)
         yield statement
+
+
+def next_words(text: str) -> tuple[list[str], bool]:
+    """What may follow a statement that is being typed: words, and whether a name may stand there.
+
+    Args:
+        text: up to the cursor, without the word that is being typed.
+
+    Returns:
+        None of both where the statement is not one of ours, or is wrong already.
+    """
+    start = 0
+    for word in words(text):
+        if word.text == ";":
+            start = word.end
+    found = _SPACE.match(text, start)
+    part = text[found.end() if found else start :]
+    if not part:
+        return sorted(_FIRST), False
+    if not _OURS.match(part) and part.split()[0].upper() not in ("CREATE", "ALTER", "DROP", "SHOW", "DETACH"):
+        return [], False
+    machine = cast(Any, parser().parse_interactive(part))
+    try:
+        for token in machine.lexer_thread.lex(machine.parser_state):
+            machine.feed_token(token)
+    except UnexpectedInput:
+        return [], False
+    terminals = set(machine.accepts()) - _HIDDEN
+    found_words = [name for name in _names(terminals) if name.isupper()]
+    return found_words, bool(terminals & {"NAME"}) and not terminals & {"TEXT"}
 
 
 def is_complete(text: str) -> bool:

@@ -146,6 +146,15 @@ class MemoryDestination:
                 event = {"error_type": "Error", "error_code": kind, "error_message": error, "std_error": stderr or None}
                 known.errors.append({**event, "batch_id": batch.id if batch else None, "dead_letter": False})
 
+    def clear_errors(self) -> int:
+        """Forget the error events."""
+        with self.store.lock:
+            known = self.store.pipelines.get(self.pipeline)
+            gone = len(known.errors) if known else 0
+            if known is not None:
+                known.errors.clear()
+            return gone
+
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
         """Metadata of commits that have not been mirrored, oldest first."""
         with self.store.lock:

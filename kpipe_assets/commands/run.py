@@ -168,7 +168,7 @@ def run_pipeline(
                 progress.committed(committed)
                 if as_json:
                     emit(batch_line(committed))
-            if stop.requested():
+            if stop.requested() or ingest.asked_to_stop():
                 totals.status = "stopped"
             elif max_batches is not None and totals.batches >= max_batches:
                 totals.status = "limit"

@@ -17,9 +17,11 @@ from kpipe.errors import KpipeError
 from kpipe_assets import daemon
 from kpipe_assets.commands.ui import _free
 from kpipe_assets.instance import prepare
+from kpipe_assets.requests import runs
 from resources.home import Home
 from resources.java import JavaHome
 from resources.local.broker import LocalBroker
+from tests.commandline import Kpipe
 from tests.kpipe_assets.dagster_ui import PARTITIONS, Ui, processes, running_ui
 
 
@@ -91,6 +93,25 @@ def test_the_sensor_starts_and_stops_continuous_ingest(ui: Ui) -> None:
     ui.until(lambda: all(metadata["kpipe/end_offset"] == 20 for metadata in ui.latest().values()), 90)
     found = ui.ask("Stop", id=found["id"])
     assert found["instigationState"]["status"] == "STOPPED"
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.spark
+def test_statements_turn_the_same_switch_and_end_the_same_runs(ui: Ui) -> None:
+    kpipe = Kpipe(ui.home.path, ui.brokers)
+    (run,) = [run_id for run_id, _ in runs(ui.home, "orders")]  # it goes on, although the sensor is off
+    assert kpipe("sql", "STOP PIPELINE orders CANCEL").stdout == "pipeline orders stopped\n"
+    assert list(runs(ui.home, "orders")) == []
+    assert ui.finished(run) == "CANCELED"
+    assert kpipe("sql", "START PIPELINE orders").stdout == "pipeline orders started\n"
+    found = ui.ask("Start", sensor="orders_ingest")
+    assert found["sensorState"]["status"] == "RUNNING", "Dagster sees what the statement turned"
+    ui.produce(3)
+    ui.until(lambda: all(metadata["kpipe/end_offset"] == 21 for metadata in ui.latest().values()), 180)
+    ui.ask("Stop", id=found["id"])
+    assert kpipe.json("sql", "SHOW PIPELINES") == [{"pipeline": "orders", "state": "running"}], "its run goes on"
+    assert kpipe("verify", "orders")
 
 
 @pytest.mark.slow

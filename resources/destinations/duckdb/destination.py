@@ -244,6 +244,20 @@ class DuckDBDestination:
         if self._registered():
             self._write(write)
 
+    def clear_errors(self) -> int:
+        """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
+
+        def write(connection: Connection) -> int:
+            connection.execute("BEGIN")
+            gone = connection.execute(
+                f"DELETE FROM {layout.ERRORS.sql} WHERE pipeline_name = $1 AND NOT dead_letter RETURNING 1", [self.pipeline]
+            ).fetchall()
+            connection.execute(f"UPDATE {layout.PIPELINES.sql} SET last_error = NULL WHERE pipeline_name = $1", [self.pipeline])
+            connection.execute("COMMIT")
+            return len(gone)
+
+        return self._write(write) if self.ledger()[0] else 0
+
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
         """Metadata of commits that have not been mirrored, oldest first."""
         return self._read_registered(lambda connection: publications.waiting(connection, self.pipeline, limit), [])

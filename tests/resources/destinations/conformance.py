@@ -17,7 +17,7 @@ from kpipe.batch import Commit, Step
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, OutcomeUnknown, SchemaConflict, StagingFailed
 from kpipe.ledger import LOST, SKIPPED, Lane, LaneChange
 from kpipe.offsets import Range
-from kpipe.ports import Destination
+from kpipe.ports import Destination, ErrorLog
 from kpipe.schema import Columns
 from kpipe.source import TopicId
 from tests.resources.destinations.place import COLUMNS, DEAD_LETTERS, Place, batch, begin, source
@@ -537,6 +537,21 @@ class Conformance:
         assert (event["error_type"], event["error_code"], event["std_error"]) == ("Error", "OffsetsLost", "boom")
         destination.record_state("running")
         assert destination.view("pipelines")[0]["state"] == "running" and len(destination.view("errors")) == 1
+
+    def test_errors_are_cleared_and_dead_letters_stay(self, place: Place) -> None:
+        destination = begun(place)
+        if not isinstance(destination, ErrorLog):
+            pytest.skip("this destination cannot")
+        destination.commit(batch(place, destination.ledger()[1], {0: 10}, dead=[(0, 3)]))
+        for number in range(3):
+            destination.record_state("error", f"it broke {number}", "TransformFailed")
+        assert (len(destination.view("errors")), place.dead_letters()) == (4, 1)
+        assert destination.clear_errors() == 3
+        assert [row["dead_letter"] for row in destination.view("errors")] == [True]
+        assert destination.clear_errors() == 0
+        destination.record_state("error", "it broke again", "TransformFailed")
+        assert len(destination.view("errors")) == 2
+        assert proof(destination).ok
 
     def test_views_newest_first(self, place: Place) -> None:
         destination = loaded(place)

@@ -1,0 +1,1 @@
+"""Statements executed: what `kpipe sql` does with what kpipe/sql has read."""

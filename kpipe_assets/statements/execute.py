@@ -1,0 +1,107 @@
+"""Statements to results: which module does what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kpipe.errors import InvalidStatement, NotAvailable
+from kpipe.sql import statements as s
+from kpipe_assets.statements.result import Result
+from kpipe_assets.switch import Switches
+from resources.home import Home
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Executes statements on a home. A context: what it has opened is closed at its end.
+
+    Args:
+        home: the folder.
+        as_json: whether a run in the foreground prints JSON lines.
+        database: path of another DuckDB file for queries; None: the home's own.
+        tell: called with what is being waited for.
+    """
+
+    def __init__(
+        self, home: Home, as_json: bool = False, database: str | None = None, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._home, self._as_json, self._database, self._tell = home, as_json, database, tell
+        self._switches = Switches(home)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._switches.__exit__()
+
+    def execute(self, statement: s.Statement) -> Iterator[Result]:
+        """What it gives back, one result after the other; take the rows of each before the next.
+
+        Raises:
+            KpipeError: it failed. Nothing was changed, unless the message says so.
+        """
+        if isinstance(statement, s.Query):
+            from kpipe_assets.statements.queries import query  # an engine is loaded when it is used
+
+            yield from query(self._home, statement, self._database)
+        else:
+            yield self._one(statement)
+
+    def _one(self, statement: s.Statement) -> Result:
+        from kpipe_assets.statements import definitions, positions, running, samples
+
+        home, switches, tell = self._home.make(), self._switches, self._tell
+        match statement:
+            case s.Create():
+                return definitions.create(home, statement)
+            case s.Alter():
+                return positions.alter(home, statement)
+            case s.Backfill():
+                return positions.backfill(home, statement)
+            case s.Drop():
+                if statement.pipeline in home.names() and not running.is_stopped(home, switches, statement.pipeline):
+                    running.stop(home, switches, s.Stop(statement.pipeline, if_running=True), tell)
+                return definitions.drop(home, switches, statement)
+            case s.Start():
+                if statement.foreground:
+                    return running.foreground(home, statement, self._as_json)
+                return running.start(home, switches, statement)
+            case s.StartMany():
+                return running.start_many(home, switches, statement)
+            case s.Stop():
+                return running.stop(home, switches, statement, tell)
+            case s.StopAll():
+                return running.stop_all(home, switches, statement, tell)
+            case s.Detach():
+                return running.detach(home, switches, statement, tell)
+            case s.Test():
+                return samples.test(home, statement)
+            case s.Extract():
+                return samples.extract(home, statement)
+            case s.Infer():
+                return samples.infer(home, statement)
+            case s.ShowPipelines():
+                return definitions.show_pipelines(home, switches)
+            case s.ShowCreate():
+                return definitions.show_create(home, statement)
+            case s.ClearErrors():
+                return self._clear(statement)
+        raise InvalidStatement(f"{type(statement).__name__} cannot be executed")
+
+    def _clear(self, statement: s.ClearErrors) -> Result:
+        """CLEAR PIPELINE ERRORS: what failed is forgotten; dead letters are data, and stay."""
+        from kpipe.ports import ErrorLog
+        from resources.destinations import open_destination
+
+        names = self._home.names() if statement.pipeline is None else (statement.pipeline,)
+        cleared = 0
+        for name in names:
+            destination = open_destination(self._home.pipeline(name), self._home)
+            if not isinstance(destination, ErrorLog):
+                raise NotAvailable(f"{destination.describe()}: errors cannot be cleared there", "they are few, and do no harm")
+            cleared += destination.clear_errors()
+            noted = self._home.noted(name)
+            if noted:
+                self._home.note(name, noted["state"])
+        return Result(f"{cleared:,} errors cleared; dead letters stay, they are counted by the proof")

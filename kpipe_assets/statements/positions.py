@@ -1,0 +1,130 @@
+"""ALTER PIPELINE and BACKFILL PIPELINE: other values in the definition, other places in the topic."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+
+from kpipe.beginnings import moments
+from kpipe.errors import Fenced, InvalidStatement
+from kpipe.ingest import Decisions, Ingest
+from kpipe.ledger import Ledger
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Stager
+from kpipe.repositioning import Decision, backfills, forget, set_offsets
+from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.sql.statements import Alter, Backfill, Change, DropOrphans, DropPartition, ReloadTransform, SetField, SetOffsets
+from kpipe_assets.assembly import is_running
+from kpipe_assets.statements import definitions
+from kpipe_assets.statements.result import Result
+from resources.destinations import open_destination
+from resources.home import Home
+
+__all__ = ["alter", "backfill"]
+
+# A run at work commits between our look and our commit; each such miss costs it a batch, too, so that few follow.
+_TRIES = 5
+
+_Wish = Callable[[Ledger, TopicSnapshot], Iterable[Decision]]
+
+
+def alter(home: Home, statement: Alter) -> Result:
+    """ALTER PIPELINE: what is wrong in any part is said before anything is changed.
+
+    Raises:
+        InvalidStatement: a value is wrong, an offset does not exist, or the pipeline is running and would be moved.
+        KpipeError: the brokers or the destination do not answer, or an operator must decide first.
+    """
+    before = home.pipeline(statement.pipeline)
+    fields = [change for change in statement.changes if isinstance(change, SetField)]
+    moves = [change for change in statement.changes if isinstance(change, SetOffsets | DropPartition | DropOrphans)]
+    reload = any(isinstance(change, ReloadTransform) for change in statement.changes)
+    after = definitions.changed(before, fields)
+    if fields or reload:
+        definitions.check(after)
+    if reload and after.transform is None:
+        raise InvalidStatement(f"pipeline {after.name} has no program to reload")
+    done = []
+    for move in moves:
+        if is_running(home, after.name):
+            raise InvalidStatement(
+                f"pipeline {after.name} is running, and would be moved under its feet", f"STOP PIPELINE {after.name} first"
+            )
+        done += _decide(home, after, _wish(after, move))
+    if fields or reload:
+        definitions.save(home, after)  # also for a program: runs that are at work hold the one that they began with
+        done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its program is read again")
+    return Result("; ".join(done) or f"pipeline {after.name} stands there already")
+
+
+def _wish(pipeline: Pipeline, move: Change) -> _Wish:
+    def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
+        match move:
+            case DropPartition():
+                return forget(ledger, snapshot, [move.partition], move.reread)
+            case DropOrphans():
+                return forget(ledger, snapshot, None)
+            case SetOffsets():
+                return set_offsets(ledger, snapshot, _targets(pipeline, move, snapshot), move.reread)
+        raise AssertionError(move)
+
+    return wish
+
+
+def _targets(pipeline: Pipeline, move: SetOffsets, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
+    from resources.kafka.topics import KafkaTopics
+
+    if move.to == "earliest":
+        return {source: state.log_start for source, state in snapshot.partitions.items()}
+    return moments(move.to, KafkaTopics(pipeline.source), snapshot, sorted(snapshot.partitions), "OFFSETS")
+
+
+def backfill(home: Home, statement: Backfill) -> Result:
+    """BACKFILL PIPELINE: what was skipped is read once more, beside what is new; it may go on running.
+
+    Raises:
+        KpipeError: the brokers or the destination do not answer, or an operator must decide first.
+    """
+    pipeline = home.pipeline(statement.pipeline)
+    gone = 0
+
+    def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
+        nonlocal gone
+        found, gone = backfills(ledger, snapshot, statement.partition, statement.offsets)
+        return found
+
+    done = _decide(home, pipeline, wish)
+    words = done or [f"pipeline {pipeline.name}: nothing that can be read was skipped there"]
+    if gone:
+        words.append(f"{gone:,} skipped offsets are gone from Kafka, and stay skipped")
+    return Result("; ".join(words))
+
+
+def _decide(home: Home, pipeline: Pipeline, wish: _Wish) -> list[str]:
+    """Commit what a wish means for the ledger as it is now; what was done, in words."""
+    from resources.kafka.topics import KafkaTopics
+
+    home.make()
+    who = f"{getpass.getuser()} in kpipe sql"
+    loop = Ingest(
+        pipeline=pipeline,
+        topics=KafkaTopics(pipeline.source),
+        stager=cast(Stager, None),  # never asked: a decision reads no record
+        destination=open_destination(pipeline, home),
+        decisions=Decisions(who=who),
+        seen=home.seen(pipeline.name),
+        run_id="sql",
+    )
+    for attempt in range(1, _TRIES + 1):
+        try:
+            snapshot, ledger = loop.look()
+            done = []
+            for decision in wish(ledger, snapshot):
+                loop.decide(decision.kind, decision.changes, f"{decision.note}; {who}", decision.steps)
+                done.append(decision.note)
+            return done
+        except Fenced:
+            if attempt == _TRIES:
+                raise
+    raise AssertionError

@@ -1,0 +1,194 @@
+"""TEST, EXTRACT, INFER: a few records looked at. Nothing is committed, and no position moves."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kpipe.batch import Batch, Piece, RangeReport, total
+from kpipe.beginnings import beginnings
+from kpipe.errors import InvalidStatement, KpipeError
+from kpipe.formats import Format
+from kpipe.ingest import Ingest
+from kpipe.ledger import Ledger
+from kpipe.offsets import Range
+from kpipe.paths import write_path
+from kpipe.pipeline import Pipeline
+from kpipe.plan import Idle, Limits, arrivals, check_source, plan
+from kpipe.schema import Columns
+from kpipe.source import TopicSnapshot
+from kpipe.sql.statements import Extract, Infer, Test
+from kpipe.sql.writer import to_sql
+from kpipe_assets.commands.options import count
+from kpipe_assets.statements import definitions
+from kpipe_assets.statements.result import Result
+from resources.destinations import open_destination
+from resources.home import Home
+
+__all__ = ["extract", "infer", "test"]
+
+# Without LIMIT: enough to see something, few enough to be read at once.
+_TEST_OFFSETS = 100
+_EXTRACT_OFFSETS = 1000
+_INFER_OFFSETS = 500
+
+
+def test(home: Home, statement: Test) -> Result:
+    """TEST PIPELINE: the next batch, of so many offsets of each partition, through program and format, and away with it.
+
+    Raises:
+        KpipeError: what would stop a run stops a test.
+    """
+    from resources.kafka.topics import KafkaTopics
+    from resources.spark.trial import LocalStager
+
+    pipeline = home.pipeline(statement.pipeline)
+    definitions.check(pipeline)
+    place = Home(home.make().staging / f"test-{uuid.uuid4().hex}")
+    place.staging.mkdir(mode=0o700, parents=True)
+    try:
+        topics = KafkaTopics(pipeline.source)
+        loop = Ingest(pipeline, topics, LocalStager(pipeline, place), open_destination(pipeline, home))
+        ledger, snapshot = _as_if_begun(loop)
+        limits = pipeline.batch
+        bounds = Limits(statement.limit or _TEST_OFFSETS, limits.max_bytes_per_partition, limits.max_partitions)
+        batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex)
+        if isinstance(batch, Idle):
+            return Result(f"pipeline {pipeline.name}: nothing to read: {batch.reason.replace('_', ' ')}; nothing was written")
+        columns, reports = loop.stage(batch)
+        return _shown(pipeline, columns, reports)
+    finally:
+        shutil.rmtree(place.path, ignore_errors=True)
+
+
+def _as_if_begun(loop: Ingest) -> tuple[Ledger, TopicSnapshot]:
+    """The ledger with every partition in it, as the first batch would find it; only here, in memory."""
+    _, ledger = loop.destination.ledger()
+    snapshot = loop.topics.snapshot()
+    check_source(ledger, snapshot)
+    fresh = arrivals(ledger, snapshot)
+    if fresh:
+        ledger = ledger.apply(beginnings(loop.pipeline.source, loop.topics, ledger, snapshot, fresh))
+    return ledger, snapshot
+
+
+def _shown(pipeline: Pipeline, columns: Columns, reports: Sequence[RangeReport]) -> Result:
+    """Rows, with a line for each dead letter in the message."""
+    import duckdb
+
+    rows: list[Sequence[Any]] = []
+    names: list[str] = list(columns.names())
+    aside: list[str] = []
+    with duckdb.connect(":memory:") as connection:
+        for report in reports:
+            if report.rows is not None:
+                found = connection.execute("SELECT * FROM read_parquet($1, hive_partitioning = false)", [report.rows.path])
+                names = [column[0] for column in found.description or ()]
+                rows += found.fetchall()
+            if report.dead_letters is not None:
+                query = 'SELECT "offset", stage, reason FROM read_parquet($1, hive_partitioning = false)'
+                found = connection.execute(query, [report.dead_letters.path])
+                aside += [f"{report.source} offset {at}, {stage}: {reason}" for at, stage, reason in found.fetchall()]
+    counts = total(report.counts for report in reports)
+    words = [
+        f"{count(sum(len(report.range) for report in reports), 'offset')} of {count(len(reports), 'partition')}:"
+        f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered;"
+        " nothing was written",
+        *aside,
+    ]
+    return Result("\n".join(words), names, rows)
+
+
+def extract(home: Home, statement: Extract) -> Result:
+    """EXTRACT PIPELINE: records into a file, as a program would get them: `transforms/programs/x < file` tries it.
+
+    Raises:
+        InvalidStatement: there is no such partition, no such offsets, or the file is there already.
+    """
+    from resources.kafka.topics import KafkaTopics
+    from resources.spark.trial import extract as written
+
+    pipeline = home.pipeline(statement.pipeline)
+    _, ledger = open_destination(pipeline, home).ledger()
+    snapshot = KafkaTopics(pipeline.source).snapshot()
+    source, span = _chosen(statement, ledger, snapshot)
+    path = Path(statement.file).expanduser()
+    try:
+        with path.open("xb") as file:
+            given, left = written(pipeline, Piece(source, span), file.write)
+    except FileExistsError:
+        raise InvalidStatement(f"{path} is there already", "name another file, or remove it") from None
+    except OSError as error:
+        raise KpipeError(f"{path} cannot be written: {error.strerror}") from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    rest = f", {count(left, 'record')} left out that a program could not get" if left else ""
+    return Result(f"{count(given, 'record')} of {source} {span} in {path}{rest}; nothing was written to the table")
+
+
+def _chosen(statement: Extract, ledger: Ledger, snapshot: TopicSnapshot) -> tuple[Any, Range]:
+    """The partition, and the offsets of it: those that were named, else the next ones, else the last ones."""
+    parts = [item for item in sorted(snapshot.partitions) if statement.partition in (None, item.partition)]
+    if not parts:
+        raise InvalidStatement(f"there is no partition {statement.partition}", f"there are 0 to {len(snapshot.partitions) - 1}")
+    at = ledger.positions()
+    unread = [item for item in parts if at.get(item, snapshot.partitions[item].log_start) < snapshot.partitions[item].end]
+    source = (unread or parts)[0]
+    state = snapshot.partitions[source]
+    if statement.offsets is not None:
+        span = statement.offsets
+        if not state.log_start <= span.start < span.end <= state.end:
+            raise InvalidStatement(f"{source} does not hold {span}", f"it holds [{state.log_start}, {state.end})")
+        return source, span
+    start = max(state.log_start, at.get(source, state.log_start))
+    if start >= state.end:
+        start = max(state.log_start, state.end - _EXTRACT_OFFSETS)
+    return source, Range(start, min(state.end, start + _EXTRACT_OFFSETS))
+
+
+def infer(home: Home, statement: Infer) -> Result:
+    """INFER PIPELINE: CREATE TABLE and CREATE PIPELINE, from the first records of up to four partitions.
+
+    Raises:
+        KpipeError: nothing can be read, or nothing of it decoded.
+    """
+    from resources.kafka.topics import KafkaTopics
+    from resources.spark.trial import LocalStager
+
+    pipeline = statement.pipeline
+    definitions.check(pipeline)
+    topics = KafkaTopics(pipeline.source)
+    snapshot = topics.snapshot()
+    empty = Ledger(pipeline.name)
+    begun = empty.apply(beginnings(pipeline.source, topics, empty, snapshot, arrivals(empty, snapshot)))
+    batch = plan(begun, snapshot, Limits(_INFER_OFFSETS), uuid.uuid4().hex)
+    columns = LocalStager(pipeline, home.make()).columns(batch) if isinstance(batch, Batch) else Columns()
+    if not columns:
+        raise KpipeError(
+            "no column can be seen: the topic holds no record that FORMAT " + pipeline.format.type.upper() + " can read",
+            "write records, or another FORMAT",
+        )
+    lines = ",\n".join(f"    {_quoted(name)} {kind}" for name, kind in columns)
+    table = f"CREATE TABLE {_quoted(pipeline.into.table)} (\n{lines}\n);"
+    return Result(columns=("statement",), rows=[(table,), (to_sql(_mapped(pipeline, columns)),)], text=True)
+
+
+def _mapped(pipeline: Pipeline, columns: Columns) -> Pipeline:
+    """The pipeline with its columns spelt out, where its format takes paths."""
+    if pipeline.format.mapping is not None or pipeline.format.type not in ("json", "avro", "protobuf"):
+        return pipeline
+    mapping = {name: write_path((name,)) for name in columns.names()}
+    fields = {
+        **pipeline.format.model_dump(by_alias=True, exclude_defaults=True),
+        "type": pipeline.format.type,
+        "mapping": mapping,
+    }
+    return pipeline.model_copy(update={"format": Format.model_validate(fields)})
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

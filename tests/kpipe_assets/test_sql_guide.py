@@ -1,0 +1,69 @@
+"""The guide to the statements: every one of its examples is executed, in order, and says what the page says that it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kpipe.sql.mysql import _RULES
+from kpipe.sql.reader import read_all
+from kpipe.sql.refused import _REASONS
+from kpipe.sql.statements import Statement
+from resources.local.broker import LocalBroker
+from tests.commandline import Kpipe
+
+GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "sql.md").read_text(encoding="utf-8")
+_EXAMPLE = re.compile(r"(<!-- read, not executed -->\n)?^```sql\n(.*?)^```\n(?:```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+EXAMPLES = [(not found[1], found[2], found[3] or "") for found in _EXAMPLE.finditer(GUIDE)]
+
+
+def words(line: str) -> str:
+    """A line without the spaces that a table's width makes."""
+    return " ".join(line.split())
+
+
+def named(mark: str) -> set[str]:
+    """Names in backticks in the paragraph behind a mark, up to its full stop."""
+    text = GUIDE[GUIDE.index(mark) :]
+    return set(re.findall(r"`([A-Z0-9_ ]+)`", text[: text.index(".\n")]))
+
+
+def test_every_example_can_be_read() -> None:
+    kinds: set[type[Statement]] = {type(item) for _, text, _ in EXAMPLES for item in read_all(text)}
+    assert {kind.__name__ for kind in kinds} == {
+        "Alter", "Backfill", "ClearErrors", "Create", "Drop", "Extract", "Infer", "Query", "ShowCreate", "ShowPipelines", "Start",
+        "Stop", "Test",
+    }  # fmt: skip
+
+
+def test_the_page_names_what_is_translated_and_what_is_refused() -> None:
+    assert named("<!-- functions") == set(_RULES)
+    assert named("<!-- refused") == set(_REASONS)
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.spark
+def test_every_example_does_what_the_page_says(
+    kpipe: Kpipe, kafka_broker: LocalBroker, write: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kafka_broker.create_topic("orders", 2)
+    try:
+        for partition in range(2):
+            orders = [{"id": 10 * partition + at, "city": "Köln", "cents": 100 + at + partition} for at in range(5)]
+            write("orders", [json.dumps(order) for order in orders], partition)
+        for executed, text, expected in EXAMPLES:
+            if executed:
+                said = kpipe("sql", text.replace("localhost:9092", kpipe.brokers)).stdout
+                found = [words(line) for line in said.splitlines()]
+                missing = [line for line in expected.splitlines() if words(line) not in found]
+                assert not missing, f"{text}\nsays\n{said}"
+    finally:
+        kafka_broker.delete_topic("orders")
+    assert len((tmp_path / "sample").read_text().splitlines()) == 3
+    kpipe("verify", "orders")
