@@ -69,7 +69,7 @@ def _throughput(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
         failed = sum(run["name"] == name and "failed" in run for run in result["runs"])
         rates = spread(run["msg_s"] for run in good)
         if rates is None:
-            table.append((name, f"0 of {failed}", "failed", "", "", "", ""))
+            table.append((name, f"0 of {failed}", "failed", "", "", "", "", ""))
             continue
         middle = {field: spread(run[field] for run in good) for field in ("mb_s", "seconds", "cpu_s", "peak_rss_mb")}
         numbers = {field: value.median for field, value in middle.items() if value}
@@ -77,11 +77,12 @@ def _throughput(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
         table.append(
             (
                 name, runs, f"{rates.median:,.0f} ({rates.low:,.0f} to {rates.high:,.0f})", f"{numbers['mb_s']:,.0f}",
-                f"{numbers['seconds']:.2f}", f"{numbers['cpu_s']:.1f}", f"{numbers['peak_rss_mb']:,.0f}",
+                f"{numbers['seconds']:.2f}", f"{numbers['cpu_s']:.1f}", f"{numbers['cpu_s'] / topic['records'] * 1e6:.2f}",
+                f"{numbers['peak_rss_mb']:,.0f}",
             )
         )  # fmt: skip
         drawn.append(Bar(name, rates.median, rates.low, rates.high, _GROUPS[name.split()[0]]))
-    yield from _table(("run", "n", "msg/s: median (min to max)", "MB/s", "s", "CPU s", "peak RSS MB"), table)
+    yield from _table(("run", "n", "msg/s: median (min to max)", "MB/s", "s", "CPU s", "CPU µs a message", "peak RSS MB"), table)
     yield ""
     yield _plot(folder, "throughput", bars("Messages a second: median, smallest, largest", drawn))
 
