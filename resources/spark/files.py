@@ -194,7 +194,10 @@ def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None
     for entry in sorted(root.iterdir()):
         if not _BATCH.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
             continue
-        ages = [moment - file.lstat().st_mtime for file in (entry, *entry.iterdir())]
+        try:
+            ages = [moment - file.lstat().st_mtime for file in (entry, *entry.iterdir())]
+        except FileNotFoundError:  # another run collects as well, or its batch has landed
+            continue
         if landed(entry.name) or min(ages) > HORIZON_S:
             _remove(entry)
             removed.append(entry.name)

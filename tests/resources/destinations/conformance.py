@@ -88,6 +88,18 @@ class Conformance:
         found = proof(destination)
         assert found.ok and (found.span, found.counts.rows, found.counts.dead_letters, found.counts.gaps) == (15, 13, 1, 1)
 
+    def test_batches_of_a_single_offset(self, place: Place) -> None:
+        """The next offset and the last one are not the same: off by one, a record would be lost or doubled at each cut."""
+        destination = begun(place)
+        for end in range(1, 9):
+            at = end - 1
+            what = {"dead": [(0, at)]} if at == 3 else {"gaps": [(0, at)]} if at == 5 else {}
+            destination.commit(batch(place, destination.ledger()[1], {0: end}, **what))
+            assert positions(destination)[0] == end
+        assert sorted(row["_kafka_offset"] for row in place.rows()) == [0, 1, 2, 4, 6, 7]
+        assert [entry.range for entry in destination.history()] == [Range(at, at + 1) for at in range(8)]
+        assert place.dead_letters() == 1 and proof(destination).ok
+
     def test_history_keeps_every_range(self, place: Place) -> None:
         destination = loaded(place)
         destination.commit(batch(place, destination.ledger()[1], {0: 12}))
