@@ -28,7 +28,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 # Every package is checked against its hash before any of its code runs; only the first two lines use pip,
 # because uv (locked as well) installs the rest in parallel. Where uv cannot reach a package index
 # that pip is configured for, pip does it all.
-.venv/.installed: pyproject.toml $(LOCKS) $(wildcard resources/native/*.c)
+.venv/.installed: pyproject.toml $(LOCKS) $(wildcard resources/native/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "make install: $(PYTHON) is missing or older than 3.10 -> make install PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \

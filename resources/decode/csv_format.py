@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -14,6 +14,8 @@ from kpipe.schema import VARCHAR, Columns
 from resources.decode.block import Decoded, Payloads
 from resources.decode.csv_rows import Rules, lines
 from resources.decode.json_rows import Reject
+from resources.decode.native_csv import native_csv
+from resources.decode.native_json import LOOK
 from resources.decode.texts import Texts
 from resources.decode.types import schema
 
@@ -41,6 +43,7 @@ class CsvDecoder:
         self._places = [places[name.lower()] for name in columns.names() if name.lower() in places]
         self._texts = Texts(Columns(tuple((name, kind) for name, kind in columns if name.lower() in places)))
         self._wanted = len(fields)
+        self._native = native_csv(self._rules, self._wanted, self._places)
         new = [name for name in fields if not VARIABLE.fullmatch(name) and name not in columns]
         self._new = Columns(tuple((name, VARCHAR) for name in new))
 
@@ -70,16 +73,28 @@ class CsvDecoder:
 
     def _split(self, payloads: Payloads) -> tuple[list[pa.Array], np.ndarray[Any, Any], list[tuple[int, str]]]:
         """The fields of each column, the payload of each line, and payloads that are not lines of so many fields."""
+        if self._native is not None and payloads.bounds[-1] < 2**31:
+            fields, rows, status = self._native.split(payloads)
+            looked = np.flatnonzero(status == LOOK).tolist()
+            found, _, rejects = self._line_by_line(payloads, looked)
+            if not found:
+                return fields, np.repeat(np.arange(len(payloads)), rows), rejects
+        found, kept, rejects = self._line_by_line(payloads, range(len(payloads)))
+        fields = [pa.array([row[place] for row in found], pa.binary()) for place in self._places]
+        return fields, np.array(kept, np.int64), rejects
+
+    def _line_by_line(
+        self, payloads: Payloads, indices: Iterable[int]
+    ) -> tuple[list[Sequence[bytes | None]], list[int], list[tuple[int, str]]]:
         rows: list[Sequence[bytes | None]] = []
         kept: list[int] = []
         rejects: list[tuple[int, str]] = []
-        for at, payload in enumerate(payloads.values):
+        for at in indices:
             try:
-                found = lines(payload, self._rules, self._wanted)
+                found = lines(payloads[at], self._rules, self._wanted)
             except Reject as error:
                 rejects.append((at, str(error)))
                 continue
             rows += found
             kept += repeat(at, len(found))
-        fields = [pa.array([row[place] for row in rows], pa.binary()) for place in self._places]
-        return fields, np.array(kept, np.int64), rejects
+        return rows, kept, rejects

@@ -9,8 +9,10 @@ ends a line just as a line end does, so a last field may be empty.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from kpipe.formats import Format
 from resources.decode.json_rows import Reject
@@ -47,6 +49,11 @@ class Rules:
             kind.null_quoted,
             kind.skip_lines,
         )
+
+    @cached_property
+    def signs(self) -> re.Pattern[bytes]:
+        """What may mean something in a field."""
+        return re.compile(b"|".join(re.escape(sign) for sign in (self.quote, self.escape, self.delimiter, self.line_end) if sign))
 
     def is_plain(self, record: bytes) -> bool:
         """Whether to cut the record at line ends, and these at delimiters, gives its fields."""
@@ -173,8 +180,9 @@ def _field(record: bytes, at: int, rules: Rules, number: int) -> tuple[bytes | N
         elif not quoted and record.startswith(rules.delimiter, at):
             return done(at + len(rules.delimiter), True)
         else:
-            text.append(record[at])
-            at += 1
+            stop = rules.signs.search(record, at + 1)
+            text += record[at : stop.start() if stop else len(record)]
+            at = stop.start() if stop else len(record)
     if quoted:
         raise Reject(f"line {number}: the quote at byte {begin} is not closed")
     return done(at, False)

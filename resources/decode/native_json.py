@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kpipe.schema import Columns
 from resources.decode.block import Payloads
+from resources.decode.native_columns import arrays
 from resources.decode.types import wire_type
 from resources.native import library
 
@@ -62,32 +63,7 @@ class NativeJson:
         )
         if rows < 0:
             raise MemoryError(f"{len(text):,} bytes of JSON")
-        self._node = 0
-        arrays = [self._array(kind.type, rows) for kind in self._kind]
-        return pa.table(arrays, names=[kind.name for kind in self._kind]), status
-
-    def _array(self, kind: pa.DataType, rows: int) -> pa.Array:
-        """The next node's slots, in order of depth."""
-        self._node += 1
-        node, size = self._node, np.zeros(3, np.int64)
-        self._library.kp_json_size(self._decoder, node, size.ctypes.data)
-        count, used, some_null = (int(item) for item in size)
-        assert rows < 0 or count == rows
-        validity = pa.allocate_buffer((count + 7) // 8) if some_null else None
-        offsets = values = None
-        if pa.types.is_string(kind):
-            offsets, values = pa.allocate_buffer((count + 1) * 4), pa.allocate_buffer(used)
-        elif pa.types.is_list(kind):
-            offsets = pa.allocate_buffer((count + 1) * 4)
-        elif not pa.types.is_struct(kind):
-            values = pa.allocate_buffer((count * kind.bit_width + 7) // 8)
-        self._library.kp_json_copy(self._decoder, node, *(item.address if item else None for item in (validity, offsets, values)))
-        if pa.types.is_struct(kind):
-            children = [self._array(item.type, count) for item in kind]
-            return pa.Array.from_buffers(kind, count, [validity], children=children)
-        if pa.types.is_list(kind):
-            return pa.Array.from_buffers(kind, count, [validity, offsets], children=[self._array(kind.value_type, -1)])
-        return pa.Array.from_buffers(kind, count, [validity, values] if offsets is None else [validity, offsets, values])
+        return pa.table(arrays(self._library, self._decoder, self._kind, rows), names=[kind.name for kind in self._kind]), status
 
 
 def _plan(name: str, kind: pa.DataType, nodes: list[int], ranges: list[int], names: bytearray) -> None:

@@ -1,4 +1,4 @@
-"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, and JSON into columns.
+"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, JSON and CSV into columns.
 
 Built by setuptools where there is a C compiler; nothing depends on it but speed. `KPIPE_NATIVE=0` leaves it unused.
 """
@@ -25,14 +25,19 @@ def library() -> ctypes.CDLL | None:
             found = ctypes.CDLL(str(file))
         except OSError:  # built for another machine: a shared folder, an image
             continue
+        if not hasattr(found, "kp_csv_new"):  # built from older sources: `make install` builds it again
+            continue
         for name, result, arguments in (
             ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
             ("kp_count", _L, [_P, _L, ctypes.c_char]),
             ("kp_line_ends", None, [_P, _L, _P]),
             ("kp_json_free", None, [_P]),
             ("kp_json_decode", _L, [_P, _P, _P, _L, _P]),
-            ("kp_json_size", None, [_P, _I, _P]),
-            ("kp_json_copy", None, [_P, _I, _P, _P, _P]),
+            ("kp_csv_new", _P, [_P, _P, ctypes.c_char_p, _P]),
+            ("kp_csv_free", None, [_P]),
+            ("kp_csv_decode", _L, [_P, _P, _P, _L, _P, _P]),
+            ("kp_size", None, [_P, _I, _P]),
+            ("kp_copy", None, [_P, _I, _P, _P, _P]),
             ("kp_taken_new", _P, [_P]),
             ("kp_taken_free", None, [_P]),
             ("kp_take", _L, [_P, _P, _I, _L, _L, _L]),

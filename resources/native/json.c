@@ -9,125 +9,26 @@
 #define _GNU_SOURCE
 #include <float.h>
 #include <locale.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #ifdef __APPLE__
 #include <xlocale.h>
 #endif
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
+#include "columns.h"
 
-enum { STRUCT = 0, LIST = 1, BOOLEAN = 2, INTEGER = 3, DOUBLE = 4, TEXT = 5 };
-enum { GOOD = 0, LOOK = 1, UNKNOWN = 2 };
-enum { FAIL = 0, OK = 1 };
 #define DEEPEST 200
 
-typedef struct column {
-    int kind;
-    int width;       /* bytes of a value, for INTEGER */
-    uint64_t most;   /* largest value, for INTEGER */
-    uint64_t least;  /* magnitude of the smallest one */
-    char *name;
-    size_t name_length;
-    struct column *children;
-    int count;
-    /* what is being built: a slot for each row of the parent */
-    int64_t rows, room;
-    int some_null;
-    uint8_t *valid;   /* one byte a slot */
-    int32_t *ends;    /* TEXT, LIST: end of each slot in `values` or in the child */
-    char *values;     /* fixed width values (BOOLEAN: a byte), or the bytes of texts */
-    size_t used, size;
-} column;
-
 typedef struct {
-    column root;
+    decoder base;
     locale_t c_locale;
-    int broken; /* memory ran out */
     int unknown;
-} decoder;
-
-/* ---- building ------------------------------------------------------------------------------------------------- */
-
-static int grow_rows(decoder *d, column *c) {
-    int64_t room = c->room ? c->room * 2 : 1024;
-    uint8_t *valid = realloc(c->valid, (size_t)room);
-    if (valid) c->valid = valid;
-    void *more = c->valid;
-    if (c->kind == TEXT || c->kind == LIST) {
-        more = realloc(c->ends, (size_t)room * sizeof(int32_t));
-        if (more) c->ends = more;
-    } else if (c->kind != STRUCT) {
-        size_t width = c->kind == INTEGER ? (size_t)c->width : c->kind == DOUBLE ? 8 : 1;
-        more = realloc(c->values, (size_t)room * width);
-        if (more) c->values = more;
-    }
-    if (!valid || !more) {
-        d->broken = 1;
-        return FAIL;
-    }
-    c->room = room;
-    return OK;
-}
-
-static inline int slot(decoder *d, column *c) { return c->rows < c->room ? OK : grow_rows(d, c); }
-
-static inline int64_t end_of(const column *c) { return c->rows ? c->ends[c->rows - 1] : 0; }
-
-static int reserve(decoder *d, column *c, size_t more) {
-    if (c->used + more <= c->size) return OK;
-    size_t size = c->size ? c->size : 4096;
-    while (size < c->used + more) size *= 2;
-    char *values = size <= INT32_MAX ? realloc(c->values, size) : NULL;
-    if (!values) {
-        d->broken = 1;
-        return FAIL;
-    }
-    c->values = values;
-    c->size = size;
-    return OK;
-}
-
-static int put_null(decoder *d, column *c) {
-    if (!slot(d, c)) return FAIL;
-    c->some_null = 1;
-    c->valid[c->rows] = 0;
-    switch (c->kind) {
-    case STRUCT:
-        for (int i = 0; i < c->count; i++)
-            if (!put_null(d, &c->children[i])) return FAIL;
-        break;
-    case LIST:
-    case TEXT: c->ends[c->rows] = (int32_t)end_of(c); break;
-    case INTEGER: memset(c->values + c->rows * c->width, 0, (size_t)c->width); break;
-    case DOUBLE: memset(c->values + c->rows * 8, 0, 8); break;
-    default: c->values[c->rows] = 0;
-    }
-    c->rows++;
-    return OK;
-}
-
-static void cut(column *c, int64_t rows) {
-    if (c->rows <= rows) return;
-    c->rows = rows;
-    if (c->kind == TEXT) c->used = (size_t)end_of(c);
-    if (c->kind == LIST) cut(c->children, end_of(c));
-    if (c->kind == STRUCT)
-        for (int i = 0; i < c->count; i++) cut(&c->children[i], rows);
-}
-
-/* The members of an object that failed half way have a row more than the object itself. */
-static void cut_members(column *c) {
-    for (int i = 0; i < c->count; i++) cut(&c->children[i], c->rows);
-}
+} json;
 
 /* ---- scanning ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    decoder *d;
+    json *d;
     const char *p, *end;  /* the payload: [p, end) */
     const char *limit;    /* end of the whole buffer */
 } scan;
@@ -234,14 +135,14 @@ static int escape(scan *s, const char **at, char *to, size_t *length) {
 }
 
 static int text(scan *s, column *c) {
-    if (!next_is(s, '"') || !slot(s->d, c)) return FAIL;
+    if (!next_is(s, '"') || !slot(&s->d->base, c)) return FAIL;
     size_t before = c->used;
     for (;;) {
         int high = 0;
         const char *from = s->p, *to = text_end(s, from, &high);
         size_t length = (size_t)(to - from);
         if (to >= s->end || (high && !is_utf8((const unsigned char *)from, (const unsigned char *)to))) break;
-        if (!reserve(s->d, c, length + 4)) break;
+        if (!reserve(&s->d->base, c, length + 4)) break;
         memcpy(c->values + c->used, from, length);
         c->used += length;
         s->p = to;
@@ -269,7 +170,7 @@ static int integer(scan *s, column *c) {
     while (p < s->end && *p >= '0' && *p <= '9') value = value * 10 + (uint64_t)(*p++ - '0');
     if (p - first > 19 || (*first == '0' && p - first > 1)) return FAIL; /* 19 digits never overflow */
     if (p < s->end && (*p == '.' || (*p | 32) == 'e')) return FAIL;
-    if (value > (negative ? c->least : c->most) || !slot(s->d, c)) return FAIL;
+    if (value > (negative ? c->least : c->most) || !slot(&s->d->base, c)) return FAIL;
     if (negative) value = 0 - value;
     char *to = c->values + c->rows * c->width;
     switch (c->width) { /* value's low bytes, whatever the byte order */
@@ -332,7 +233,7 @@ static int real(scan *s, column *c) {
             if (exponent < 100000) exponent = exponent * 10 + (*p - '0');
         power += sign * exponent;
     }
-    if (!slot(s->d, c)) return FAIL;
+    if (!slot(&s->d->base, c)) return FAIL;
     double number;
     const char *most = first;
     while (most < p && (*most == '0' || *most == '.')) most++; /* zeros in front do not count */
@@ -395,27 +296,27 @@ static int members(scan *s, column *c, int64_t row, int depth) {
         if (!next_is(s, '}')) return FAIL;
     }
     for (int i = 0; i < c->count; i++)
-        if (c->children[i].rows == row && !put_null(s->d, &c->children[i])) return FAIL;
+        if (c->children[i].rows == row && !put_null(&s->d->base, &c->children[i])) return FAIL;
     return OK;
 }
 
 static int value(scan *s, column *c, int depth) {
     space(s);
     if (s->p >= s->end) return FAIL;
-    if (*s->p == 'n') return literal(s, "null", 4) && put_null(s->d, c);
+    if (*s->p == 'n') return literal(s, "null", 4) && put_null(&s->d->base, c);
     switch (c->kind) {
     case TEXT: return text(s, c);
     case INTEGER: return integer(s, c);
     case DOUBLE: return real(s, c);
     case BOOLEAN: {
         int yes = literal(s, "true", 4);
-        if ((!yes && !literal(s, "false", 5)) || !slot(s->d, c)) return FAIL;
+        if ((!yes && !literal(s, "false", 5)) || !slot(&s->d->base, c)) return FAIL;
         c->values[c->rows] = (char)yes;
         c->valid[c->rows++] = 1;
         return OK;
     }
     case STRUCT:
-        if (depth >= DEEPEST || !slot(s->d, c)) return FAIL;
+        if (depth >= DEEPEST || !slot(&s->d->base, c)) return FAIL;
         if (!members(s, c, c->rows, depth + 1)) {
             cut_members(c);
             return FAIL;
@@ -425,7 +326,7 @@ static int value(scan *s, column *c, int depth) {
     default: { /* LIST */
         column *item = c->children;
         int64_t before = item->rows;
-        if (depth >= DEEPEST || !slot(s->d, c) || !next_is(s, '[')) return FAIL;
+        if (depth >= DEEPEST || !slot(&s->d->base, c) || !next_is(s, '[')) return FAIL;
         space(s);
         if (!next_is(s, ']')) {
             do {
@@ -448,15 +349,6 @@ static int value(scan *s, column *c, int depth) {
 
 /* ---- what Python calls ---------------------------------------------------------------------------------------- */
 
-static void release(column *c) {
-    for (int i = 0; i < c->count; i++) release(&c->children[i]);
-    free(c->children);
-    free(c->name);
-    free(c->valid);
-    free(c->ends);
-    free(c->values);
-}
-
 /* Nodes in order of depth, each: kind, width, number of children, length of its name; names one behind the other. */
 static int build(column *c, const int32_t **node, const uint64_t **range, const char **names) {
     c->kind = (*node)[0];
@@ -476,18 +368,18 @@ static int build(column *c, const int32_t **node, const uint64_t **range, const 
     return OK;
 }
 
-void kp_json_free(decoder *d) {
+void kp_json_free(json *d) {
     if (!d) return;
-    release(&d->root);
+    kp_release(&d->base.root);
     if (d->c_locale) freelocale(d->c_locale);
     free(d);
 }
 
-decoder *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *names) {
-    decoder *d = calloc(1, sizeof(decoder));
+json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *names) {
+    json *d = calloc(1, sizeof(json));
     if (!d) return NULL;
     d->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!d->c_locale || !build(&d->root, &nodes, &ranges, &names)) {
+    if (!d->c_locale || !build(&d->base.root, &nodes, &ranges, &names)) {
         kp_json_free(d);
         return NULL;
     }
@@ -496,11 +388,11 @@ decoder *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *n
 
 /* Payload i is [bounds[i], bounds[i+1] - 1) of the data; the byte behind each is a newline.
  * Returns the number of rows; -1 when memory ran out. `status` tells of each payload: GOOD, LOOK, UNKNOWN. */
-int64_t kp_json_decode(decoder *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status) {
-    column *root = &d->root;
+int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status) {
+    column *root = &d->base.root;
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
     root->rows = 0;
-    d->broken = 0;
+    d->base.broken = 0;
     for (int64_t at = 0; at < count; at++) {
         scan s = {d, data + bounds[at], data + bounds[at + 1] - 1, data + bounds[count]};
         d->unknown = 0;
@@ -509,50 +401,9 @@ int64_t kp_json_decode(decoder *d, const char *data, const int64_t *bounds, int6
             status[at] = GOOD;
             continue;
         }
-        if (d->broken) return -1;
+        if (d->base.broken) return -1;
         cut_members(root);
         status[at] = d->unknown ? UNKNOWN : LOOK;
     }
     return root->rows;
-}
-
-static column *node_at(column *c, int *index) {
-    if ((*index)-- == 0) return c;
-    for (int i = 0; i < c->count; i++) {
-        column *found = node_at(&c->children[i], index);
-        if (found) return found;
-    }
-    return NULL;
-}
-
-/* Of the node with that index (0 is the root): rows, bytes of its values, whether some slot may be null. */
-void kp_json_size(decoder *d, int index, int64_t *out) {
-    column *c = node_at(&d->root, &index);
-    out[0] = c->rows;
-    out[1] = (int64_t)c->used;
-    out[2] = c->some_null;
-    c->some_null = 0;
-}
-
-static void bits(const uint8_t *bytes, int64_t count, uint8_t *to) {
-    for (int64_t i = 0; i < count; i += 8) {
-        uint8_t byte = 0;
-        for (int k = 0; k < 8 && i + k < count; k++) byte = (uint8_t)(byte | (bytes[i + k] & 1) << k);
-        to[i / 8] = byte;
-    }
-}
-
-/* Arrow's buffers of that node: validity bitmap, offsets (rows + 1), values. Those that are NULL are left out. */
-void kp_json_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *values) {
-    column *c = node_at(&d->root, &index);
-    if (validity) bits(c->valid, c->rows, validity);
-    if (offsets) {
-        offsets[0] = 0;
-        if (c->rows) memcpy(offsets + 1, c->ends, (size_t)c->rows * sizeof(int32_t));
-    }
-    if (values && c->rows) {
-        if (c->kind == BOOLEAN) bits((const uint8_t *)c->values, c->rows, (uint8_t *)values);
-        else if (c->kind == TEXT) memcpy(values, c->values, c->used);
-        else memcpy(values, c->values, (size_t)c->rows * (size_t)(c->kind == DOUBLE ? 8 : c->width));
-    }
 }

@@ -1,4 +1,4 @@
-/* Spoilt payloads through the decoder, under the sanitizers: buffers are exactly as large as what they hold. */
+/* Spoilt payloads through the decoders, under the sanitizers: buffers are exactly as large as what they hold. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,11 @@
 void *kp_json_new(const int32_t *, const uint64_t *, const char *);
 void kp_json_free(void *);
 int64_t kp_json_decode(void *, const char *, const int64_t *, int64_t, uint8_t *);
-void kp_json_size(void *, int, int64_t *);
-void kp_json_copy(void *, int, uint8_t *, int32_t *, char *);
+void *kp_csv_new(const int64_t *, const int64_t *, const char *, const int32_t *);
+void kp_csv_free(void *);
+int64_t kp_csv_decode(void *, const char *, const int64_t *, int64_t, uint8_t *, int64_t *);
+void kp_size(void *, int, int64_t *);
+void kp_copy(void *, int, uint8_t *, int32_t *, char *);
 int64_t kp_count(const char *, int64_t, char);
 void kp_line_ends(const char *, int64_t, int64_t *);
 
@@ -23,11 +26,33 @@ static const char *seeds[] = {
     "{ \"d\" : { \"y\" : [ ] , \"x\" : 1 } , \"b\" : \"0123456789abcdef0123456789\\\\\" }",
     "{}",
     "{\"b\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\",\"c\":1e-400}",
+    "a,\"b,\"\"\\\"\",c\n\\N,NULL,\"NULL\"\nx\\,y,\\\n,",
+    "1,2,3\r\n\"4\",\"5\"x\",\"\"\r\n",
+    "||>>||\n>>x||y||\"z\"",
 };
+enum { SEEDS = sizeof seeds / sizeof *seeds };
 static uint64_t state;
 static uint64_t chance(uint64_t below) {
     state ^= state << 13; state ^= state >> 7; state ^= state << 17;
     return state % below;
+}
+
+/* What is built, copied into buffers of exactly its size. */
+static int copied(void *decoder, const int32_t *kinds, int count) {
+    for (int node = 1; node < count; node++) {
+        int64_t size[3];
+        kp_size(decoder, node, size);
+        uint8_t *valid = malloc((size_t)(size[0] + 7) / 8 + 1);
+        int32_t *ends = calloc((size_t)size[0] + 1, 4);
+        int kind = kinds[4 * node];
+        size_t bytes = kind == 5 ? (size_t)size[1] : kind == 4 ? (size_t)size[0] * 8 : kind == 3 ? (size_t)(size[0] * kinds[4 * node + 1]) : (size_t)(size[0] + 7) / 8;
+        char *values = malloc(bytes ? bytes : 1);
+        kp_copy(decoder, node, valid, kind == 5 || kind == 1 ? ends : NULL, kind == 0 || kind == 1 ? NULL : values);
+        int wrong = kind == 5 && ends[size[0]] != size[1];
+        free(valid); free(ends); free(values);
+        if (wrong) { printf("offsets and bytes differ\n"); return 0; }
+    }
+    return 1;
 }
 
 int main(int argc, char **argv) {
@@ -39,7 +64,7 @@ int main(int argc, char **argv) {
         int64_t bounds[9] = {0}, count = (int64_t)chance(9);
         char *all = malloc(1);
         for (int64_t i = 0; i < count; i++) {
-            const char *seed = seeds[chance(5)];
+            const char *seed = seeds[chance(SEEDS)];
             size_t length = strlen(seed);
             char item[512];
             memcpy(item, seed, length);
@@ -47,7 +72,7 @@ int main(int argc, char **argv) {
                 size_t at = chance(length);
                 switch (chance(4)) {
                 case 0: item[at] = (char)chance(256); break;
-                case 1: item[at] = "\"\\{}[],:0-.eu\n"[chance(14)]; break;
+                case 1: item[at] = "\"\\{}[],:0-.eu\nN|>\r"[chance(18)]; break;
                 case 2: memmove(item + at, item + at + 1, --length - at); break;
                 default: length = at;
                 }
@@ -60,18 +85,17 @@ int main(int argc, char **argv) {
         uint8_t *status = malloc((size_t)count + 1);
         int64_t rows = kp_json_decode(decoder, all, bounds, count, status);
         good += rows;
-        for (int node = 1; node < NODES; node++) {
-            int64_t size[3];
-            kp_json_size(decoder, node, size);
-            uint8_t *valid = malloc((size_t)(size[0] + 7) / 8 + 1);
-            int32_t *ends = calloc((size_t)size[0] + 1, 4);
-            int kind = nodes[4 * node];
-            size_t bytes = kind == 5 ? (size_t)size[1] : kind == 4 ? (size_t)size[0] * 8 : kind == 3 ? (size_t)(size[0] * nodes[4 * node + 1]) : (size_t)(size[0] + 7) / 8;
-            char *values = malloc(bytes ? bytes : 1);
-            kp_json_copy(decoder, node, valid, kind == 5 || kind == 1 ? ends : NULL, kind == 0 || kind == 1 ? NULL : values);
-            if (kind == 5 && ends[size[0]] != size[1]) { printf("offsets and bytes differ\n"); return 1; }
-            free(valid); free(ends); free(values);
-        }
+        if (!copied(decoder, nodes, NODES)) return 1;
+        /* CSV: two of three columns; comma, quote and backslash, or longer signs and nothing else */
+        int64_t signs[][2] = {{'"', '\\'}, {-1, -1}, {'"', '"'}}, numbers[][8] = {{1, 1, 0, -1, 0, 0, 3, 2}, {2, 1, 2, 4, 1, 1, 3, 2}, {1, 2, 0, 0, 1, 0, 3, 2}};
+        int32_t goes[] = {1, -1, 0}, texts[12] = {0, 0, 0, 0, 5, 0, 0, 0, 5};
+        uint64_t which = chance(3);
+        void *csv = kp_csv_new(signs[which], numbers[which], which == 1 ? "||\n>>NULL" : which ? ",\r\n" : ",\n", goes);
+        int64_t *counts = malloc((size_t)(count + 1) * 8);
+        good += kp_csv_decode(csv, all, bounds, count, status, counts);
+        if (!copied(csv, texts, 3)) return 1;
+        kp_csv_free(csv);
+        free(counts);
         int64_t lines = kp_count(all, bounds[count], '\n'), *places = malloc((size_t)(lines + 1) * 8);
         kp_line_ends(all, bounds[count], places);
         free(places); free(status); free(all);

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kpipe.formats import Format
@@ -16,6 +17,8 @@ from resources.decode.block import Decoded, Payloads
 from resources.decode.csv_format import CsvDecoder
 from resources.decode.csv_rows import Rules, lines
 from resources.decode.json_rows import Reject
+from resources.decode.native_csv import native_csv
+from resources.decode.native_json import GOOD, LOOK
 from resources.decode.types import schema
 
 COMMA = {"delimiter": ",", "quote": '"'}
@@ -29,8 +32,11 @@ def texts(count: int) -> Columns:
     return Columns.of({f"c{at}": "VARCHAR" for at in range(count)})
 
 
-def decode(payloads: list[bytes], columns: Columns, **options: Any) -> Decoded:
-    decoded = CsvDecoder(csv(**options), columns).decode(Payloads.of(payloads))
+def decode(payloads: list[bytes], columns: Columns, *, compiled: bool = True, **options: Any) -> Decoded:
+    decoder = CsvDecoder(csv(**options), columns)
+    if not compiled:
+        decoder._native = None
+    decoded = decoder.decode(Payloads.of(payloads))
     decoded.table.validate(full=True)
     assert decoded.table.schema == schema(columns)
     assert decoded.rows == decoded.table.num_rows or not columns
@@ -94,9 +100,10 @@ RULES: list[tuple[dict[str, Any], bytes, list[list[str | None]]]] = [
 def test_fields_are_those_of_the_rules(options: dict[str, Any], payload: bytes, fields: list[list[str | None]]) -> None:
     raw = lines(payload, Rules.of(csv(**options)), 2)
     assert [[None if field is None else field.decode() for field in line] for line in raw] == fields
-    decoded = decode([payload] * 3, texts(2), **options)
-    assert rows(decoded) == [tuple(line) for line in fields] * 3
-    assert not decoded.rejects
+    for compiled in (True, False):
+        decoded = decode([payload] * 3, texts(2), compiled=compiled, **options)
+        assert rows(decoded) == [tuple(line) for line in fields] * 3
+        assert not decoded.rejects
 
 
 @pytest.mark.parametrize(
@@ -179,7 +186,7 @@ def write(record: list[list[str | None]], how: dict[str, Any], ended: bool) -> b
 
 
 @given(options, st.lists(st.lists(field, min_size=3, max_size=3), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example({"delimiter": ",", "quote": "", "escape": "\\", "line_end": "\n", "line_start": "", "null": "", "null_quoted": False,
           "skip_lines": 0}, [[None, "a", None]], False)  # fmt: skip
 def test_what_is_written_by_the_rules_is_read_as_the_same(
@@ -194,12 +201,13 @@ def test_what_is_written_by_the_rules_is_read_as_the_same(
 
 
 @given(options, st.lists(st.binary(max_size=40) | st.text(sign, max_size=30).map(str.encode), max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_payload_holds_a_block_decodes_as_its_payloads_do(how: dict[str, Any], payloads: list[bytes]) -> None:
     columns = Columns.of({"a": "VARCHAR", "b": "BIGINT"})
     whole = decode(payloads, columns, **how)
     kept = list(range(len(payloads))) if whole.kept is None else whole.kept
     single = CsvDecoder(csv(**how), columns)
+    single._native = None  # line by line
     alone: list[Any] = []
     refused = []
     for at, payload in enumerate(payloads):
@@ -216,12 +224,36 @@ def test_whatever_a_payload_holds_a_block_decodes_as_its_payloads_do(how: dict[s
     assert list(whole.rejects) == refused
 
 
+@given(
+    options,
+    st.lists(st.text(st.sampled_from(list("ab,;\"'\\\n\r\tN^|>é«")), max_size=40).map(str.encode), min_size=1, max_size=6),
+)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_compiled_code_splits_as_the_exact_one_does(how: dict[str, Any], payloads: list[bytes]) -> None:
+    rules, places = Rules.of(csv(**how)), [1, 0]
+    native = native_csv(rules, 2, places)
+    if native is None:
+        assert not shutil.which("cc") or len(rules.quote) > 1, "the compiled part is not built -> make install"
+        return
+    fields, counts, status = native.split(Payloads.of(payloads))
+    expected: list[list[bytes | None]] = []
+    for payload, count, code in zip(payloads, counts, status, strict=True):
+        try:
+            found = lines(payload, rules, 2)
+        except Reject:
+            assert (code, count) == (LOOK, 0)
+            continue
+        assert (code, count) == (GOOD, len(found)), payload
+        expected += found
+    assert [list(row) for row in zip(*(fields[at].to_pylist() for at in places), strict=True)] == expected
+
+
 TYPES = {
     "i": "BIGINT", "t": "TINYINT", "u": "UBIGINT", "h": "HUGEINT", "d": "DOUBLE", "f": "FLOAT", "b": "BOOLEAN",
     "m": "DECIMAL(10,2)", "day": "DATE", "at": "TIMESTAMP", "zone": "TIMESTAMPTZ", "o": "TIME", "id": "UUID", "j": "JSON",
     "raw": "BLOB", "s": "STRUCT(x BIGINT, y VARCHAR[])", "l": "INTEGER[]",
 }  # fmt: skip
-GOOD = (
+VALUES = (
     b"-7|7|18446744073709551615|-170141183460469231731687303715884105728|1e3|0.5|true|12.345|2026-11-20|2026-11-20 10:00:00+02|"
     b'2026-11-20T10:00:00.123456+02:00|10:00|6ba7b810-9dad-11d1-80b4-00c04fd430c8|{"k":[1]}|\xff\x00|{"x":1,"y":["a"]}|[1,2]'
 )
@@ -229,7 +261,7 @@ GOOD = (
 
 def test_text_becomes_a_value_of_the_columns_type() -> None:
     columns = Columns.of(TYPES)
-    decoded = decode([GOOD, b"|".join([b"\\N"] * len(TYPES))] * 20, columns, delimiter="|")
+    decoded = decode([VALUES, b"|".join([b"\\N"] * len(TYPES))] * 20, columns, delimiter="|")
     assert not decoded.rejects
     first, second = decoded.table.slice(0, 2).to_pylist()
     assert first == {

@@ -19,7 +19,9 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("fuzz") / "fuzz"
     flags = ["-O1", "-g", "-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     built = subprocess.run(
-        ["cc", *flags, HERE / "fuzz.c", SOURCES / "json.c", SOURCES / "lines.c", "-o", program], capture_output=True, text=True
+        ["cc", *flags, HERE / "fuzz.c", *sorted(SOURCES.glob("*.c")), "-I", SOURCES, "-o", program],
+        capture_output=True,
+        text=True,
     )
     if built.returncode and "asan" in built.stderr:
         pytest.skip("the compiler has no sanitizers")

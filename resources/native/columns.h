@@ -1,0 +1,112 @@
+/* Columns while they are built, a slot for each row: what the decoders in C share.
+ *
+ * A decoder's own struct begins with `decoder`, so that kp_size and kp_copy (columns.c) read the columns of any.
+ */
+#ifndef KPIPE_COLUMNS_H
+#define KPIPE_COLUMNS_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STRUCT = 0, LIST = 1, BOOLEAN = 2, INTEGER = 3, DOUBLE = 4, TEXT = 5 };
+enum { GOOD = 0, LOOK = 1, UNKNOWN = 2 };
+enum { FAIL = 0, OK = 1 };
+
+typedef struct column {
+    int kind;
+    int width;       /* bytes of a value, for INTEGER */
+    uint64_t most;   /* largest value, for INTEGER */
+    uint64_t least;  /* magnitude of the smallest one */
+    char *name;
+    size_t name_length;
+    struct column *children;
+    int count;
+    /* what is being built: a slot for each row of the parent */
+    int64_t rows, room;
+    int some_null;
+    uint8_t *valid;   /* one byte a slot */
+    int32_t *ends;    /* TEXT, LIST: end of each slot in `values` or in the child */
+    char *values;     /* fixed width values (BOOLEAN: a byte), or the bytes of texts */
+    size_t used, size;
+} column;
+
+typedef struct {
+    column root;
+    int broken; /* memory ran out */
+} decoder;
+
+static inline int grow_rows(decoder *d, column *c) {
+    int64_t room = c->room ? c->room * 2 : 1024;
+    uint8_t *valid = realloc(c->valid, (size_t)room);
+    if (valid) c->valid = valid;
+    void *more = c->valid;
+    if (c->kind == TEXT || c->kind == LIST) {
+        more = realloc(c->ends, (size_t)room * sizeof(int32_t));
+        if (more) c->ends = more;
+    } else if (c->kind != STRUCT) {
+        size_t width = c->kind == INTEGER ? (size_t)c->width : c->kind == DOUBLE ? 8 : 1;
+        more = realloc(c->values, (size_t)room * width);
+        if (more) c->values = more;
+    }
+    if (!valid || !more) {
+        d->broken = 1;
+        return FAIL;
+    }
+    c->room = room;
+    return OK;
+}
+
+static inline int slot(decoder *d, column *c) { return c->rows < c->room ? OK : grow_rows(d, c); }
+
+static inline int64_t end_of(const column *c) { return c->rows ? c->ends[c->rows - 1] : 0; }
+
+static inline int reserve(decoder *d, column *c, size_t more) {
+    if (c->used + more <= c->size) return OK;
+    size_t size = c->size ? c->size : 4096;
+    while (size < c->used + more) size *= 2;
+    char *values = size <= INT32_MAX ? realloc(c->values, size) : NULL;
+    if (!values) {
+        d->broken = 1;
+        return FAIL;
+    }
+    c->values = values;
+    c->size = size;
+    return OK;
+}
+
+static inline int put_null(decoder *d, column *c) {
+    if (!slot(d, c)) return FAIL;
+    c->some_null = 1;
+    c->valid[c->rows] = 0;
+    switch (c->kind) {
+    case STRUCT:
+        for (int i = 0; i < c->count; i++)
+            if (!put_null(d, &c->children[i])) return FAIL;
+        break;
+    case LIST:
+    case TEXT: c->ends[c->rows] = (int32_t)end_of(c); break;
+    case INTEGER: memset(c->values + c->rows * c->width, 0, (size_t)c->width); break;
+    case DOUBLE: memset(c->values + c->rows * 8, 0, 8); break;
+    default: c->values[c->rows] = 0;
+    }
+    c->rows++;
+    return OK;
+}
+
+static inline void cut(column *c, int64_t rows) {
+    if (c->rows <= rows) return;
+    c->rows = rows;
+    if (c->kind == TEXT) c->used = (size_t)end_of(c);
+    if (c->kind == LIST) cut(c->children, end_of(c));
+    if (c->kind == STRUCT)
+        for (int i = 0; i < c->count; i++) cut(&c->children[i], rows);
+}
+
+/* The members of an object that failed half way have a row more than the object itself. */
+static inline void cut_members(column *c) {
+    for (int i = 0; i < c->count; i++) cut(&c->children[i], c->rows);
+}
+
+void kp_release(column *c);
+#endif
