@@ -129,7 +129,8 @@ class Site:
     def exact(self) -> None:
         """A run until caught up ends exact, and one more does nothing."""
         self.go_on()
-        assert self.oracle.problems() == []
+        problems = self.oracle.problems()
+        assert not problems, problems
         assert self.go_on() == []
 
     def processes(self, within: float = 20) -> list[str]:

@@ -102,7 +102,10 @@ def test_the_code_as_it_is_passes(tmp_path: Path, kafka_broker: LocalBroker) -> 
     assert done.returncode == 0, done.stdout[-5000:]
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(v, marks=[] if v.quick else pytest.mark.chaos, id=v.name.replace(" ", "-").replace(",", "")) for v in VARIANTS],
+)
 def test_broken_code_is_noticed(tmp_path: Path, kafka_broker: LocalBroker, variant: Variant) -> None:
     done = variants.tested(variant.make(tmp_path), variant.tests, kafka_broker.folder)
     assert done.returncode == 1, f"{variant.name}: nothing failed\n{done.stdout[-5000:]}"

@@ -30,6 +30,7 @@ class Variant:
         changes: texts to replace everywhere in the file, with their replacements.
         tests: the part of the suite that must fail.
         reason: what must be among the reasons that it gives (a regular expression).
+        quick: tried each time; else in `make chaos`.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Variant:
     changes: tuple[tuple[str, str], ...]
     tests: tuple[str, ...]
     reason: str
+    quick: bool = True
 
     def make(self, folder: Path) -> Path:
         """The tree with the change in it."""
@@ -62,7 +64,7 @@ def tested(tree: Path, tests: tuple[str, ...], broker: Path) -> subprocess.Compl
     """Run some tests of a tree, on the broker of that folder."""
     return subprocess.run(
         # Python puts the current folder first: the tree's own packages are imported, not the installed ones.
-        [sys.executable, "-m", "pytest", "-q", "-m", "chaos or not chaos", "-p", "no:cacheprovider", *tests],
+        [sys.executable, "-m", "pytest", "-vv", "-m", "chaos or not chaos", "-p", "no:cacheprovider", *tests],
         cwd=tree,
         env={**os.environ, "KPIPE_TEST_BROKER": str(broker), "PYTHONPATH": ""},
         capture_output=True,
@@ -128,6 +130,7 @@ VARIANTS = (
         ),
         (LOST_ANSWER,),
         r"KPIPE_FAULT: failed at commit.after",
+        quick=False,
     ),
     Variant(
         "who fails cleans up",
@@ -141,5 +144,6 @@ VARIANTS = (
         ),
         (RACE,),
         r"O5 staged files of batch \w+ are gone, which nobody has committed",
+        quick=False,
     ),
 )
