@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 pytestmark = pytest.mark.spark
 
-KILLS = 10
+KILLS = 5  # at random moments; tests/survival kills at every point
 PROGRAM = "#!/bin/sh\nexec cat\n"
 
 

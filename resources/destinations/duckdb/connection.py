@@ -117,7 +117,7 @@ class Database:
                 connection = found.acquire(read_only)
                 if connection is not None:
                     return found, connection
-                holder: str | None = "this process, which reads it"
+                holder: str | None = "this process, in another thread"
             except duckdb.Error as error:
                 holder = _holder(str(error))
                 if holder is None:

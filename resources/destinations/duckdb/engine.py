@@ -40,7 +40,7 @@ def literal(text: str) -> str:
 
 
 class Engine:
-    """One engine for one file. Threads share it; the file is attached as long as one of them uses it.
+    """One engine for one file. Threads take turns as processes do: many may read, or one may write.
 
     Args:
         path: of the file, resolved.
@@ -70,13 +70,13 @@ class Engine:
         return made
 
     def acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection | None:
-        """A connection in which the file is the current database; None while a thread that only reads keeps it from writing.
+        """A connection in which the file is the current database; None while another thread is in the way.
 
         Raises:
             duckdb.Error: the file cannot be attached.
         """
         with self._lock:
-            if self._users and self._read_only and not read_only:
+            if self._users and not (self._read_only and read_only):
                 return None
             if not self._users:
                 self._attach("READ_ONLY" if read_only else "READ_WRITE")
