@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 
 from confluent_kafka import Producer
@@ -128,8 +127,8 @@ def fill(broker: LocalBroker, topic: Topic) -> Topic:
     broker.create_topic(topic.name, topic.partitions, {"retention.ms": "-1"})
     brokers = str(broker.status().brokers)
     # Spawned: a forked process would inherit the threads' locks of whatever clients this one has.
-    with ProcessPoolExecutor(_PRODUCERS, multiprocessing.get_context("spawn")) as pool:
-        written = sum(pool.map(_produce, [(brokers, topic, worker) for worker in range(_PRODUCERS)]))
+    with multiprocessing.get_context("spawn").Pool(_PRODUCERS) as pool:  # leaving it ends them
+        written = sum(pool.map(_produce, [(brokers, topic, worker) for worker in range(_PRODUCERS)], chunksize=1))
     return Topic(**{**asdict(topic), "value_bytes": written})
 
 
