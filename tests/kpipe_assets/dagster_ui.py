@@ -52,7 +52,7 @@ class Ui:
         (value,) = found["data"].values()
         return value
 
-    def until(self, what: Callable[[], Any], seconds: float = 60) -> Any:
+    def until(self, what: Callable[[], Any], seconds: float = 240) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := what()):
             assert self.process.poll() is None

@@ -90,7 +90,7 @@ def test_one_partition_leaves_the_others_where_they_are(ui: Ui) -> None:
 def test_the_sensor_starts_and_stops_continuous_ingest(ui: Ui) -> None:
     found = ui.ask("Start", sensor="orders_ingest")
     assert found["sensorState"]["status"] == "RUNNING"
-    ui.until(lambda: all(metadata["kpipe/end_offset"] == 20 for metadata in ui.latest().values()), 90)
+    ui.until(lambda: all(metadata["kpipe/end_offset"] == 20 for metadata in ui.latest().values()))
     found = ui.ask("Stop", id=found["id"])
     assert found["instigationState"]["status"] == "STOPPED"
 
@@ -108,7 +108,7 @@ def test_statements_turn_the_same_switch_and_end_the_same_runs(ui: Ui) -> None:
     found = ui.ask("Start", sensor="orders_ingest")
     assert found["sensorState"]["status"] == "RUNNING", "Dagster sees what the statement turned"
     ui.produce(3)
-    ui.until(lambda: all(metadata["kpipe/end_offset"] == 21 for metadata in ui.latest().values()), 180)
+    ui.until(lambda: all(metadata["kpipe/end_offset"] == 21 for metadata in ui.latest().values()))
     ui.ask("Stop", id=found["id"])
     assert kpipe.json("sql", "SHOW PIPELINES") == [{"pipeline": "orders", "state": "running"}], "its run goes on"
     assert kpipe("verify", "orders")
