@@ -72,7 +72,17 @@ def start(home: Path, master: str | None = None) -> SparkContext:
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
     with prepared(home):
-        return SparkContext(conf=SparkConf().setAll(list(settings(home, master).items())))
+        context = SparkContext(conf=SparkConf().setAll(list(settings(home, master).items())))
+    _let_the_jvm_go_first(context)
+    return context
+
+
+def _let_the_jvm_go_first(context: SparkContext) -> None:
+    """A signal to the whole process group ends the JVM, too; PySpark's accumulators, which nobody uses here, would answer its
+    closed connection with a traceback while this process finishes in order."""
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 @contextmanager

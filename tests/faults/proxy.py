@@ -132,8 +132,10 @@ class Proxy:
         self._fault, self._serial = pass_(), 0
         self._bits = random.Random(seed)
         self._open: set[_Connection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # asyncio itself holds them weakly
+        self._connecting: set[asyncio.Task[Any]] = set()
         self._broken: BaseException | None = None
+        self._closing = False
 
     @property
     def address(self) -> str:
@@ -168,9 +170,18 @@ class Proxy:
 
     async def _close(self) -> None:
         self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._closing = True
+        await self._set(pass_())
+        while True:
+            # Only what waits for the server is cancelled: a task that has not begun would never close its connection.
+            for task in self._connecting:
+                task.cancel()
+            for connection in list(self._open):
+                connection.reset()
+            await asyncio.sleep(_LOOK_S)  # what was accepted just before has no task yet
+            if not self._tasks and asyncio.all_tasks() == {asyncio.current_task()}:
+                break
+        await asyncio.sleep(_LOOK_S)  # closing a connection takes another round of the loop
 
     async def _set(self, fault: Fault) -> None:
         self._fault, self.struck, self._serial = fault, 0, self._serial + 1
@@ -183,13 +194,17 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._connecting.add(task)
         writers = {DOWN: writer}
         try:
             up_reader, writers[UP] = await asyncio.open_connection(self.host, self.upstream, limit=_CHUNK)
+            self._connecting.discard(task)
             for side in writers.values():
                 side.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = _Connection(writers)
             self._open.add(connection)
+            if self._closing:
+                connection.reset()
             if self._fault.verb == "rst":
                 self._strike(connection)
             await asyncio.gather(self._pump(connection, reader, UP), self._pump(connection, up_reader, DOWN))
@@ -199,6 +214,7 @@ class Proxy:
         except Exception as error:  # a defect of the proxy must not look like a fault of the network
             self._broken = error
         finally:
+            self._connecting.discard(task)
             self._tasks.discard(task)
             for side in writers.values():
                 side.close()
@@ -225,7 +241,7 @@ class Proxy:
             return chunk
         if fault.verb == "delay":
             self.struck += 1
-            await asyncio.sleep(fault.amount)
+            await self._until_next(fault.amount)
         elif fault.verb == "cut_after" and moved[way] >= fault.amount:
             connection.writers[way].write(chunk[: max(0, int(fault.amount) - before)])
             await asyncio.sleep(_LOOK_S)  # a reset discards what the other side has not received yet
@@ -249,10 +265,11 @@ class Proxy:
             connection.serial, connection.armed, connection.moved = self._serial, not self._fault.marker, {DOWN: 0, UP: 0}
         return connection.moved
 
-    async def _until_next(self) -> None:
-        serial = self._serial
-        while serial == self._serial:
-            await asyncio.sleep(_LOOK_S)
+    async def _until_next(self, seconds: float = float("inf")) -> None:
+        """Wait until another fault is set, or that long."""
+        serial, end = self._serial, self._loop.time() + seconds
+        while serial == self._serial and (left := end - self._loop.time()) > 0:
+            await asyncio.sleep(min(_LOOK_S, left))
 
     async def _slowly(self, writer: asyncio.StreamWriter, chunk: bytes, rate: float) -> bytes:
         serial = self._serial
