@@ -79,7 +79,8 @@ def start(home: Path, master: str | None = None) -> SparkContext:
 
 def _let_the_jvm_go_first(context: SparkContext) -> None:
     """A signal to the whole process group ends the JVM, too; PySpark's accumulators, which nobody uses here, would answer its
-    closed connection with a traceback while this process finishes in order."""
+    closed connection with a traceback while this process finishes in order.
+    """
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
