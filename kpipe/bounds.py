@@ -1,16 +1,18 @@
-"""What a run must not go beyond: partitions that exist, and the dead letters that the pipeline allows."""
+"""What a run must not go beyond: partitions that exist, topics that are still there, the dead letters that are allowed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kpipe.batch import Counts, RangeReport
+from kpipe.batch import Batch, Counts, RangeReport
 from kpipe.errors import DeadLettersExceeded, InvalidPipeline
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
+from kpipe.plan import check_source
+from kpipe.ports import Topics
 from kpipe.source import PartitionId, TopicSnapshot
 
-__all__ = ["check_chosen", "check_dead_letters"]
+__all__ = ["check_chosen", "check_dead_letters", "check_still_there"]
 
 
 def check_chosen(pipeline: Pipeline, only: Collection[int] | None, snapshot: TopicSnapshot) -> None:
@@ -43,3 +45,14 @@ def check_dead_letters(
         f" errors.max_dead_letters is {limit}; the first: {reason}",
         "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
     )
+
+
+def check_still_there(topics: Topics, ledger: Ledger, batch: Batch) -> None:
+    """The topics that were read are the ones that were planned: tasks know a topic by its name only.
+
+    Raises:
+        SourceIdentityChanged: a topic was made again while it was read. Nothing was committed.
+    """
+    now = topics.present()
+    if any(step.source not in now for step in batch.steps):
+        check_source(ledger, topics.snapshot())

@@ -1,4 +1,4 @@
-"""The loop: plan, stage, commit, again. Every effect is injected; nothing here knows Kafka, Spark or a database.
+"""The loop: plan, stage, commit, again. Nothing here knows Kafka, Spark or a database.
 
 One pass of the loop is one attempt at one batch:
 
@@ -6,6 +6,8 @@ One pass of the loop is one attempt at one batch:
     2. ask the brokers              6. commit everything at once
     3. prove they fit together      7. look at the result that was read back
     4. plan, fixed from then on
+
+While one batch commits, the next may be on its way through 2 to 5 (kpipe/extract.py).
 
 A failure before 6 leaves nothing but files that no one refers to. A failure in 6 has been resolved by the destination
 (landed, not landed) or ends the run (unknown). The next pass always begins from the ledger.
@@ -17,19 +19,14 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kpipe import mirror, moves
 from kpipe.batch import Batch, Commit, Committed, RangeReport, Step
 from kpipe.beginnings import beginnings
-from kpipe.bounds import check_chosen, check_dead_letters
-from kpipe.errors import (
-    Fenced,
-    KpipeError,
-    LedgerMismatch,
-    OffsetsBeyondEnd,
-    OffsetsLost,
-    SchemaConflict,
-)
+from kpipe.bounds import check_chosen, check_dead_letters, check_still_there
+from kpipe.errors import Fenced, KpipeError, LedgerMismatch, OffsetsBeyondEnd, OffsetsLost
+from kpipe.extract import Ahead, Extract, extract_next, staged, wanted
 from kpipe.faults import reach
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
 from kpipe.oversight import Decisions, Event, Seen
@@ -42,9 +39,8 @@ from kpipe.source import PartitionId, TopicSnapshot
 
 __all__ = ["Decisions", "Event", "Ingest", "Seen"]
 
-# A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
-# new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
-_MOST_STAGINGS = 3
+# Batches in a row that were extracted ahead for nothing; something here does not do what it is expected to do.
+_MOST_MISSES = 3
 # With an interval of 0 an idle pipeline would keep a core busy with asking; 10 ms cost nobody anything.
 _SHORTEST_WAIT_S = 0.01
 
@@ -83,6 +79,8 @@ class Ingest:
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
     _turn: int | None = None
     _all_read: bool = False
+    _ahead: Ahead | None = None
+    _missed: int = 0
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
@@ -102,17 +100,30 @@ class Ingest:
         The interval is waited after such a look, and after a batch that left nothing to read; from the beginning of the
         batch on, so that it is the time from one to the next.
         """
+        try:
+            yield from self._passes(max_batches, follow)
+        finally:
+            self.leave_ahead()
+
+    def leave_ahead(self) -> None:
+        """Give up what is being extracted ahead, if anything is."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.drop(self.stager)
+
+    def _passes(self, max_batches: int | None, follow: bool) -> Iterator[Committed | Idle]:
         done = failures = 0
         while not self.stopped() and (max_batches is None or done < max_batches):
             began = time.monotonic()
             try:
-                result = self.step()
+                result = self.step(last=done + 1 == max_batches)
             except KpipeError as error:
+                self.leave_ahead()
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
                 if not again or failures > self.pipeline.batch.max_retries:
                     raise
-                seconds = self.backoff(failures)
+                seconds = self.pipeline.batch.backoff_s(failures)
                 self.tell(Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})"))
                 self.wait(seconds)
                 continue
@@ -128,68 +139,112 @@ class Ingest:
                 yield result
                 self.wait(max(_SHORTEST_WAIT_S, self.pipeline.batch.interval_ms / 1000))
 
-    def backoff(self, failures: int) -> float:
-        """Seconds before the next try; by default the interval (at least 0.1 s), doubled each time, ten times it at most."""
-        limits = self.pipeline.batch
-        first = (limits.retry_interval_ms or max(100, limits.interval_ms)) / 1000
-        longest = limits.max_retry_interval_ms / 1000 if limits.max_retry_interval_ms is not None else 10 * first
-        return float(min(first * 2 ** (failures - 1) if limits.exponential else first, longest))
-
-    def step(self) -> Committed | Idle:
+    def step(self, last: bool = True) -> Committed | Idle:
         """One pass: at most one batch.
+
+        Args:
+            last: whether no other pass follows; otherwise the next batch may be extracted while this one commits.
 
         Raises:
             KpipeError: the pass failed; nothing of its batch is visible.
         """
-        began, started_ms = time.monotonic(), int(time.time() * 1000)
-        snapshot, ledger = self.look()  # 1, 2, 3
-        check_chosen(self.pipeline, self.only, snapshot)
-        limits = self.pipeline.batch
-        bounds = Limits(
-            limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
-        )
-        turn = ledger.seq if self._turn is None else self._turn
-        batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex, self.only, turn)  # 4
-        if isinstance(batch, Idle):
-            self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
-            return batch
-        self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-        reach("plan.frozen")
-        columns, reports = self.stage(batch)  # 5
-        counts = collect(batch, reports)
-        check_dead_letters(self.pipeline, ledger, counts, reports)
-        self.check_still_there(ledger, batch)
+        extract = self._ahead_taken() or self._extract()
+        if isinstance(extract, Idle):
+            return extract
+        batch, snapshot, ledger = extract.batch, extract.snapshot, extract.ledger
+        counts = collect(batch, extract.reports)
+        check_dead_letters(self.pipeline, ledger, counts, extract.reports)
+        check_still_there(self.topics, ledger, batch)
         self.tell(Event("staged", batch))
         reach("collect.all")
-        seconds = time.monotonic() - began
+        for step in batch.steps:
+            if len(step.range):
+                self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
+        left = sum(lag(ledger, snapshot).values()) - sum(len(step.range) for step in batch.steps)
+        self._turn = (ledger.seq if self._turn is None else self._turn) + 1
+        if not last and self._missed < _MOST_MISSES and (left > 0 or not self.pipeline.batch.interval_ms):
+            self._look_ahead(extract)
+        seconds = time.monotonic() - extract.began
         committed = self.destination.commit(  # 6
             Commit(
                 id=batch.id,
                 pipeline=batch.pipeline,
                 changes=tuple(step.change for step in batch.steps),
                 steps=batch.steps,
-                columns=columns,
-                files=tuple(r.rows for r in reports if r.rows is not None),
-                dead_letters=tuple(r.dead_letters for r in reports if r.dead_letters is not None),
+                columns=extract.columns,
+                files=tuple(r.rows for r in extract.reports if r.rows is not None),
+                dead_letters=tuple(r.dead_letters for r in extract.reports if r.dead_letters is not None),
                 counts=counts,
                 ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
                 metadata=mirror.metadata(batch, counts, snapshot, seconds),
                 run_id=self.run_id,
                 version=self.version,
-                started_ms=started_ms,
+                started_ms=extract.started_ms,
                 seconds=seconds,
             )
         )
         reach("mirror.before")
-        self._turn = turn + 1
-        self._all_read = sum(lag(ledger, snapshot).values()) <= sum(len(step.range) for step in batch.steps)
+        self._all_read = left <= 0
         result = replace(committed, batch=batch)  # 7
         self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
-        for step in batch.steps:
-            if len(step.range):
-                self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         self.tell(Event("committed", batch, result, snapshot=snapshot, ledger=ledger))
         return result
+
+    def _extract(self) -> Extract | Idle:
+        """A batch planned and staged from the ledger as it is."""
+        began, started_ms = time.monotonic(), int(time.time() * 1000)
+        snapshot, ledger = self.look()  # 1, 2, 3
+        check_chosen(self.pipeline, self.only, snapshot)
+        batch = self._plan(ledger, snapshot, self._limits())  # 4
+        if isinstance(batch, Idle):
+            self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
+            return batch
+        self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+        reach("plan.frozen")
+        columns, reports = self.stage(batch)  # 5
+        return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
+
+    def _limits(self) -> Limits:
+        limits = self.pipeline.batch
+        return Limits(
+            limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
+        )
+
+    def _plan(self, ledger: Ledger, snapshot: TopicSnapshot, bounds: Limits) -> Batch | Idle:
+        turn = ledger.seq if self._turn is None else self._turn
+        return plan(ledger, snapshot, bounds, uuid.uuid4().hex, self.only, turn)
+
+    def _look_ahead(self, extract: Extract) -> None:
+        """Extract the batch behind this one while it commits. Of the three edges, that thread uses topics and stager only."""
+        ledger, bounds = extract.ledger.apply(step.change for step in extract.batch.steps), self._limits()
+
+        def work(tell: Callable[[Event], None]) -> Extract | None:
+            planned = partial(self._plan, bounds=bounds)
+            return extract_next(self.pipeline, self.topics, self.stager, ledger, extract.columns, planned, tell)
+
+        self._ahead = Ahead(work, ledger, extract.columns)
+
+    def _ahead_taken(self) -> Extract | None:
+        """What was extracted during the last commit, if everything has become as it was foreseen.
+
+        Raises:
+            KpipeError: the extraction failed, or the ledger is not one to go on from.
+        """
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        try:
+            ledger = self.read_ledger()
+            if ahead.foresaw(ledger, self.destination.columns()):
+                self._missed = 0
+                extract = ahead.take(self.tell)
+                return extract and replace(extract, ledger=ledger)
+        except BaseException:
+            ahead.drop(self.stager)
+            raise
+        ahead.drop(self.stager)
+        self._missed += 1
+        return None
 
     def look(self) -> tuple[TopicSnapshot, Ledger]:
         """What the brokers hold and what is committed, proven to fit together.
@@ -287,58 +342,6 @@ class Ingest:
         return ledger
 
     def stage(self, batch: Batch) -> tuple[Columns, Sequence[RangeReport]]:
-        """Rows staged with the columns that the table has or will have.
-
-        New columns that the records hold are handled by the pipeline's schema policy: `evolve` widens and stages once
-        more, `ignore` leaves them out, `fail` raises.
-
-        Raises:
-            SchemaConflict: the policy is `fail`, or the types cannot be one.
-        """
-        columns = self.wanted_columns(batch)
-        for attempt in range(1, _MOST_STAGINGS + 1):
-            reports = self.stager.stage(batch, columns)
-            new = Columns()
-            for report in reports:
-                new = new.joined(report.new_columns)
-            if not new or self.pipeline.evolution == "ignore":
-                return columns, reports
-            names = ", ".join(f"{name} {kind}" for name, kind in new)
-            if self.pipeline.evolution == "fail":
-                raise SchemaConflict(
-                    f"batch {batch.id}: records hold columns that the table lacks: {names}",
-                    "add them to the table or to `columns`, or set schema: evolve or ignore",
-                )
-            columns = _merged(columns, new)
-            if attempt < _MOST_STAGINGS:
-                self.tell(Event("restaged", batch, text=f"new columns: {names}"))
-        raise SchemaConflict(f"batch {batch.id}: new columns turn up each time it is read: {names}")
-
-    def wanted_columns(self, batch: Batch) -> Columns:
-        """Columns of the table if it exists, else the declared ones before those of a sample (design.md 4.6)."""
-        declared = Columns.of(self.pipeline.columns)
-        table = self.destination.columns()
-        if table is not None:
-            missing = declared.without(table.names())
-            return _merged(table, missing) if self.pipeline.evolution == "evolve" else table
-        if self.pipeline.format.type == "raw":
-            return Columns.of({"key": "BLOB", "value": "BLOB"})
-        sample = self.stager.columns(batch)
-        return Columns((*declared.items, *sample.without(declared.names()).items))
-
-    def check_still_there(self, ledger: Ledger, batch: Batch) -> None:
-        """The topics that were read are the ones that were planned: tasks know a topic by its name only.
-
-        Raises:
-            SourceIdentityChanged: a topic was made again while it was read. Nothing was committed.
-        """
-        now = self.topics.present()
-        if any(step.source not in now for step in batch.steps):
-            check_source(ledger, self.topics.snapshot())
-
-
-def _merged(columns: Columns, new: Columns) -> Columns:
-    try:
-        return columns.merged(new)
-    except ValueError as error:
-        raise SchemaConflict(str(error), "declare its type under `columns`, or change the table") from error
+        """Rows staged, with the columns that the table has or will have (kpipe/extract.py)."""
+        columns = wanted(self.pipeline, self.destination.columns(), lambda: self.stager.columns(batch))
+        return staged(self.pipeline, self.stager, batch, columns, self.tell)

@@ -130,6 +130,12 @@ class BatchLimits(Model):
     max_retry_interval_ms: int | None = Field(default=None, ge=1)
     exponential: bool = True
 
+    def backoff_s(self, failures: int) -> float:
+        """Seconds before the next try, after so many failures."""
+        first = (self.retry_interval_ms or max(100, self.interval_ms)) / 1000
+        longest = self.max_retry_interval_ms / 1000 if self.max_retry_interval_ms is not None else 10 * first
+        return float(min(first * 2 ** (failures - 1) if self.exponential else first, longest))
+
 
 class Transform(Model):
     """A program that reads records on stdin and writes rows on stdout.

@@ -49,7 +49,10 @@ class Topics(Protocol):
 
 
 class Stager(Protocol):
-    """Reads the ranges of a batch, runs the program, decodes, and leaves finished files. Changes nothing visible."""
+    """Reads the ranges of a batch, runs the program, decodes, and leaves finished files. Changes nothing visible.
+
+    Used from one thread at a time, not always the same one; only `give_up` is called beside.
+    """
 
     def columns(self, batch: Batch) -> Columns:
         """Payload columns inferred from the first records of the batch; empty when none can be decoded.
@@ -74,6 +77,10 @@ class Stager(Protocol):
         Raises:
             SourceError, TransformFailed, RecordRejected, StagingFailed.
         """
+        ...
+
+    def give_up(self) -> None:
+        """Make a `stage` in another thread end soon, whatever way; does nothing where none is at work."""
         ...
 
 

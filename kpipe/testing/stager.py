@@ -76,6 +76,9 @@ class FakeStager:
         lie = self._lies.get(self.calls)
         return reports if lie is None else lie(reports)
 
+    def give_up(self) -> None:
+        """See `Stager`; what it does ends by itself."""
+
     def _values(self, source: PartitionId, within: Range) -> list[Mapping[str, Any]]:
         return [slot.value for _, slot in self.topics.read(source, within) if slot.value is not None and not slot.bad]
 

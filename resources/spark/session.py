@@ -155,6 +155,7 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
         KpipeError: what the first failing piece raised.
         WorkerLost: a process that ran tasks died.
     """
+    context.setJobGroup(job.batch, f"kpipe batch {job.batch}")
     try:
         work = context.parallelize(list(tasks), len(tasks))
         results = work.mapPartitions(lambda items: _task(job, items)).collect()

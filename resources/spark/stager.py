@@ -77,6 +77,8 @@ class SparkStager:
         self._config = client_config(pipeline.source, self._environ)
         self._program = _resolved(pipeline)
         self._shipped: ProgramSpec | None = None
+        self._context: SparkContext | None = None
+        self._group = ""  # under which Spark runs the batch at hand
         self._killers: dict[PartitionId, Mapping[int, str]] = {}
         if self._program is not None:
             self._spec(str(self._program.file))  # a variable that is missing is said before anything starts
@@ -106,13 +108,22 @@ class SparkStager:
 
     def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
         """See `Stager`."""
-        context = self._spark()
+        context = self._context = self._context or self._spark()
         job = self._job(batch, columns, self._ship(context))
-        reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
+        self._group = batch.id
+        try:
+            reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
+        finally:
+            self._group = ""
         for report in reports:
             if report.killers:
                 self._killers[report.source] = {**self._killers.get(report.source, {}), **report.killers}
         return reports
+
+    def give_up(self) -> None:
+        """See `Stager`."""
+        if self._group and self._context is not None:
+            self._context.cancelJobGroup(self._group)
 
     def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
         errors, extras = self._pipeline.errors, ("topic", "key", "headers")

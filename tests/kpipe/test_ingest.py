@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +28,7 @@ from kpipe.errors import (
     StagingFailed,
     TransformFailed,
 )
-from kpipe.ingest import Decisions, Seen
+from kpipe.ingest import Decisions, Event, Seen
 from kpipe.ledger import LOST, SKIPPED
 from kpipe.moves import backfill, jump
 from kpipe.offsets import Range
@@ -590,7 +591,9 @@ class Crash(BaseException):
 
 
 class Crashing:
-    """An edge whose every call is an effect; the n-th one of all edges never begins, or never returns."""
+    """An edge whose every call is an effect; the n-th one of all edges never begins, or never returns, in any thread."""
+
+    lock = threading.Lock()
 
     def __init__(self, inner: Any, count: list[int], at: int | None, after: bool) -> None:
         self.inner, self.count, self.at, self.after = inner, count, at, after
@@ -599,8 +602,11 @@ class Crashing:
         method = getattr(self.inner, name)
 
         def effect(*args: Any, **kwargs: Any) -> Any:
-            self.count[0] += 1
-            mine = self.count[0] == self.at
+            with self.lock:
+                if self.count[0] == self.at:
+                    raise Crash(name)  # dead already
+                self.count[0] += 1
+                mine = self.count[0] == self.at
             if mine and not self.after:
                 raise Crash(name)
             result = method(*args, **kwargs)
@@ -718,3 +724,111 @@ def test_a_jump_leaves_a_skipped_range_that_is_not_read(world: World) -> None:
 
 def test_every_error_that_needs_an_operator_has_exit_status_3() -> None:
     assert {e.exit_status for e in (SourceIdentityChanged, OffsetsLost, OffsetsBeyondEnd, LedgerMismatch, NeedsOperator)} == {3}
+
+
+# The next batch, extracted while one commits
+
+
+class Slow:
+    """A destination whose commits wait until something has happened."""
+
+    def __init__(self, inner: Any, until: threading.Event) -> None:
+        self.inner, self.until, self.met = inner, until, []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def commit(self, commit: Any) -> Any:
+        if commit.kind == "batch":
+            self.met.append(self.until.wait(2))
+            self.until.clear()
+        return self.inner.commit(commit)
+
+
+def stages_when(world: World, event: threading.Event) -> None:
+    after = world.stager.after
+
+    def staged(batch: Any) -> None:
+        after(batch)
+        if world.stager.calls > 1:
+            event.set()
+
+    world.stager.after = staged
+
+
+def test_the_next_batch_is_staged_while_one_commits(world: World) -> None:
+    fill(world)
+    event = threading.Event()
+    stages_when(world, event)
+    slow = Slow(world.table, event)
+    batches = list(world.ingest({"batch": {"max_offsets_per_partition": 2}}, destination=slow).run())
+    assert len(batches) > 2 and world.stager.calls == len(batches), "nothing was staged twice"
+    assert slow.met == [True] * (len(batches) - 1) + [False], "but for the last one, another was staged before it committed"
+    world.prove_exactly_once()
+
+
+def test_nothing_is_extracted_ahead_of_the_last_batch_that_is_asked_for(world: World) -> None:
+    fill(world)
+    list(world.ingest({"batch": {"max_offsets_per_partition": 2}}).run(max_batches=2))
+    assert world.stager.calls == 2
+
+
+@pytest.mark.parametrize("what", ["another run", "a column", "a partition"])
+def test_what_was_extracted_ahead_is_left_when_the_world_has_changed_meanwhile(world: World, what: str) -> None:
+    fill(world)
+    done: list[object] = []
+
+    def meanwhile(event: Event) -> None:
+        if event.kind != "committed" or done:
+            return
+        done.append(event)
+        if what == "another run":
+            assert world.run({"batch": {"max_offsets_per_partition": 1}}, max_batches=1)
+        elif what == "a column":
+            table = world.table.store.tables["tweets"]
+            table.columns = Columns((*table.columns.items, *Columns.of({"more": "VARCHAR"}).items))
+        else:
+            world.topics.add_partitions()
+            world.topics.numbered(2, 3)
+
+    loop = world.ingest({"batch": {"max_offsets_per_partition": 2}}, tell=meanwhile)
+    committed = list(loop.run())
+    assert done
+    assert world.stager.calls > len(committed) or what == "a partition"  # it may have been asked after that, and then begins
+    world.prove_exactly_once()
+
+
+def test_an_extraction_ahead_that_fails_is_this_runs_failure_and_the_batch_before_it_has_landed(world: World) -> None:
+    fill(world)
+    world.stager.fail(StagingFailed("the disk is full"), call=2)
+    with pytest.raises(StagingFailed):
+        list(world.ingest({"batch": {"max_offsets_per_partition": 2, "max_retries": 0}}).run())
+    assert [commit.kind for commit in world.table.commits].count("batch") == 1
+    world.run()
+    world.prove_exactly_once()
+
+
+def test_brokers_that_fail_while_looking_ahead_are_asked_again(world: World) -> None:
+    fill(world)
+    snapshot, refused = world.topics.snapshot, []
+
+    def asked() -> object:
+        if threading.current_thread().name == "kpipe-ahead":
+            refused.append(True)
+            raise BrokerUnreachable("away")
+        return snapshot()
+
+    world.topics.snapshot = asked
+    committed = list(world.ingest({"batch": {"max_offsets_per_partition": 2, "max_retries": 0}}).run())
+    assert len(refused) == len(committed) - 1
+    world.prove_exactly_once()
+
+
+def test_a_run_that_is_told_to_stop_leaves_what_it_has_extracted_ahead(world: World) -> None:
+    fill(world)
+    loop = world.ingest({"batch": {"max_offsets_per_partition": 2}})
+    loop.stopped = lambda: bool(world.kinds("committed"))
+    assert len(list(loop.run())) == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "kpipe-ahead"]
+    world.run()
+    world.prove_exactly_once()

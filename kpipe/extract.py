@@ -1,0 +1,197 @@
+"""What comes before a commit: a batch that was planned and staged; and the next one, extracted while one commits.
+
+Working ahead changes nothing that is promised. The batch is planned from the ledger as it will be if the commit at hand
+lands; when it is taken up, the ledger is read again, and unless it is exactly that one, what was staged is left behind
+like the files of any batch that failed. The commit compares and swaps as ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kpipe.batch import Batch, RangeReport
+from kpipe.errors import KpipeError, SchemaConflict
+from kpipe.faults import reach
+from kpipe.ledger import Ledger
+from kpipe.oversight import Event
+from kpipe.pipeline import Pipeline
+from kpipe.plan import Idle, arrivals, check_source
+from kpipe.ports import Stager, Topics
+from kpipe.schema import Columns
+from kpipe.source import TopicSnapshot
+
+__all__ = ["Ahead", "Extract", "extract_next", "merged", "staged", "wanted"]
+
+# A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
+# new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
+_MOST_STAGINGS = 3
+
+
+@dataclass(frozen=True)
+class Extract:
+    """A batch whose rows are staged.
+
+    Attributes:
+        batch: what was read.
+        snapshot: what the brokers held when it was planned.
+        ledger: what was committed then, or will be.
+        columns: that rows were staged with.
+        reports: of the tasks.
+        began: of the monotonic clock, in seconds.
+        started_ms: UTC.
+    """
+
+    batch: Batch
+    snapshot: TopicSnapshot
+    ledger: Ledger
+    columns: Columns
+    reports: Sequence[RangeReport]
+    began: float
+    started_ms: int
+
+
+class Ahead:
+    """One extraction in a thread of its own.
+
+    Args:
+        extract: gives what was extracted, or None where there is nothing to extract; it is given where to tell events.
+        ledger: that the commit at hand will leave if it lands.
+        table: the table's columns then.
+    """
+
+    def __init__(self, extract: Callable[[Callable[[Event], None]], Extract | None], ledger: Ledger, table: Columns) -> None:
+        self._expected, self._table = ledger, table
+        self._result: Extract | BaseException | None = None
+        self._events: list[Event] = []
+        self._began = time.monotonic()
+
+        def work() -> None:
+            try:
+                self._result = extract(self._events.append)
+            except BaseException as error:  # raised again in `take`, in the thread that asks for the result
+                self._result = error
+
+        self._thread = threading.Thread(target=work, name="kpipe-ahead", daemon=True)
+        self._thread.start()
+
+    def foresaw(self, ledger: Ledger, table: Columns | None) -> bool:
+        """Whether ledger and table have become what was expected."""
+        expected = self._expected
+        return (ledger.seq, ledger.lanes) == (expected.seq, expected.lanes) and table == self._table
+
+    def take(self, tell: Callable[[Event], None]) -> Extract | None:
+        """The result, waited for. What it would have told meanwhile is told now.
+
+        Raises:
+            KpipeError: what the extraction raised.
+        """
+        self._thread.join()
+        for event in self._events:
+            tell(event)
+        if isinstance(self._result, BaseException):
+            raise self._result
+        return self._result
+
+    def drop(self, stager: Stager) -> None:
+        """Leave it; when this returns, nothing works on it any more."""
+        while self._thread.is_alive():
+            stager.give_up()
+            self._thread.join(0.1)
+
+
+def extract_next(
+    pipeline: Pipeline,
+    topics: Topics,
+    stager: Stager,
+    ledger: Ledger,
+    columns: Columns,
+    planned: Callable[[Ledger, TopicSnapshot], Batch | Idle],
+    tell: Callable[[Event], None],
+) -> Extract | None:
+    """The batch behind one that is being committed; None where there is none, or something has to be decided before.
+
+    Args:
+        pipeline: the definition.
+        topics: what is read.
+        stager: who stages.
+        ledger: as it will be.
+        columns: the table's, as they will be.
+        planned: makes the plan.
+        tell: called with every event.
+
+    Raises:
+        KpipeError: staging failed.
+    """
+    began, started_ms = time.monotonic(), int(time.time() * 1000)
+    try:
+        snapshot = topics.snapshot()
+        check_source(ledger, snapshot)
+    except KpipeError:
+        return None  # asked again, and decided upon, when it is this batch's turn
+    batch = planned(ledger, snapshot) if not arrivals(ledger, snapshot) else None
+    if batch is None or isinstance(batch, Idle):
+        return None
+    tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+    reach("plan.frozen")
+    columns, reports = staged(pipeline, stager, batch, columns, tell)
+    return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
+
+
+def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Columns]) -> Columns:
+    """Columns of the table if it exists, else the declared ones before those of a sample (design.md 4.6).
+
+    Raises:
+        SchemaConflict: a declared type does not go with the table's.
+    """
+    declared = Columns.of(pipeline.columns)
+    if table is not None:
+        missing = declared.without(table.names())
+        return merged(table, missing) if pipeline.evolution == "evolve" else table
+    if pipeline.format.type == "raw":
+        return Columns.of({"key": "BLOB", "value": "BLOB"})
+    return Columns((*declared.items, *sample().without(declared.names()).items))
+
+
+def staged(
+    pipeline: Pipeline, stager: Stager, batch: Batch, columns: Columns, tell: Callable[[Event], None]
+) -> tuple[Columns, Sequence[RangeReport]]:
+    """Rows staged with the columns that the table has or will have.
+
+    New columns that the records hold are handled by the pipeline's schema policy: `evolve` widens and stages once
+    more, `ignore` leaves them out, `fail` raises.
+
+    Raises:
+        SchemaConflict: the policy is `fail`, or the types cannot be one.
+    """
+    for attempt in range(1, _MOST_STAGINGS + 1):
+        reports = stager.stage(batch, columns)
+        new = Columns()
+        for report in reports:
+            new = new.joined(report.new_columns)
+        if not new or pipeline.evolution == "ignore":
+            return columns, reports
+        names = ", ".join(f"{name} {kind}" for name, kind in new)
+        if pipeline.evolution == "fail":
+            raise SchemaConflict(
+                f"batch {batch.id}: records hold columns that the table lacks: {names}",
+                "add them to the table or to `columns`, or set schema: evolve or ignore",
+            )
+        columns = merged(columns, new)
+        if attempt < _MOST_STAGINGS:
+            tell(Event("restaged", batch, text=f"new columns: {names}"))
+    raise SchemaConflict(f"batch {batch.id}: new columns turn up each time it is read: {names}")
+
+
+def merged(columns: Columns, new: Columns) -> Columns:
+    """Both; the same name with the wider type.
+
+    Raises:
+        SchemaConflict: two types of one name that do not go together.
+    """
+    try:
+        return columns.merged(new)
+    except ValueError as error:
+        raise SchemaConflict(str(error), "declare its type under `columns`, or change the table") from error
