@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,18 +20,17 @@ from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed, StagedFile
 from kpipe.errors import (
     DestinationError,
-    Fenced,
     LedgerMismatch,
     OutcomeUnknown,
     SchemaConflict,
     StagingFailed,
 )
-from kpipe.ledger import Lane, Ledger, check_disjoint, check_seal, seal
-from kpipe.offsets import Overlap
+from kpipe.ledger import Ledger, check_seal, seal
 from kpipe.ports import Publication
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
+from kpipe.verdict import applied
 
 __all__ = ["MemoryDestination", "MemoryStore", "MemoryTable", "Registered", "read_json_lines"]
 
@@ -179,7 +178,7 @@ class MemoryDestination:
         if (len(rows), len(dead)) != (commit.totals.rows, commit.totals.dead_letters):
             raise StagingFailed(f"batch {commit.id}: {len(rows)} rows and {len(dead)} dead letters are staged, others counted")
         known = self.store.pipelines.get(self.pipeline)
-        ledger = _applied(known.ledger if known else Ledger(self.pipeline), commit)
+        ledger = applied(known.ledger if known else Ledger(self.pipeline), commit)
         self._check_gone()
         table = self.store.tables.get(self.table)
         if commit.columns or rows:
@@ -223,23 +222,6 @@ class MemoryDestination:
             raise LedgerMismatch(
                 f"pipeline {self.pipeline}: table {self.table} is gone, the ledger says that {known.written} rows were written"
             )
-
-
-def _applied(ledger: Ledger, commit: Commit) -> Ledger:
-    """The ledger after the commit. An overlap with somebody else's lane means that the plan is older than the ledger."""
-    try:
-        return ledger.apply(commit.changes)
-    except Overlap as overlap:
-        own: dict[PartitionId, list[Lane]] = defaultdict(list)
-        for change in commit.changes:
-            if change.become is not None:
-                own[change.key[0]].append(change.become)
-        try:
-            for lanes in own.values():
-                check_disjoint(lanes)
-        except Overlap as error:
-            raise DestinationError(f"batch {commit.id} would read offsets twice: {error}") from error
-        raise Fenced(f"pipeline {commit.pipeline}: {overlap}; another run committed first", "run it again") from overlap
 
 
 def _ranges(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[list[tuple[Entry, int]], Counter[int]]:

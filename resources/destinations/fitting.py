@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema import Columns, ListOf, Scalar, Struct, Type
 
-__all__ = ["Path", "additions", "carries", "fits"]
+__all__ = ["COORDINATES", "Path", "additions", "carried", "carries", "fits"]
+
+#: Kafka's own coordinates, which no payload column can shadow.
+COORDINATES = Columns.of(
+    {
+        "_kafka_partition": "INTEGER",
+        "_kafka_offset": "BIGINT",
+        "_kafka_timestamp": "TIMESTAMP WITH TIME ZONE",
+        "_kafka_topic": "VARCHAR",
+        "_kafka_key": "BLOB",
+        "_kafka_headers": "STRUCT(name VARCHAR, value BLOB)[]",
+    }
+)
 
 #: Where a nested field lies: column, then field names; `element` steps into a list.
 Path = tuple[str, ...]
@@ -19,6 +33,23 @@ _BITS = {
 _MANTISSA = {"FLOAT": 24, "DOUBLE": 53}  # bits of an IEEE 754 number's integers that are exact
 # What Parquet has no type for is written as text, or as a decimal, and means the same when it is read back.
 _AS_TEXT = {"JSON", "UUID", "HUGEINT"}
+
+
+def carried(commit: Commit, names: Iterable[str]) -> Columns:
+    """Columns that the table must have for the commit: its own, and those coordinates that its files carry.
+
+    Args:
+        commit: what is written.
+        names: of the columns of its staged files.
+
+    Raises:
+        SchemaConflict: a payload column has the name of a coordinate.
+    """
+    shadows = [name for name, _ in commit.columns if name in COORDINATES]
+    if shadows:
+        raise SchemaConflict(f"column {shadows[0]!r} of batch {commit.id} has the name of one of Kafka's coordinates")
+    held = {name.lower() for name in names}
+    return Columns((*commit.columns.items, *((name, kind) for name, kind in COORDINATES if name in held)))
 
 
 def fits(given: Type, wanted: Type) -> bool:

@@ -19,9 +19,12 @@ from kpipe.faults import reach
 from kpipe.ledger import Ledger
 from kpipe.ports import Publication
 from kpipe.schema import Columns
+from kpipe.verdict import applied
 from resources.destinations.duckdb import lanes, layout, publications, records, target, views
 from resources.destinations.duckdb import recount as counting
 from resources.destinations.duckdb.connection import Connection, Database
+from resources.destinations.fitting import COORDINATES
+from resources.destinations.rows import clean
 from resources.destinations.staged import check_totals, verify
 
 __all__ = ["DuckDBDestination"]
@@ -87,7 +90,7 @@ class DuckDBDestination:
 
         def read(connection: Connection) -> Columns | None:
             if layout.exists(connection, self.table):
-                return target.columns(connection, self.table).without(target.COORDINATES.names())
+                return target.columns(connection, self.table).without(COORDINATES.names())
             self._check_gone(connection)
             return None
 
@@ -107,7 +110,7 @@ class DuckDBDestination:
             seq, ledger = self._read_back(commit, failure)  # 9
             if seq is not None:  # 10: found means landed
                 return Committed(commit, seq)
-            lanes.judge(ledger, commit)  # not found, and the lanes moved: Fenced
+            applied(ledger, commit)  # not found, and the lanes moved: Fenced
             if failure is None:
                 raise DestinationError(
                     f"{self.describe()}: batch {commit.id} was answered as committed and is not there",
@@ -235,10 +238,10 @@ class DuckDBDestination:
             connection.execute("BEGIN")
             connection.execute(
                 f"UPDATE {layout.PIPELINES.sql} SET state = $1, last_error = $2, updated = now() WHERE pipeline_name = $3",
-                [state, _clean(error) or None, self.pipeline],
+                [state, clean(error) or None, self.pipeline],
             )
             if error:
-                records.error_event(connection, self.pipeline, _clean(error), kind, batch, _clean(stderr))
+                records.error_event(connection, self.pipeline, clean(error), kind, batch, clean(stderr))
             connection.execute("COMMIT")
 
         if self._registered():
@@ -318,8 +321,3 @@ class DuckDBDestination:
             f"{self.describe()}: kpipe's own tables were changed by hand: {str(error).splitlines()[0]}",
             "restore a backup of the file; or go on in another file (into.database)",
         )
-
-
-def _clean(text: str) -> str:
-    """Text from outside, as UTF-8 can hold it."""
-    return text.encode("utf-8", "replace").decode()

@@ -3,18 +3,18 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kpipe.batch import Commit
-from kpipe.errors import DestinationError, Fenced, LedgerMismatch
-from kpipe.ledger import Lane, LaneChange, Ledger, check_disjoint, check_seal, fenced
-from kpipe.offsets import Overlap
+from kpipe.errors import DestinationError, LedgerMismatch
+from kpipe.ledger import Lane, LaneChange, Ledger, check_seal, fenced
 from kpipe.source import PartitionId, TopicId
+from kpipe.verdict import check_lanes
 from resources.destinations.duckdb.connection import Connection
 from resources.destinations.duckdb.layout import LANES, PIPELINES, present
 
-__all__ = ["judge", "read", "swap", "unregistered"]
+__all__ = ["read", "swap", "unregistered"]
 
 _KEY = ("cluster_id", "topic_id", "topic", "partition", "lane_start")
 _SAME_KEY = " AND ".join(f"l.{name} = c.{name}" for name in _KEY)
@@ -77,49 +77,7 @@ def swap(connection: Connection, commit: Commit) -> None:
     rows = [{"pipeline_name": commit.pipeline, **_values(lane), "batch_id": commit.id} for lane in fresh]
     LANES.insert(connection, rows)
     if fresh or any(expect.end != become.end for expect, become in moved):
-        _disjoint(_lanes(connection, commit.pipeline).values(), commit)
-
-
-def judge(ledger: Ledger, commit: Commit) -> None:
-    """Whether the commit could still land on this ledger, after it turned out that it has not.
-
-    Raises:
-        Fenced: the ledger has moved.
-        DestinationError: the changes contradict themselves.
-    """
-    try:
-        ledger.apply(commit.changes)
-    except Overlap:
-        _disjoint([*ledger.lanes.values(), *_becoming(commit)], commit)
-
-
-def _disjoint(lanes: Iterable[Lane], commit: Commit) -> None:
-    """No two lanes of a partition that the commit touches share an offset.
-
-    An overlap with a lane that somebody else made means that the plan is older than the ledger.
-    """
-    touched = {change.key[0] for change in commit.changes}
-    by_source: dict[PartitionId, list[Lane]] = {source: [] for source in touched}
-    for lane in lanes:
-        if lane.source in touched:
-            by_source[lane.source].append(lane)
-    try:
-        for found in by_source.values():
-            check_disjoint(found)
-    except Overlap as overlap:
-        try:
-            for source in touched:
-                check_disjoint(lane for lane in _becoming(commit) if lane.source == source)
-        except Overlap as own:
-            raise DestinationError(f"batch {commit.id} would read offsets twice: {own}") from own
-        raise Fenced(
-            f"pipeline {commit.pipeline}: {overlap}; another run committed first and nothing of this batch was written",
-            "run it again: it goes on from where the other run stopped",
-        ) from overlap
-
-
-def _becoming(commit: Commit) -> list[Lane]:
-    return [change.become for change in commit.changes if change.become is not None]
+        check_lanes(_lanes(connection, commit.pipeline).values(), commit)
 
 
 def _values(lane: Lane) -> dict[str, Any]:

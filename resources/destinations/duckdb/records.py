@@ -7,23 +7,19 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
-from kpipe.batch import Batch, Commit, Counts
-from kpipe.errors import DestinationError, RecordRejected, SourceError, StagingFailed, TransformFailed, by_name
+from kpipe.batch import Batch, Commit
+from kpipe.errors import DestinationError, RecordRejected, StagingFailed
 from kpipe.ledger import seal
-from kpipe.source import PartitionId
 from resources.destinations.duckdb.connection import Connection, quote
 from resources.destinations.duckdb.lanes import unregistered
 from resources.destinations.duckdb.layout import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
+from resources.destinations.rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
 from resources.destinations.staged import Proven
 
-__all__ = ["error_event", "history", "keyed", "register", "set_aside"]
-
-_SKIPS = ("jump", "loss")  # kinds of commit that leave offsets unread
-_DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
+__all__ = ["error_event", "history", "register", "set_aside"]
 
 
 def register(connection: Connection, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -38,7 +34,7 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
         LedgerMismatch: the pipeline's row is gone, and its lanes are not.
     """
     counts, now = commit.totals, datetime.now(timezone.utc)
-    skipped = int(commit.kind in _SKIPS)
+    skipped = int(commit.kind in SKIPS)
     sealed = seal(lane for change in commit.changes for lane in (change.expect, change.become))
     row = connection.execute(
         f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + $1, config_json = $2,'
@@ -77,68 +73,13 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
 
 def history(connection: Connection, commit: Commit, table: str, seq: int) -> None:
     """Write the commit, its ranges, and where the partitions' ends were."""
-    shared = {"pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "target_table": table}
-    COMMITS.insert(
-        connection,
-        [
-            {
-                **shared,
-                "kind": commit.kind,
-                "run_id": commit.run_id,
-                "version": commit.version,
-                "started": datetime.fromtimestamp(commit.started_ms / 1000, timezone.utc),
-                "committed": datetime.now(timezone.utc),
-                "seconds": commit.seconds,
-                **asdict(commit.totals),
-                "note": commit.note,
-                "metadata": json.dumps(keyed(commit.metadata), default=str) if commit.metadata else None,
-            }
-        ],
-    )
-    database, rows = _database(connection), []
-    for step in commit.steps:
-        counts = commit.counts.get(step.lane.key, Counts())
-        rows.append(
-            {
-                **shared,
-                "database_name": database,
-                "batch_state": "Reread" if commit.kind == "reread" else "Succeeded",
-                "batch_rows_written": counts.rows,
-                "batch_time": commit.seconds,
-                "batch_start_unix_timestamp": commit.started_ms / 1000,
-                "batch_partition_state": "Succeeded",
-                "batch_partition_parsed_rows": counts.rows,
-                "batch_source_partition_id": step.source.partition,
-                "batch_earliest_offset": step.range.start,
-                "batch_latest_offset": step.range.end,
-                "batch_partition_time": commit.seconds,
-                "batch_partition_extracted_bytes": counts.bytes,
-                "batch_partition_extracted_rows": counts.messages,
-                "cluster_id": step.source.topic.cluster,
-                "topic_id": step.source.topic.topic_id,
-                "topic": step.source.topic.name,
-                "closed_by": step.closed_by,
-                **asdict(counts),
-            }
-        )
-    BATCHES.insert(connection, rows)
+    COMMITS.insert(connection, [commit_row(commit, table, seq)])
+    BATCHES.insert(connection, range_rows(commit, table, seq, _database(connection)))
     _ends(connection, commit)
 
 
 def _ends(connection: Connection, commit: Commit) -> None:
-    rows = [
-        {
-            "pipeline_name": commit.pipeline,
-            "cluster_id": source.topic.cluster,
-            "topic_id": source.topic.topic_id,
-            "topic": source.topic.name,
-            "partition": source.partition,
-            "earliest_offset": earliest,
-            "latest_offset": latest,
-            "updated_unix_timestamp": time.time(),
-        }
-        for source, (earliest, latest) in commit.ends.items()
-    ]
+    rows = end_rows(commit)
     if not rows:
         return
     names = list(rows[0])
@@ -163,7 +104,7 @@ def set_aside(connection: Connection, commit: Commit, staged: Sequence[Proven], 
     if not staged:
         return
     for file in staged:
-        if {name.lower() for name in file.names} != set(_DEAD_LETTER):
+        if {name.lower() for name in file.names} != set(DEAD_LETTER):
             raise StagingFailed(f"staged file {file.path!r} of dead letters holds columns {', '.join(file.names)}")
     names = [
         "database_name", "pipeline_name", "error_unix_timestamp", "error_type", "error_code", "error_kind", "batch_id",
@@ -205,34 +146,8 @@ def error_event(connection: Connection, pipeline: str, error: str, kind: str, ba
     ).fetchone()
     if row is None:
         raise DestinationError(f"pipeline {pipeline} is not registered")
-    steps = batch.steps if batch is not None else ()
-    only = steps[0] if len(steps) == 1 else None  # an event of several ranges names none of them
-    external = issubclass(by_name(kind), (SourceError, TransformFailed, RecordRejected))
-    event = {
-        "database_name": _database(connection),
-        "pipeline_name": pipeline,
-        "error_unix_timestamp": time.time(),
-        "error_type": "Error",
-        "error_code": kind,
-        "error_message": error,
-        "error_kind": "External" if external else "Internal",
-        "std_error": stderr or None,
-        "batch_id": batch.id if batch is not None else None,
-        "error_id": row[0],
-        "batch_source_partition_id": only.source.partition if only else None,
-        "batch_earliest_offset": only.range.start if only else None,
-        "batch_latest_offset": only.range.end if only else None,
-        "dead_letter": False,
-        "topic": only.source.topic.name if only else None,
-        "partition": only.source.partition if only else None,
-    }
+    event = event_row(pipeline, error, kind, batch, stderr, row[0], _database(connection))
     ERRORS.insert(connection, [event])
-
-
-def keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
-    """Metadata by partition number; by `topic/number` where several topics would share a number."""
-    one = len({source.topic.name for source in metadata}) <= 1
-    return {str(source.partition) if one else str(source): values for source, values in metadata.items()}
 
 
 def _database(connection: Connection) -> str:

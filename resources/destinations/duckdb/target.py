@@ -10,22 +10,11 @@ from kpipe.batch import Commit
 from kpipe.errors import InvalidPipeline, LedgerMismatch, SchemaConflict, StagingFailed
 from kpipe.schema import Columns, ListOf, Struct, Type, parse_type
 from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.fitting import additions, carries
+from resources.destinations.fitting import COORDINATES, additions, carried, carries
 from resources.destinations.staged import Proven
 
-__all__ = ["COORDINATES", "columns", "insert", "missing", "prepare", "sql_type"]
+__all__ = ["columns", "insert", "missing", "prepare", "sql_type"]
 
-#: Kafka's own coordinates, which no payload column can shadow.
-COORDINATES = Columns.of(
-    {
-        "_kafka_partition": "INTEGER",
-        "_kafka_offset": "BIGINT",
-        "_kafka_timestamp": "TIMESTAMP WITH TIME ZONE",
-        "_kafka_topic": "VARCHAR",
-        "_kafka_key": "BLOB",
-        "_kafka_headers": "STRUCT(name VARCHAR, value BLOB)[]",
-    }
-)
 # No column is guessed from a path (hive), and a file's own columns are all there is.
 _READ = "read_parquet(?, hive_partitioning = false, union_by_name = false, filename = false)"
 
@@ -73,11 +62,7 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
     Raises:
         SchemaConflict: the table cannot take them.
     """
-    shadows = [name for name, _ in commit.columns if name in COORDINATES]
-    if shadows:
-        raise SchemaConflict(f"column {shadows[0]!r} of batch {commit.id} has the name of one of Kafka's coordinates")
-    carried = {name.lower() for file in staged for name in file.names}
-    wanted = Columns((*commit.columns.items, *((n, k) for n, k in COORDINATES if n in carried)))
+    wanted = carried(commit, [name for file in staged for name in file.names])
     if not exists:
         if not wanted:
             return wanted

@@ -1,0 +1,138 @@
+"""What a commit leaves besides rows, as rows of the ledger's tables (docs/design.md 4.5). Pure, for every destination."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from kpipe.audit import Entry
+from kpipe.batch import Batch, Commit, Counts
+from kpipe.errors import RecordRejected, SourceError, TransformFailed, by_name
+from kpipe.offsets import Range
+from kpipe.source import PartitionId, TopicId
+
+__all__ = ["DEAD_LETTER", "SKIPS", "clean", "commit_row", "end_rows", "entry", "event_row", "keyed", "range_rows"]
+
+SKIPS = ("jump", "loss")  #: kinds of commit that leave offsets unread
+#: Columns of a staged file of dead letters.
+DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
+
+
+def commit_row(commit: Commit, table: str, seq: int) -> dict[str, Any]:
+    """The commit's row of `kpipe_commits`."""
+    return {
+        "pipeline_name": commit.pipeline,
+        "batch_id": commit.id,
+        "seq": seq,
+        "target_table": table,
+        "kind": commit.kind,
+        "run_id": commit.run_id,
+        "version": commit.version,
+        "started": datetime.fromtimestamp(commit.started_ms / 1000, timezone.utc),
+        "committed": datetime.now(timezone.utc),
+        "seconds": commit.seconds,
+        **asdict(commit.totals),
+        "note": commit.note,
+        "metadata": json.dumps(keyed(commit.metadata), default=str) if commit.metadata else None,
+    }
+
+
+def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict[str, Any]]:
+    """Its rows of `kpipe_batches`, one for each range."""
+    rows = []
+    for step in commit.steps:
+        counts = commit.counts.get(step.lane.key, Counts())
+        rows.append(
+            {
+                "pipeline_name": commit.pipeline,
+                "batch_id": commit.id,
+                "seq": seq,
+                "target_table": table,
+                "database_name": database,
+                "batch_state": "Reread" if commit.kind == "reread" else "Succeeded",
+                "batch_rows_written": counts.rows,
+                "batch_time": commit.seconds,
+                "batch_start_unix_timestamp": commit.started_ms / 1000,
+                "batch_partition_state": "Succeeded",
+                "batch_partition_parsed_rows": counts.rows,
+                "batch_source_partition_id": step.source.partition,
+                "batch_earliest_offset": step.range.start,
+                "batch_latest_offset": step.range.end,
+                "batch_partition_time": commit.seconds,
+                "batch_partition_extracted_bytes": counts.bytes,
+                "batch_partition_extracted_rows": counts.messages,
+                "cluster_id": step.source.topic.cluster,
+                "topic_id": step.source.topic.topic_id,
+                "topic": step.source.topic.name,
+                "closed_by": step.closed_by,
+                **asdict(counts),
+            }
+        )
+    return rows
+
+
+def end_rows(commit: Commit) -> list[dict[str, Any]]:
+    """Where the partitions' ends were: rows of `kpipe_partitions`."""
+    return [
+        {
+            "pipeline_name": commit.pipeline,
+            "cluster_id": source.topic.cluster,
+            "topic_id": source.topic.topic_id,
+            "topic": source.topic.name,
+            "partition": source.partition,
+            "earliest_offset": earliest,
+            "latest_offset": latest,
+            "updated_unix_timestamp": time.time(),
+        }
+        for source, (earliest, latest) in commit.ends.items()
+    ]
+
+
+def event_row(
+    pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str, number: int | None, database: str
+) -> dict[str, Any]:
+    """What stopped a batch, as a row of `kpipe_errors`. `number` counts up within the pipeline."""
+    steps = batch.steps if batch is not None else ()
+    only = steps[0] if len(steps) == 1 else None  # an event of several ranges names none of them
+    external = issubclass(by_name(kind), (SourceError, TransformFailed, RecordRejected))
+    return {
+        "database_name": database,
+        "pipeline_name": pipeline,
+        "error_unix_timestamp": time.time(),
+        "error_type": "Error",
+        "error_code": kind,
+        "error_message": error,
+        "error_kind": "External" if external else "Internal",
+        "std_error": stderr or None,
+        "batch_id": batch.id if batch is not None else None,
+        "error_id": number,
+        "batch_source_partition_id": only.source.partition if only else None,
+        "batch_earliest_offset": only.range.start if only else None,
+        "batch_latest_offset": only.range.end if only else None,
+        "dead_letter": False,
+        "topic": only.source.topic.name if only else None,
+        "partition": only.source.partition if only else None,
+    }
+
+
+def entry(row: Mapping[str, Any]) -> Entry:
+    """A row of `kpipe_batches` as the range that was committed."""
+    source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
+    names = ("messages", "rows", "dead_letters", "filtered", "gaps", "given", "set_aside_before", "bytes")
+    where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
+    return Entry(row["batch_id"], source, where, Counts(*(row[name] for name in names)), row["closed_by"] == "reread")
+
+
+def keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
+    """Metadata by partition number; by `topic/number` where several topics would share a number."""
+    one = len({source.topic.name for source in metadata}) <= 1
+    return {str(source.partition) if one else str(source): values for source, values in metadata.items()}
+
+
+def clean(text: str) -> str:
+    """Text from outside, as UTF-8 can hold it."""
+    return text.encode("utf-8", "replace").decode()
