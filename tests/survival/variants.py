@@ -15,8 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("kpipe", "transforms", "resources", "kpipe_assets", "tests")
-LANES = "resources/destinations/duckdb/lanes.py"
-DESTINATION = "resources/destinations/duckdb/destination.py"
+LANES = "resources/destinations/relational/lanes.py"
+DESTINATION = "resources/destinations/relational/destination.py"
 READER = "resources/kafka/reader.py"
 
 

@@ -1,218 +1,40 @@
-"""The tables that hold what kpipe knows, beside the users' tables. Names follow SingleStore's views in lower case.
-
-They are plain tables, so any SQL client reads them without settings. Ends of offsets are exclusive. Times are UTC.
-"""
+"""Which tables a DuckDB file has, and what differs in DuckDB's SQL."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
-from kpipe.errors import LedgerMismatch
 from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.duckdb.views import VIEWS
+from resources.destinations.relational import tables
+from resources.destinations.relational.dialect import Dialect
 
-__all__ = [
-    "BATCHES",
-    "COMMITS",
-    "ERRORS",
-    "LANES",
-    "PARTITIONS",
-    "PIPELINES",
-    "Table",
-    "create",
-    "exists",
-    "is_damage",
-    "present",
-]
+__all__ = ["DIALECT", "create", "exists", "is_damage", "present"]
 
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the ledger: column names to types, and its primary key."""
-
-    name: str
-    columns: Mapping[str, str]
-    key: tuple[str, ...] = ()
-
-    @property
-    def sql(self) -> str:
-        """The table's name as SQL."""
-        return quote("main", self.name)
-
-    @property
-    def ddl(self) -> str:
-        """The statement that makes it."""
-        parts = [f"{quote(name)} {kind}" for name, kind in self.columns.items()]
-        if self.key:
-            parts.append(f"PRIMARY KEY ({', '.join(map(quote, self.key))})")
-        return f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(parts)})"
-
-    def unnested(self, names: Sequence[str]) -> str:
-        """`SELECT` of rows that are given as one list for each of these columns, as parameters from `$1` on.
-
-        Parameters are numbered in every statement of several clauses: `?` counts in another order in DuckDB 1.5 than in 2.0.
-        """
-        parts = [f"unnest(${at}::{self.columns[name]}[]) AS {quote(name)}" for at, name in enumerate(names, start=1)]
-        return f"SELECT {', '.join(parts)}"
-
-    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert rows that have the same keys; columns they lack are NULL."""
-        if not rows:
-            return
-        names = list(rows[0])
-        sql = f"INSERT INTO {self.sql} ({', '.join(map(quote, names))}) {self.unnested(names)}"
-        connection.execute(sql, [[row[name] for row in rows] for name in names])
-
-
-_SOURCE = {"cluster_id": "VARCHAR", "topic_id": "VARCHAR", "topic": "VARCHAR", "partition": "INTEGER"}
-_COUNTS = {
-    "messages": "BIGINT", "rows": "BIGINT", "dead_letters": "BIGINT", "filtered": "BIGINT", "gaps": "BIGINT",
-    "given": "BIGINT", "set_aside_before": "BIGINT", "bytes": "BIGINT",
-}  # fmt: skip
-
-PIPELINES = Table(
-    "kpipe_pipelines",
-    {
-        "database_name": "VARCHAR",
-        "pipeline_name": "VARCHAR",
-        "pipeline_id": "VARCHAR",  # made at the first commit, never changed
-        "config_json": "VARCHAR",  # no secret
-        "state": "VARCHAR",
-        "skipped_batches": "BIGINT",  # jumps ahead and accepted losses
-        "seq": "BIGINT",  # of the last commit
-        "seal": "BIGINT",  # over the lanes in kpipe_ledger (kpipe.ledger.seal)
-        "target_table": "VARCHAR",
-        "rows": "BIGINT",
-        "dead_letters": "BIGINT",
-        "error_events": "BIGINT",
-        "last_batch_id": "VARCHAR",
-        "last_error": "VARCHAR",
-        "created": "TIMESTAMPTZ",
-        "updated": "TIMESTAMPTZ",
-    },
-    ("pipeline_name",),
+DIALECT = Dialect(
+    schema="main.",  # views stay right where the file is attached beside others
+    create_view="CREATE VIEW IF NOT EXISTS ",
+    same_name="lower({0}) = lower({1})",
+    micros="epoch_us({0})",
+    # An ASOF join sorts once, where a join on both bounds would compare every row with every batch.
+    hits=(
+        "SELECT b.id, t._kafka_offset AS at, count(*) AS n"
+        " FROM {table} AS t ASOF JOIN b ON t._kafka_partition = b.batch_source_partition_id"
+        " {topic} AND t._kafka_offset >= b.batch_earliest_offset"
+        " WHERE t._kafka_offset < b.batch_latest_offset GROUP BY b.id, t._kafka_offset"
+    ),
+    types={"HEADERS": "STRUCT(name VARCHAR, value BLOB)[]"},
 )
-LANES = Table(
-    "kpipe_ledger",
-    {
-        "pipeline_name": "VARCHAR",
-        **_SOURCE,
-        "lane_start": "BIGINT",
-        "next_offset": "BIGINT",
-        "lane_end": "BIGINT",
-        "kind": "VARCHAR",
-        "batch_id": "VARCHAR",
-    },
-    # With the topic's name: the mock cluster gives every topic the same empty id.
-    ("pipeline_name", "cluster_id", "topic_id", "topic", "partition", "lane_start"),
-)
-PARTITIONS = Table(
-    "kpipe_partitions",
-    {
-        "pipeline_name": "VARCHAR",
-        **_SOURCE,
-        "earliest_offset": "BIGINT",
-        "latest_offset": "BIGINT",
-        "updated_unix_timestamp": "DOUBLE",
-    },
-    ("pipeline_name", "cluster_id", "topic_id", "topic", "partition"),
-)
-COMMITS = Table(
-    "kpipe_commits",
-    {
-        "batch_id": "VARCHAR",
-        "pipeline_name": "VARCHAR",
-        "seq": "BIGINT",
-        "kind": "VARCHAR",
-        "target_table": "VARCHAR",
-        "run_id": "VARCHAR",
-        "version": "VARCHAR",
-        "started": "TIMESTAMPTZ",
-        "committed": "TIMESTAMPTZ",
-        "seconds": "DOUBLE",
-        **_COUNTS,
-        "note": "VARCHAR",
-        "metadata": "VARCHAR",  # JSON by partition; NULL when there is nothing to publish
-        "published_at": "TIMESTAMPTZ",
-    },
-    ("batch_id",),
-)
-BATCHES = Table(
-    "kpipe_batches",
-    {
-        "database_name": "VARCHAR",
-        "pipeline_name": "VARCHAR",
-        "batch_id": "VARCHAR",
-        "batch_state": "VARCHAR",
-        "batch_rows_written": "BIGINT",
-        "batch_time": "DOUBLE",
-        "batch_start_unix_timestamp": "DOUBLE",
-        "batch_partition_state": "VARCHAR",
-        "batch_partition_parsed_rows": "BIGINT",
-        "batch_source_partition_id": "INTEGER",
-        "batch_earliest_offset": "BIGINT",
-        "batch_latest_offset": "BIGINT",
-        "batch_partition_time": "DOUBLE",
-        "batch_partition_extracted_bytes": "BIGINT",
-        "batch_partition_extracted_rows": "BIGINT",
-        "cluster_id": "VARCHAR",
-        "topic_id": "VARCHAR",
-        "topic": "VARCHAR",
-        "target_table": "VARCHAR",
-        "seq": "BIGINT",
-        "closed_by": "VARCHAR",
-        **_COUNTS,
-    },
-)
-ERRORS = Table(
-    "kpipe_errors",
-    {
-        "database_name": "VARCHAR",
-        "pipeline_name": "VARCHAR",
-        "error_unix_timestamp": "DOUBLE",
-        "error_type": "VARCHAR",  # 'Error' stopped a batch, 'Warning' is a dead letter
-        "error_code": "VARCHAR",  # name of the class in kpipe/errors.py; of a dead letter: RecordRejected
-        "error_message": "VARCHAR",
-        "error_kind": "VARCHAR",  # 'Internal' or 'External': whose fault
-        "std_error": "VARCHAR",
-        "load_data_line": "BLOB",  # the record's value as it was
-        "load_data_line_number": "BIGINT",
-        "batch_id": "VARCHAR",
-        "error_id": "BIGINT",  # counts up within the pipeline
-        "batch_source_partition_id": "INTEGER",
-        "batch_earliest_offset": "BIGINT",
-        "batch_latest_offset": "BIGINT",
-        "dead_letter": "BOOLEAN",
-        "stage": "VARCHAR",
-        "topic": "VARCHAR",
-        "partition": "INTEGER",
-        "offset": "BIGINT",
-        "kafka_timestamp": "TIMESTAMPTZ",
-        "key": "BLOB",
-        "headers": "STRUCT(name VARCHAR, value BLOB)[]",
-        "version": "VARCHAR",
-    },
-)
-_TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, ERRORS)
 
 
 def present(connection: Connection) -> bool:
-    """Whether the tables are there: they come together, in one transaction. Not inside of a transaction.
+    """Whether the ledger's tables are there. Not inside of a transaction.
 
     Raises:
         LedgerMismatch: only some of them are.
     """
-    if exists(connection, PIPELINES.name):
-        return True
-    left = [table.name for table in _TABLES if exists(connection, table.name)]
-    if left:
-        raise LedgerMismatch(f"table {PIPELINES.name} is gone, and {', '.join(left)} are there", "restore a backup of the file")
-    return False
+    return tables.present(lambda name: exists(connection, name))
 
 
 def exists(connection: Connection, name: str) -> bool:
@@ -228,12 +50,8 @@ def exists(connection: Connection, name: str) -> bool:
 
 
 def create(connection: Connection) -> None:
-    """Make the tables and views that are missing, inside the transaction at hand.
-
-    Two first commits of one process may race here: one gets a conflict and tries again.
-    """
-    for statement in (*(table.ddl for table in _TABLES), *VIEWS):
-        connection.execute(statement)
+    """Make the ledger's tables and views that are missing, inside the transaction at hand."""
+    tables.create(connection, DIALECT)
 
 
 def is_damage(error: Exception) -> bool:
@@ -241,4 +59,4 @@ def is_damage(error: Exception) -> bool:
     if isinstance(error, duckdb.BinderException):
         return True
     found = re.search(r"\b(kpipe_\w+) does not exist", str(error))
-    return isinstance(error, duckdb.CatalogException) and found is not None and found[1] in {table.name for table in _TABLES}
+    return isinstance(error, duckdb.CatalogException) and found is not None and found[1] in {t.name for t in tables.TABLES}

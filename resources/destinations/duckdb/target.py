@@ -3,20 +3,20 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
 from kpipe.batch import Commit
-from kpipe.errors import InvalidPipeline, LedgerMismatch, SchemaConflict, StagingFailed
-from kpipe.schema import Columns, ListOf, Struct, Type, parse_type
+from kpipe.schema import Columns, ListOf, Struct, Type
 from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.fitting import COORDINATES, additions, carried, carries
+from resources.destinations.fitting import carried
+from resources.destinations.relational.matching import by_shape, check_inserted, matched, parsed, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["columns", "insert", "missing", "prepare", "sql_type"]
+__all__ = ["READ", "columns", "insert", "prepare", "sql_type"]
 
-# No column is guessed from a path (hive), and a file's own columns are all there is.
-_READ = "read_parquet(?, hive_partitioning = false, union_by_name = false, filename = false)"
+#: A file's own columns are all there is: none is guessed from a path (hive).
+READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
+_READ = READ.format("?")
 
 
 def sql_type(kind: Type) -> str:
@@ -35,15 +35,7 @@ def columns(connection: Connection, table: str) -> Columns:
         SchemaConflict: a column's type is none that kpipe can write.
     """
     rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
-    return _parsed([row[:2] for row in rows], f"table {table}")
-
-
-def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
-    """The error of a table that is gone although the ledger says that rows were written."""
-    return LedgerMismatch(
-        f"pipeline {pipeline}: table {table} is gone, the ledger says that {rows} rows were written to it",
-        f"restore it; or create {table} empty to go on without these rows; or begin anew under another pipeline name",
-    )
+    return parsed([row[:2] for row in rows], f"table {table}")
 
 
 def prepare(connection: Connection, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
@@ -62,18 +54,15 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
     Raises:
         SchemaConflict: the table cannot take them.
     """
-    wanted = carried(commit, [name for file in staged for name in file.names])
+    needed = carried(commit, [name for file in staged for name in file.names])
     if not exists:
-        if not wanted:
-            return wanted
-        parts = ", ".join(f"{quote(name)} {sql_type(kind)}" for name, kind in wanted)
+        if not needed:
+            return needed
+        parts = ", ".join(f"{quote(name)} {sql_type(kind)}" for name, kind in needed)
         connection.execute(f"CREATE TABLE {quote('main', table)} ({parts})")
-        return wanted
+        return needed
     known = columns(connection, table)
-    steps: list[tuple[tuple[str, ...], Type]] = []
-    for name, kind in wanted:
-        have = known.get(name)
-        steps += [((name,), kind)] if have is None else additions(have, kind, (name,))
+    steps = widening(known, needed)
     for path, kind in steps:
         connection.execute(f"ALTER TABLE {quote('main', table)} ADD COLUMN {quote(*path)} {sql_type(kind)}")
     return columns(connection, table) if steps else known
@@ -88,48 +77,21 @@ def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[
         StagingFailed: a file holds other columns than the commit, or other rows than were counted.
         SchemaConflict: a column's type cannot become the table's.
     """
-    for _, group in groupby(sorted(staged, key=lambda file: file.shape), key=lambda file: file.shape):
-        files = list(group)
+    for files in by_shape(staged):
         names, values = _projection(connection, files[0], commit, known)
         row = connection.execute(
             f"INSERT INTO {quote('main', table)} ({', '.join(names)}) SELECT {', '.join(values)} FROM {_READ}",
             [[file.path for file in files]],
         ).fetchone()
-        inserted, expected = (row[0] if row else 0), sum(file.rows for file in files)
-        if inserted != expected:
-            raise StagingFailed(f"batch {commit.id}: {inserted} rows were inserted, {expected} are staged")
+        check_inserted(commit, files, row[0] if row else 0)
 
 
 def _projection(connection: Connection, file: Proven, commit: Commit, known: Columns) -> tuple[list[str], list[str]]:
     """Column names, and the expressions that fill them from a file of that shape."""
-    stored = _parsed(
-        [row[:2] for row in connection.execute(f"DESCRIBE SELECT * FROM {_READ}", [[file.path]]).fetchall()],
-        f"staged file {file.path!r}",
-    )
-    absent = [name for name, _ in commit.columns if name not in stored]
-    if absent:
-        raise StagingFailed(f"staged file {file.path!r} lacks column {absent[0]!r} of batch {commit.id}")
+    described = connection.execute(f"DESCRIBE SELECT * FROM {_READ}", [[file.path]]).fetchall()
+    stored = parsed([row[:2] for row in described], f"staged file {file.path!r}")
     names, values = [], []
-    for name, kind in stored:
-        meant = COORDINATES.get(name) or commit.columns.get(name)
-        if meant is None:
-            raise StagingFailed(f"staged file {file.path!r} holds column {name!r}, which batch {commit.id} does not name")
-        have = known.get(name)
-        if not carries(kind, meant) or have is None:
-            raise StagingFailed(f"staged file {file.path!r} holds column {name!r} as {kind}, batch {commit.id} says {meant}")
+    for name, kind, have in matched(stored, file, commit, known):
         names.append(quote(name))
         values.append(quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})")
     return names, values
-
-
-def _parsed(rows: Iterable[tuple[str, str]], where: str) -> Columns:
-    result: list[tuple[str, Type]] = []
-    for name, text in rows:
-        try:
-            result.append((name, parse_type(text)))
-        except InvalidPipeline as error:
-            raise SchemaConflict(
-                f"{where}: column {name!r} has type {text}, which kpipe cannot write",
-                "give it another type, or load into another table and derive this one from it",
-            ) from error
-    return Columns(tuple(result))

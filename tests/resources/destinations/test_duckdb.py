@@ -31,8 +31,9 @@ from kpipe.errors import (
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
 from resources.destinations import open_destination, summary
-from resources.destinations.duckdb import DuckDBDestination, records
+from resources.destinations.duckdb import DuckDBDestination
 from resources.destinations.duckdb.connection import Database
+from resources.destinations.relational import records
 from tests.resources.destinations.conformance import begun, loaded, positions, proof
 from tests.resources.destinations.place import COLUMNS, COORDINATES, DuckDBPlace, arrow, batch, begin, source
 

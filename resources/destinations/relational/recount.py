@@ -3,15 +3,14 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Counts
 from kpipe.offsets import Range
 from kpipe.source import PartitionId, TopicId
-from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.duckdb.layout import BATCHES, ERRORS
-from resources.destinations.duckdb.target import columns
+from resources.destinations.relational.dialect import Connection, Dialect
+from resources.destinations.relational.tables import BATCHES, ERRORS
 
 __all__ = ["entries", "recount"]
 
@@ -24,70 +23,70 @@ _ENTRY = (
 def entries(connection: Connection, pipeline: str) -> list[Entry]:
     """Every committed range of the pipeline, in order of commit."""
     rows = connection.execute(
-        f"SELECT {_ENTRY} FROM {BATCHES.sql} WHERE pipeline_name = ?"
+        f"SELECT {_ENTRY} FROM {BATCHES.sql} WHERE pipeline_name = $1"
         " ORDER BY seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset",
         [pipeline],
     ).fetchall()
     return [_entry(row) for row in rows]
 
 
-def recount(connection: Connection, pipeline: str, table: str, exists: bool) -> Recount:
+def recount(connection: Connection, dialect: Dialect, pipeline: str, table: str, known: Sequence[str] | None) -> Recount:
     """Rows, dead letters, repeated offsets, and rows of each committed range, as the destination really holds them.
+
+    `known` are the names of the table's columns; None: there is no table.
 
     The table's rows are those of all pipelines that write it. Rows can be told apart by range only when they carry
     offsets, and offsets mean something only when one topic was read (or rows also carry the topic).
     """
     expected = _by_partition(
         connection,
-        f'SELECT batch_source_partition_id, sum("rows")::BIGINT FROM {BATCHES.sql} WHERE lower(target_table) = lower(?)'
-        " GROUP BY ALL",
+        f'SELECT batch_source_partition_id, sum("rows")::BIGINT FROM {BATCHES.sql}'
+        f" WHERE {dialect.same_name.format('target_table', '$1')} GROUP BY batch_source_partition_id",
         [table],
     )
     dead = _by_partition(
         connection,
-        f'SELECT "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = ? AND dead_letter GROUP BY ALL',
+        f'SELECT "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = $1 AND dead_letter GROUP BY "partition"',
         [pipeline],
     )
-    if not exists:
+    if known is None:
         return Recount(dead_letters=dead, expected_rows=expected)
-    known, name = columns(connection, table), quote("main", table)
-    if "_kafka_partition" not in known:
+    names, name = {column.lower() for column in known}, dialect.name(table)
+    if "_kafka_partition" not in names:
         return Recount(_unnumbered(connection, name, expected), dead, expected_rows=expected)
     rows = _by_partition(
         connection,
-        f"SELECT _kafka_partition, count(*) FROM {name} WHERE _kafka_partition IS NOT NULL GROUP BY ALL",
+        f"SELECT _kafka_partition, count(*) FROM {name} WHERE _kafka_partition IS NOT NULL GROUP BY _kafka_partition",
         [],
     )
-    wrong, repeated = _ranges(connection, pipeline, table, known.names()) if "_kafka_offset" in known else ([], {})
+    wrong, repeated = _ranges(connection, dialect, pipeline, table, names) if "_kafka_offset" in names else ([], {})
     return Recount(rows, dead, repeated, wrong, expected)
 
 
 def _ranges(
-    connection: Connection, pipeline: str, table: str, names: Sequence[str]
+    connection: Connection, dialect: Dialect, pipeline: str, table: str, names: Collection[str]
 ) -> tuple[list[tuple[Entry, int]], dict[int, int]]:
     """Committed ranges that do not hold their rows, with what they hold; and repeated offsets by partition."""
     row = connection.execute(
         f"SELECT count(DISTINCT (pipeline_name, cluster_id, topic_id, topic)), count(DISTINCT topic) FROM {BATCHES.sql}"
-        " WHERE lower(target_table) = lower(?)",
+        f" WHERE {dialect.same_name.format('target_table', '$1')}",
         [table],
     ).fetchone()
     assert row is not None
     by_topic = row[0] > 1
-    if by_topic and (row[0] > row[1] or "_kafka_topic" not in {name.lower() for name in names}):
+    if by_topic and (row[0] > row[1] or "_kafka_topic" not in names):
         return [], {}
     unknown = "t._kafka_offset IS NULL" + (" OR t._kafka_topic IS NULL" if by_topic else "")
     # Where offsets were read again, ranges overlap, and only the numbers of rows can be compared.
     unknown += " UNION SELECT batch_source_partition_id FROM b WHERE closed_by = 'reread'"
-    # Elsewhere ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it: an ASOF
-    # join sorts once, where a join on both bounds would compare every row with every batch.
+    # Elsewhere ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it.
+    hits = dialect.hits.format(table=dialect.name(table), topic="AND t._kafka_topic = b.topic" if by_topic else "")
     found = connection.execute(
         f"WITH b AS (SELECT row_number() OVER () AS id, {_ENTRY}, seq FROM {BATCHES.sql}"
-        "   WHERE pipeline_name = $1 AND lower(target_table) = lower($2) AND batch_latest_offset > batch_earliest_offset),"
-        f" u AS (SELECT DISTINCT t._kafka_partition AS number FROM {quote('main', table)} AS t WHERE {unknown}),"
-        " hits AS (SELECT b.id, t._kafka_offset AS at, count(*) AS n"
-        f"   FROM {quote('main', table)} AS t ASOF JOIN b ON t._kafka_partition = b.batch_source_partition_id"
-        f"   {'AND t._kafka_topic = b.topic' if by_topic else ''} AND t._kafka_offset >= b.batch_earliest_offset"
-        "   WHERE t._kafka_offset < b.batch_latest_offset GROUP BY ALL),"
+        f"   WHERE pipeline_name = $1 AND {dialect.same_name.format('target_table', '$2')}"
+        "   AND batch_latest_offset > batch_earliest_offset),"
+        f" u AS (SELECT DISTINCT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE {unknown}),"
+        f" hits AS ({hits}),"
         " h AS (SELECT id, sum(n)::BIGINT AS held, (sum(n) - count(*))::BIGINT AS again FROM hits GROUP BY id)"
         f" SELECT {_ENTRY}, coalesce(held, 0), coalesce(again, 0) FROM b LEFT JOIN h USING (id)"
         " WHERE batch_source_partition_id NOT IN (SELECT number FROM u WHERE number IS NOT NULL)"

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 
 from kpipe.ports import Publication
-from resources.destinations.duckdb.connection import Connection
-from resources.destinations.duckdb.layout import COMMITS
+from resources.destinations.relational.dialect import Connection
+from resources.destinations.relational.tables import COMMITS
 
 __all__ = ["mark", "waiting"]
 

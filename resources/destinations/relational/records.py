@@ -13,13 +13,13 @@ from typing import Any
 from kpipe.batch import Batch, Commit
 from kpipe.errors import DestinationError, RecordRejected, StagingFailed
 from kpipe.ledger import seal
-from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.duckdb.lanes import unregistered
-from resources.destinations.duckdb.layout import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
+from resources.destinations.relational.dialect import Connection, quote
+from resources.destinations.relational.lanes import unregistered
+from resources.destinations.relational.tables import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
 from resources.destinations.rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
 from resources.destinations.staged import Proven
 
-__all__ = ["error_event", "history", "register", "set_aside"]
+__all__ = ["check_letters", "check_set_aside", "error_event", "history", "letters", "register"]
 
 
 def register(connection: Connection, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -39,7 +39,7 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
     row = connection.execute(
         f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + $1, config_json = $2,'
         ' target_table = $3, "rows" = "rows" + $4, dead_letters = dead_letters + $5, error_events = error_events + $6,'
-        ' last_batch_id = $7, updated = $8, seal = xor(seal, $10) WHERE pipeline_name = $9'
+        ' last_batch_id = $7, updated = $8, seal = (seal | $10::BIGINT) - (seal & $10::BIGINT) WHERE pipeline_name = $9'
         ' RETURNING seq, "rows", error_events',
         [
             skipped, json.dumps(config), table, counts.rows, counts.dead_letters, counts.dead_letters,
@@ -95,17 +95,26 @@ def _ends(connection: Connection, commit: Commit) -> None:
     PARTITIONS.insert(connection, fresh)
 
 
-def set_aside(connection: Connection, commit: Commit, staged: Sequence[Proven], events: int) -> None:
-    """Insert the staged dead letters, and count them. `events` error events exist before them.
+def check_letters(staged: Sequence[Proven]) -> None:
+    """Staged dead letters have the columns that they must have.
 
     Raises:
-        StagingFailed: a file holds other columns, or other records than were counted.
+        StagingFailed: a file holds others.
     """
-    if not staged:
-        return
     for file in staged:
         if {name.lower() for name in file.names} != set(DEAD_LETTER):
             raise StagingFailed(f"staged file {file.path!r} of dead letters holds columns {', '.join(file.names)}")
+
+
+def letters(commit: Commit, events: int, source: str, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]]:
+    """The statement that inserts dead letters, and its parameters.
+
+    Args:
+        commit: what is written.
+        events: error events of the pipeline before them.
+        source: what they are read from, with the columns of DEAD_LETTER; its own parameters begin with $11.
+        parameters: these.
+    """
     names = [
         "database_name", "pipeline_name", "error_unix_timestamp", "error_type", "error_code", "error_kind", "batch_id",
         "version", "dead_letter", "error_id", "error_message", "load_data_line", "batch_source_partition_id",
@@ -119,21 +128,27 @@ def set_aside(connection: Connection, commit: Commit, staged: Sequence[Proven], 
         [min(r.start for r in found) for found in ranges.values()],
         [max(r.end for r in found) for found in ranges.values()],
     ]
-    row = connection.execute(
+    statement = (
         f"INSERT INTO {ERRORS.sql} ({', '.join(map(quote, names))})"
         " SELECT current_database(), $1, $2, 'Warning', $3, 'External', $4, $5, true, $6 + row_number() OVER (),"
         ' d.reason, d."value", d."partition", c.first, c.last, d.stage, d.topic, d."partition", d."offset",'
         ' d."timestamp", d."key", d.headers'
-        " FROM read_parquet($7, hive_partitioning = false, union_by_name = false, filename = false) AS d"
-        " LEFT JOIN (SELECT unnest($8::VARCHAR[]) AS topic, unnest($9::INTEGER[]) AS number,"
-        " unnest($10::BIGINT[]) AS first, unnest($11::BIGINT[]) AS last) AS c"
-        ' ON c.topic = d.topic AND c.number = d."partition"',
-        [
-            commit.pipeline, time.time(), RecordRejected.__name__, commit.id, commit.version, events,
-            [file.path for file in staged], *lists,
-        ],
-    ).fetchone()  # fmt: skip
-    inserted, expected = (row[0] if row else 0), sum(file.rows for file in staged)
+        f" FROM {source} AS d"
+        " LEFT JOIN (SELECT unnest($7::VARCHAR[]) AS topic, unnest($8::INTEGER[]) AS number,"
+        " unnest($9::BIGINT[]) AS first, unnest($10::BIGINT[]) AS last) AS c"
+        ' ON c.topic = d.topic AND c.number = d."partition"'
+    )
+    known = [commit.pipeline, time.time(), RecordRejected.__name__, commit.id, commit.version, events]
+    return statement, [*known, *lists, *parameters]
+
+
+def check_set_aside(commit: Commit, staged: Sequence[Proven], inserted: int) -> None:
+    """As many dead letters were inserted as are staged.
+
+    Raises:
+        StagingFailed: others were.
+    """
+    expected = sum(file.rows for file in staged)
     if inserted != expected:
         raise StagingFailed(f"batch {commit.id}: {inserted} dead letters were inserted, {expected} are staged")
 
@@ -141,7 +156,7 @@ def set_aside(connection: Connection, commit: Commit, staged: Sequence[Proven], 
 def error_event(connection: Connection, pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str) -> None:
     """Write what stopped a batch. The pipeline's row must exist."""
     row = connection.execute(
-        f"UPDATE {PIPELINES.sql} SET error_events = error_events + 1 WHERE pipeline_name = ? RETURNING error_events",
+        f"UPDATE {PIPELINES.sql} SET error_events = error_events + 1 WHERE pipeline_name = $1 RETURNING error_events",
         [pipeline],
     ).fetchone()
     if row is None:

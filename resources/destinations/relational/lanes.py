@@ -1,4 +1,4 @@
-"""The ledger in DuckDB: lanes read, and swapped all or none by comparing for equality."""
+"""The ledger in a table: lanes read, and swapped all or none by comparing for equality."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -11,8 +11,8 @@ from kpipe.errors import DestinationError, LedgerMismatch
 from kpipe.ledger import Lane, LaneChange, Ledger, check_seal, fenced
 from kpipe.source import PartitionId, TopicId
 from kpipe.verdict import check_lanes
-from resources.destinations.duckdb.connection import Connection
-from resources.destinations.duckdb.layout import LANES, PIPELINES, present
+from resources.destinations.relational.dialect import Connection
+from resources.destinations.relational.tables import LANES, PIPELINES
 
 __all__ = ["read", "swap", "unregistered"]
 
@@ -21,15 +21,13 @@ _SAME_KEY = " AND ".join(f"l.{name} = c.{name}" for name in _KEY)
 
 
 def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
-    """Registration id ("" when there is none) and ledger of one pipeline.
+    """Registration id ("" when there is none) and ledger of one pipeline. The tables are there.
 
     Raises:
         LedgerMismatch: the lanes, or the pipeline's row, are not those that commits have left.
     """
-    if not present(connection):
-        return "", Ledger(pipeline)
     row = connection.execute(
-        f"SELECT pipeline_id, seq, dead_letters, seal FROM {PIPELINES.sql} WHERE pipeline_name = ?", [pipeline]
+        f"SELECT pipeline_id, seq, dead_letters, seal FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]
     ).fetchone()
     found = _lanes(connection, pipeline)
     if row is None:
@@ -97,7 +95,7 @@ def _values(lane: Lane) -> dict[str, Any]:
 def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
     rows = connection.execute(
         f"SELECT cluster_id, topic_id, topic, partition, lane_start, next_offset, lane_end, kind FROM {LANES.sql}"
-        " WHERE pipeline_name = ?",
+        " WHERE pipeline_name = $1",
         [pipeline],
     ).fetchall()
     topics: dict[tuple[str, str, str], TopicId] = {}

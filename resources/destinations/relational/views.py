@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from resources.destinations.duckdb.connection import Connection, quote
+from resources.destinations.relational.dialect import Connection, Dialect, quote
 
-__all__ = ["VIEWS", "rows"]
+__all__ = ["rows", "views"]
 
 # What "newest first" means in each view.
 _NEWEST = {
@@ -23,45 +23,45 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LAST_US = 253_402_300_799_999_999  # the year 9999 is Python's last; producers stamp later ones
 
 _SUMMARY = """
-CREATE VIEW IF NOT EXISTS main.kpipe_batches_summary AS
+{create} {schema}kpipe_batches_summary AS
 SELECT
-    any_value(b.database_name) AS database_name,
+    min(b.database_name) AS database_name,
     b.pipeline_name,
     b.batch_id,
-    any_value(b.batch_state) AS batch_state,
+    min(b.batch_state) AS batch_state,
     to_timestamp(min(b.batch_start_unix_timestamp)) AS start_time,
     max(b.batch_time) AS batch_time,
     sum(b.batch_partition_extracted_rows) / nullif(max(b.batch_time), 0) AS rows_per_sec,
     sum(b.batch_partition_extracted_rows)::BIGINT AS rows_streamed,
     count(DISTINCT (b.topic, b.batch_source_partition_id)) AS num_partitions,
-    count(DISTINCT (b.topic, b.batch_source_partition_id)) FILTER (b.batch_partition_state = 'Succeeded')
+    count(DISTINCT (b.topic, b.batch_source_partition_id)) FILTER (WHERE b.batch_partition_state = 'Succeeded')
         AS num_partitions_finished,
     sum(b.batch_partition_extracted_bytes) / 1e6 AS mb_streamed,
     sum(b.batch_partition_extracted_bytes) / 1e6 / nullif(max(b.batch_time), 0) AS mb_per_sec,
     sum(b."rows")::BIGINT AS rows_inserted,
     0::BIGINT AS rows_updated,
     0::BIGINT AS rows_deleted,
-    any_value(b.seq) AS seq,
+    min(b.seq) AS seq,
     sum(b.dead_letters)::BIGINT AS dead_letters,
     sum(b.filtered)::BIGINT AS filtered,
     sum(b.gaps)::BIGINT AS gaps,
-    any_value(c.committed) AS committed
-FROM main.kpipe_batches AS b
-LEFT JOIN main.kpipe_commits AS c ON c.batch_id = b.batch_id
+    min(c.committed) AS committed
+FROM {schema}kpipe_batches AS b
+LEFT JOIN {schema}kpipe_commits AS c ON c.batch_id = b.batch_id
 GROUP BY b.pipeline_name, b.batch_id
 """
 
 # successful_cursor_offset: the first offset that was not read, whether skipped, lost, or still waiting in a backfill.
 _CURSORS = """
-CREATE VIEW IF NOT EXISTS main.kpipe_cursors AS
+{create} {schema}kpipe_cursors AS
 SELECT
     p.database_name,
     p.pipeline_name,
     'KAFKA' AS source_type,
     l.partition AS source_partition_id,
-    coalesce(any_value(k.earliest_offset), min(l.lane_start)) AS earliest_offset,
-    coalesce(any_value(k.latest_offset), max(l.next_offset) FILTER (l.kind = 'read')) AS latest_offset,
-    max(l.next_offset) FILTER (l.kind = 'read') AS cursor_offset,
+    coalesce(min(k.earliest_offset), min(l.lane_start)) AS earliest_offset,
+    coalesce(min(k.latest_offset), max(l.next_offset) FILTER (WHERE l.kind = 'read')) AS latest_offset,
+    max(l.next_offset) FILTER (WHERE l.kind = 'read') AS cursor_offset,
     coalesce(
         min(CASE
             WHEN l.kind <> 'read' THEN l.lane_start
@@ -69,35 +69,46 @@ SELECT
         END),
         max(l.next_offset)
     ) AS successful_cursor_offset,
-    coalesce(any_value(k.updated_unix_timestamp), epoch(any_value(p.updated))) AS updated_unix_timestamp,
+    coalesce(min(k.updated_unix_timestamp), extract(epoch FROM min(p.updated))::DOUBLE PRECISION) AS updated_unix_timestamp,
     l.topic,
     l.cluster_id,
     l.topic_id
-FROM main.kpipe_ledger AS l
-JOIN main.kpipe_pipelines AS p ON p.pipeline_name = l.pipeline_name
-LEFT JOIN main.kpipe_partitions AS k
+FROM {schema}kpipe_ledger AS l
+JOIN {schema}kpipe_pipelines AS p ON p.pipeline_name = l.pipeline_name
+LEFT JOIN {schema}kpipe_partitions AS k
     ON k.pipeline_name = l.pipeline_name AND k.cluster_id = l.cluster_id AND k.topic_id = l.topic_id
     AND k.topic = l.topic AND k.partition = l.partition
 GROUP BY p.database_name, p.pipeline_name, l.cluster_id, l.topic_id, l.topic, l.partition
 """
 
-VIEWS = (_SUMMARY, _CURSORS)
+
+def views(dialect: Dialect) -> list[str]:
+    """The statements that make them."""
+    return [text.format(create=dialect.create_view, schema=dialect.schema) for text in (_SUMMARY, _CURSORS)]
 
 
-def rows(connection: Connection, name: str, pipeline: str, limit: int | None) -> Sequence[Mapping[str, Any]]:
+def rows(
+    connection: Connection, dialect: Dialect, name: str, described: Sequence[tuple[str, bool]], pipeline: str, limit: int | None
+) -> Sequence[Mapping[str, Any]]:
     """Rows of one view that belong to one pipeline, newest first, by column name; times are aware, UTC.
+
+    Args:
+        connection: for reading.
+        dialect: of the database.
+        name: of the view, without `kpipe_`.
+        described: the view's columns, and which of them are instants.
+        pipeline: whose rows.
+        limit: most rows; None: all.
 
     Raises:
         KeyError: there is no such view.
     """
-    order, view = _NEWEST[name], quote("main", f"kpipe_{name}")
-    described = connection.execute(f"DESCRIBE {view}").fetchall()
-    names = [column for column, *_ in described]
-    instants = [kind == "TIMESTAMP WITH TIME ZONE" for _, kind, *_ in described]
-    # As a number: DuckDB's client needs another package to make an aware datetime.
-    parts = [f"epoch_us({quote(n)})" if instant else quote(n) for n, instant in zip(names, instants, strict=True)]
+    order, view = _NEWEST[name], quote(f"kpipe_{name}")
+    # As a number: clients cannot make an aware datetime of every instant.
+    parts = [dialect.micros.format(quote(n)) if instant else quote(n) for n, instant in described]
     sql = f"SELECT {', '.join(parts)} FROM {view} WHERE pipeline_name = $1 ORDER BY {order} LIMIT $2"
     found = connection.execute(sql, [pipeline, 2**62 if limit is None else limit]).fetchall()
+    names, instants = [n for n, _ in described], [instant for _, instant in described]
     return [dict(zip(names, map(_value, row, instants), strict=True)) for row in found]
 
 

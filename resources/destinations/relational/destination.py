@@ -1,0 +1,302 @@
+"""An SQL database as a destination: rows, dead letters and ledger change in one transaction (docs/design.md, section 5).
+
+Here stands what a commit does, step by step, and everything that is asked of a destination. What differs from one database to
+the next are the methods in hooks.py.
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kpipe.audit import Entry, Recount
+from kpipe.batch import Batch, Commit, Committed
+from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, OutcomeUnknown, SchemaConflict
+from kpipe.faults import reach
+from kpipe.ledger import Ledger
+from kpipe.ports import Publication
+from kpipe.schema import Columns
+from kpipe.verdict import applied
+from resources.destinations.fitting import COORDINATES
+from resources.destinations.relational import lanes, publications, records, views
+from resources.destinations.relational import recount as counting
+from resources.destinations.relational.dialect import Connection
+from resources.destinations.relational.hooks import Hooks, Verdict
+from resources.destinations.relational.matching import missing
+from resources.destinations.relational.tables import COMMITS, ERRORS, PIPELINES
+from resources.destinations.rows import clean
+from resources.destinations.staged import check_totals, verify
+
+__all__ = ["RelationalDestination"]
+
+# Commits that meet in the shared tables: each round lets one of them through, so this many can meet.
+_TRIES = 20
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why an attempt raised.
+
+    Attributes:
+        error: for the caller, if the batch turns out not to have landed.
+        sent: whether COMMIT had been sent.
+        again: whether another transaction was merely in the way.
+    """
+
+    error: KpipeError
+    sent: bool
+    again: bool = False
+
+
+class RelationalDestination(Hooks):
+    """One pipeline's table in an SQL database. A connection is made for each call and closed at the end of it."""
+
+    def columns(self) -> Columns | None:
+        """Payload columns of the table; None if there is none.
+
+        Raises:
+            SchemaConflict: a column has a type that kpipe cannot write.
+            LedgerMismatch: the table is gone although rows were written to it.
+        """
+
+        def read(connection: Connection) -> Columns | None:
+            if self._exists(connection, self.table):
+                return self._all_columns(connection).without(COORDINATES.names())
+            self._check_gone(connection)
+            return None
+
+        return self._read(read, None)
+
+    def ledger(self) -> tuple[str, Ledger]:
+        """Registration id and ledger."""
+        nothing = ("", Ledger(self.pipeline))
+        return self._read_registered(lambda connection: lanes.read(connection, self.pipeline), nothing)
+
+    def commit(self, commit: Commit) -> Committed:
+        """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
+        failure = None
+        for attempt in range(_TRIES):
+            failure = self._attempt(commit)  # 1 to 8
+            if failure and isinstance(failure.error, DestinationBusy):
+                raise failure.error
+            seq, ledger = self._read_back(commit, failure)  # 9
+            if seq is not None:  # 10: found means landed
+                return Committed(commit, seq)
+            applied(ledger, commit)  # not found, and the lanes moved: Fenced
+            if failure is None:
+                raise DestinationError(
+                    f"{self.describe()}: batch {commit.id} was answered as committed and is not there",
+                    "run it again; nothing of it was written",
+                )
+            if not failure.again:
+                raise failure.error
+            time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
+        assert failure is not None
+        raise failure.error
+
+    def _attempt(self, commit: Commit) -> _Failure | None:
+        """One transaction. Its own answer is never believed: COMMIT of an aborted one may say OK."""
+        step = ""
+
+        def enter(name: str) -> None:
+            nonlocal step
+            step = name
+            reach(f"commit.{name}")
+
+        try:
+            enter("verify")  # 1: every staged file is what was reported
+            rows, dead = verify(commit.files, self.staging), verify(commit.dead_letters, self.staging)
+            check_totals(commit)
+            enter("open")  # 2: late, because it may keep others out
+            with self._writing() as connection:
+                enter("begin")
+                known, there = self._begin(connection)
+                if not known:
+                    self._create(connection)
+                enter("ledger")  # 3: the compare-and-swap comes before anything that costs
+                lanes.swap(connection, commit)
+                enter("register")  # 4: the number of the commit
+                seq, written, events = records.register(connection, commit, self.table, self.config)
+                if commit.columns or rows:
+                    enter("table")  # 5: made or widened
+                    if written and not there:
+                        raise missing(self.pipeline, self.table, written)
+                    columns = self._prepare(connection, there, commit, rows)
+                    enter("data")  # 6
+                    self._insert(connection, commit, rows, columns)
+                enter("dead_letters")  # 7
+                if dead:
+                    records.check_letters(dead)
+                    records.check_set_aside(commit, dead, self._set_aside(connection, commit, dead, events))
+                enter("history")
+                records.history(connection, commit, self.table, seq)
+                enter("before")  # 8
+                self._commit(connection)
+                enter("after")
+        except Exception as error:
+            return self._failure(error, step, commit)
+        return None
+
+    def _read_back(self, commit: Commit, failure: _Failure | None) -> tuple[int | None, Ledger]:
+        """Sequence number of the commit if it is there, else the ledger, through a fresh connection.
+
+        Raises:
+            OutcomeUnknown: COMMIT was sent, and the database cannot be read.
+            KpipeError: the database cannot be read, and the attempt had failed before COMMIT.
+        """
+        nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
+
+        def read(connection: Connection) -> tuple[int | None, Ledger]:
+            self._settle(connection)
+            if not self._present(connection):
+                return nothing
+            row = connection.execute(
+                f"SELECT seq FROM {COMMITS.sql} WHERE batch_id = $1 AND pipeline_name = $2", [commit.id, self.pipeline]
+            ).fetchone()
+            return (row[0], nothing[1]) if row else (None, lanes.read(connection, self.pipeline)[1])
+
+        try:
+            reach("readback")
+            return self._read(read, nothing)
+        except Exception as error:
+            if failure is not None and not failure.sent:
+                raise failure.error from error
+            raise OutcomeUnknown(
+                f"{self.describe()}: batch {commit.id} was sent and cannot be read back: {error}",
+                "run it again when it can be read: the ledger says whether it landed",
+            ) from error
+
+    def _failure(self, error: Exception, step: str, commit: Commit) -> _Failure:
+        sent, at_table = step in ("before", "after"), step in ("table", "data")
+        if isinstance(error, KpipeError):
+            return _Failure(error, sent)
+        what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
+        verdict = self._judge(error, step) if isinstance(error, self.failures) else Verdict()
+        if verdict.busy:
+            return _Failure(DestinationBusy(f"{self.describe()}: {error}", verdict.busy), sent)
+        if not at_table and verdict.damage:
+            return _Failure(self._damaged(error), sent)
+        if at_table and verdict.refused and not verdict.conflict:
+            return _Failure(SchemaConflict(what, "change the table or the records; nothing was written"), sent)
+        # A key of the ledger's own tables can only be taken by a commit that was first.
+        again = verdict.conflict or (verdict.taken and not at_table)
+        return _Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
+
+    def history(self) -> Sequence[Entry]:
+        """Every committed range of the pipeline, in order of commit."""
+        return self._read_registered(lambda connection: counting.entries(connection, self.pipeline), [])
+
+    def recount(self) -> Recount:
+        """The table and the dead letters counted afresh, in one read transaction."""
+
+        def read(connection: Connection) -> Recount:
+            there = self._exists(connection, self.table)
+            self._snapshot(connection)
+            known = self._all_columns(connection).names() if there else None
+            return counting.recount(connection, self.dialect, self.pipeline, self.table, known)
+
+        return self._read_registered(read, Recount())
+
+    def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
+
+        def read(connection: Connection) -> Sequence[Mapping[str, Any]]:
+            described = self._described(connection, f"kpipe_{name}")
+            return views.rows(connection, self.dialect, name, described, self.pipeline, limit)
+
+        return self._read_registered(read, [])
+
+    def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
+        """Note the pipeline's state and, when given, an error event. Nothing reads it back to decide."""
+
+        def write(connection: Connection) -> None:
+            connection.execute("BEGIN")
+            connection.execute(
+                f"UPDATE {PIPELINES.sql} SET state = $1, last_error = $2, updated = now() WHERE pipeline_name = $3",
+                [state, clean(error) or None, self.pipeline],
+            )
+            if error:
+                records.error_event(connection, self.pipeline, clean(error), kind, batch, clean(stderr))
+            connection.execute("COMMIT")
+
+        if self._registered():
+            self._write(write)
+
+    def clear_errors(self) -> int:
+        """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
+
+        def write(connection: Connection) -> int:
+            connection.execute("BEGIN")
+            gone = connection.execute(
+                f"DELETE FROM {ERRORS.sql} WHERE pipeline_name = $1 AND NOT dead_letter RETURNING 1", [self.pipeline]
+            ).fetchall()
+            connection.execute(f"UPDATE {PIPELINES.sql} SET last_error = NULL WHERE pipeline_name = $1", [self.pipeline])
+            connection.execute("COMMIT")
+            return len(gone)
+
+        return self._write(write) if self.ledger()[0] else 0
+
+    def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
+        """Metadata of commits that have not been mirrored, oldest first."""
+        return self._read_registered(lambda connection: publications.waiting(connection, self.pipeline, limit), [])
+
+    def published(self, batches: Sequence[str]) -> Sequence[str]:
+        """Mark them as mirrored; gives those that this very call marked."""
+        if not batches or not self._registered():
+            return []
+        return self._write(lambda connection: publications.mark(connection, self.pipeline, batches))
+
+    def _registered(self) -> bool:
+        def read(connection: Connection) -> bool:
+            row = connection.execute(f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1", [self.pipeline]).fetchone()
+            return row is not None
+
+        return self._read_registered(read, False)
+
+    def _check_gone(self, connection: Connection) -> None:
+        if self._present(connection):
+            row = connection.execute(
+                f'SELECT "rows" FROM {PIPELINES.sql} WHERE pipeline_name = $1'
+                f" AND {self.dialect.same_name.format('target_table', '$2')}",
+                [self.pipeline, self.table],
+            ).fetchone()
+            if row and row[0]:
+                raise missing(self.pipeline, self.table, row[0])
+
+    def _read_registered(self, work: Callable[[Connection], _T], otherwise: _T) -> _T:
+        return self._read(lambda connection: work(connection) if self._present(connection) else otherwise, otherwise)
+
+    def _read(self, work: Callable[[Connection], _T], otherwise: _T) -> _T:
+        if not self._there():
+            return otherwise
+        try:
+            with self._reading() as connection:
+                return work(connection)
+        except self.failures as error:
+            if self._judge(error, "").damage:
+                raise self._damaged(error) from error
+            raise DestinationError(f"{self.describe()}: cannot be read: {error}") from error
+
+    def _write(self, work: Callable[[Connection], _T]) -> _T:
+        for attempt in range(_TRIES):
+            try:
+                with self._writing() as connection:
+                    return work(connection)
+            except self.failures as error:
+                verdict = self._judge(error, "")
+                if verdict.damage:
+                    raise self._damaged(error) from error
+                if not verdict.conflict or attempt == _TRIES - 1:
+                    raise DestinationError(f"{self.describe()}: {error}", "run it again") from error
+                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
+        raise AssertionError
+
+    def _damaged(self, error: Exception) -> LedgerMismatch:
+        return LedgerMismatch(
+            f"{self.describe()}: kpipe's own tables were changed by hand: {str(error).splitlines()[0]}", self.rescue
+        )

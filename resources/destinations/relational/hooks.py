@@ -1,0 +1,125 @@
+"""What differs from one SQL database to the next: the methods that a destination of its own needs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from kpipe.batch import Commit
+from kpipe.schema import Columns
+from resources.destinations.relational.dialect import Dialect
+from resources.destinations.staged import Proven
+
+__all__ = ["Hooks", "Verdict"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an error of the database's client means.
+
+    Attributes:
+        conflict: another transaction was merely in the way: it can be tried again.
+        refused: the table refuses the columns or the rows.
+        damage: kpipe's own tables are not what they were.
+        busy: it could not be had in time.
+        taken: a key of the table at hand is taken.
+    """
+
+    conflict: bool = False
+    refused: bool = False
+    damage: bool = False
+    busy: str = ""
+    taken: bool = False
+
+
+class Hooks(ABC):
+    """What a database must be able to do, in the order in which a commit asks for it.
+
+    Args:
+        table: name of the table.
+        pipeline: name of the pipeline.
+        config_json: the pipeline's definition for people, without secrets.
+        staging: folders that staged files lie in.
+    """
+
+    dialect: ClassVar[Dialect]
+    #: What the database's client raises.
+    failures: ClassVar[tuple[type[Exception], ...]]
+    #: What a person can do when kpipe's tables are damaged.
+    rescue: ClassVar[str]
+
+    def __init__(self, table: str, pipeline: str, config_json: Mapping[str, Any] | None, staging: Sequence[Path]) -> None:
+        self.staging = tuple(staging)
+        self.table, self.pipeline, self.config = table, pipeline, dict(config_json or {})
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Kind, place and table; holds no secret."""
+
+    @abstractmethod
+    def _there(self) -> bool:
+        """Whether there is a database at all."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Any]:
+        """A fresh connection for reading."""
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Any]:
+        """A fresh connection; what it has not committed when it closes is rolled back."""
+
+    @abstractmethod
+    def _begin(self, connection: Any) -> tuple[bool, bool]:
+        """Begin the transaction of a commit; whether the ledger's tables are there, and whether the table is."""
+
+    @abstractmethod
+    def _snapshot(self, connection: Any) -> None:
+        """Begin a transaction that reads, and sees one state of everything."""
+
+    @abstractmethod
+    def _present(self, connection: Any) -> bool:
+        """Whether the ledger's tables are there. Not inside of a transaction."""
+
+    @abstractmethod
+    def _exists(self, connection: Any, name: str) -> bool:
+        """Whether there is a table of that name. Not inside of a transaction."""
+
+    @abstractmethod
+    def _create(self, connection: Any) -> None:
+        """Make the ledger's tables, inside the transaction at hand."""
+
+    @abstractmethod
+    def _all_columns(self, connection: Any) -> Columns:
+        """All columns of the table, which exists; coordinates, too."""
+
+    @abstractmethod
+    def _prepare(self, connection: Any, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
+        """Create the table, or widen it; all columns that it has then."""
+
+    @abstractmethod
+    def _insert(self, connection: Any, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
+        """Insert the staged rows, and count them."""
+
+    @abstractmethod
+    def _set_aside(self, connection: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
+        """Insert the staged dead letters; how many there were."""
+
+    @abstractmethod
+    def _commit(self, connection: Any) -> None:
+        """Send COMMIT."""
+
+    @abstractmethod
+    def _settle(self, connection: Any) -> None:
+        """Wait until no commit of this pipeline is on its way any more, one whose answer was lost among them."""
+
+    @abstractmethod
+    def _described(self, connection: Any, view: str) -> list[tuple[str, bool]]:
+        """Columns of a view, and which are instants."""
+
+    @abstractmethod
+    def _judge(self, error: Exception, step: str) -> Verdict:
+        """What an error means. `step` is the step of a commit, or empty."""
