@@ -162,7 +162,7 @@ class Ingest:
                 self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         left = sum(lag(ledger, snapshot).values()) - sum(len(step.range) for step in batch.steps)
         self._turn = (ledger.seq if self._turn is None else self._turn) + 1
-        if not last and self._missed < _MOST_MISSES and (left > 0 or not self.pipeline.batch.interval_ms):
+        if not last and left > 0 and self._missed < _MOST_MISSES:
             self._look_ahead(extract)
         seconds = time.monotonic() - extract.began
         committed = self.destination.commit(  # 6

@@ -1,4 +1,4 @@
-"""Spark's scratch folders: one for each process, and those of processes that were killed removed.
+"""Spark's scratch folders and sockets: one for each process, and those of processes that were killed removed.
 
 A JVM that is killed leaves its blocks and its copies of shipped programs behind, and nobody would ever remove them.
 Each folder has a lock that its process holds as long as it lives; pids are not asked, as containers that share a home
@@ -7,18 +7,25 @@ do not see each other's.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import os
 import shutil
+import tempfile
 import time
 import uuid
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-__all__ = ["scratch", "sweep"]
+__all__ = ["scratch", "sockets", "sweep"]
 
-_LOCK = ".lock"
+_LOCK, _SOCKETS = ".lock", "sockets"
 _YOUNG_S = 60.0  # between making a folder and locking it, its process may be stopped for a while
+# A socket's path may have 107 bytes (unix(7); 103 on macOS); Spark's names for them take 42.
+_LONGEST = 60
+_PREFIX = "kpipe-"
 _held: list[IO[str]] = []  # until this process ends, however it does
 
 
@@ -33,6 +40,22 @@ def scratch(home: Path) -> Path:
     return folder
 
 
+@lru_cache
+def sockets(home: Path) -> Path:
+    """A private folder for this process's sockets, with a path that is short enough for them.
+
+    Inside the scratch folder if that is short; otherwise among the system's temporary files, and the scratch folder refers
+    to it, so that both go together. Private matters: Spark's sockets ask nobody for a secret, as its ports do.
+    """
+    folder = scratch(home)
+    if len(os.fsencode(folder)) <= _LONGEST:
+        return folder
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX))  # for its owner alone
+    (folder / _SOCKETS).symlink_to(made)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
 def sweep(home: Path) -> list[str]:
     """Remove the folders of processes that are gone; gives their names."""
     removed: list[str] = []
@@ -45,6 +68,21 @@ def sweep(home: Path) -> list[str]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
+            _remove_sockets(folder / _SOCKETS)
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder.name)
     return removed
+
+
+def _remove_sockets(link: Path) -> None:
+    """What the link refers to, if it is what `sockets` has made; links lie in the home, and may say anything."""
+    if not link.is_symlink():
+        return
+    folder = Path(os.readlink(link))
+    mine = folder.parent == Path(tempfile.gettempdir()) and folder.name.startswith(_PREFIX) and not folder.is_symlink()
+    if mine and folder.is_dir() and folder.stat().st_uid == os.getuid():
+        for file in folder.iterdir():
+            if file.is_socket():
+                file.unlink(missing_ok=True)
+        with suppress(OSError):  # something else lies in it
+            folder.rmdir()
