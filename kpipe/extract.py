@@ -23,7 +23,7 @@ from kpipe.ports import Stager, Topics
 from kpipe.schema import Columns
 from kpipe.source import TopicSnapshot
 
-__all__ = ["Ahead", "Extract", "extract_next", "merged", "staged", "wanted"]
+__all__ = ["Ahead", "Extract", "extract_next", "filled", "merged", "staged", "wanted"]
 
 # A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
 # new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
@@ -146,13 +146,23 @@ def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Colum
     Raises:
         SchemaConflict: a declared type does not go with the table's.
     """
-    declared = Columns.of(pipeline.columns)
+    declared = pipeline.declared
     if table is not None:
+        table = filled(pipeline, table)
         missing = declared.without(table.names())
         return merged(table, missing) if pipeline.evolution == "evolve" else table
     if pipeline.format.type == "raw":
         return Columns.of({"key": "BLOB", "value": "BLOB"})
     return Columns((*declared.items, *sample().without(declared.names()).items))
+
+
+def filled(pipeline: Pipeline, table: Columns) -> Columns:
+    """Columns of the table that rows have values for: all, unless the definition spells them out; others get their defaults."""
+    format = pipeline.format
+    if not (format.mapping or format.fields):
+        return table
+    named = {name.lower() for name in (*(format.mapping or format.fields or ()), *pipeline.set, *pipeline.columns)}
+    return Columns(tuple((name, kind) for name, kind in table if name.lower() in named))
 
 
 def staged(

@@ -26,7 +26,7 @@ from kpipe.batch import Batch, Commit, Committed, RangeReport, Step
 from kpipe.beginnings import beginnings
 from kpipe.bounds import check_chosen, check_dead_letters, check_still_there
 from kpipe.errors import Fenced, KpipeError, LedgerMismatch, OffsetsBeyondEnd, OffsetsLost
-from kpipe.extract import Ahead, Extract, extract_next, staged, wanted
+from kpipe.extract import Ahead, Extract, extract_next, filled, staged, wanted
 from kpipe.faults import reach
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
 from kpipe.oversight import Decisions, Event, Seen
@@ -235,7 +235,8 @@ class Ingest:
             return None
         try:
             ledger = self.read_ledger()
-            if ahead.foresaw(ledger, self.destination.columns()):
+            table = self.destination.columns()
+            if ahead.foresaw(ledger, None if table is None else filled(self.pipeline, table)):
                 self._missed = 0
                 extract = ahead.take(self.tell)
                 return extract and replace(extract, ledger=ledger)

@@ -282,6 +282,11 @@ class Pipeline(Model):
             raise ValueError(msg)
         return value
 
+    @property
+    def declared(self) -> Columns:
+        """The declared columns of the table; variables, which may be declared beside them, left out."""
+        return Columns.of({name: kind for name, kind in self.columns.items() if not name.startswith("@")})
+
     def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, in the order of the model: the shortest definition that means the same."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -17,7 +17,7 @@ from kpipe.pipeline import Timestamp
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
 
-__all__ = ["Destination", "ErrorLog", "Publication", "Stager", "Topics"]
+__all__ = ["Constrained", "Destination", "ErrorLog", "Publication", "Stager", "Topics"]
 
 
 class Topics(Protocol):
@@ -177,6 +177,15 @@ class Destination(Protocol):
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark them as mirrored; gives those that this very call marked (each batch is given to one caller only)."""
+        ...
+
+
+@runtime_checkable
+class Constrained(Protocol):
+    """What a destination can besides: say which rows its table takes."""
+
+    def required(self) -> Collection[str]:
+        """Payload columns of the table that take no NULL; none where there is no table."""
         ...
 
 

@@ -18,7 +18,7 @@ from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
 from kpipe.ports import Destination, Stager, Topics
 from kpipe_assets.requests import Ear, mark
-from resources.destinations import open_destination
+from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.spark.files import collect_garbage, discard
 
@@ -39,8 +39,6 @@ def check_available(pipeline: Pipeline) -> None:
         f"format: {pipeline.format.type}": pipeline.format.type not in ("json", "csv", "raw"),
         "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
-        "where": pipeline.where is not None,
-        "set": bool(pipeline.set),
         f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
         "format.mapping": pipeline.format.mapping is not None,
         "format.schema": pipeline.format.definition is not None,
@@ -49,7 +47,6 @@ def check_available(pipeline: Pipeline) -> None:
         "errors.batch: skip": errors.batch != "fail",
         "into.key": into.key is not None,
         f"into.on_conflict: {into.on_conflict}": into.on_conflict != "error",
-        f"errors.constraint: {errors.constraint}": errors.constraint != "fail",
     }
     for name, wanted in refused.items():
         if wanted:
@@ -125,7 +122,7 @@ class Run:
             pipeline,
             home,
             KafkaTopics(pipeline.source),
-            SparkStager(pipeline, home, spark),
+            SparkStager(pipeline, home, spark, required=lambda: required_columns(pipeline, home)),
             open_destination(pipeline, home),
             version=version(pipeline),
             **more,

@@ -14,7 +14,6 @@ from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source, lag
 from kpipe.ports import Destination, Topics
-from kpipe.schema import Columns
 from kpipe.source import TopicSnapshot
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
@@ -181,7 +180,7 @@ def verdict(
 
 
 def _schema(pipeline: Pipeline, destination: Destination) -> _Result:
-    declared, found = Columns.of(pipeline.columns), destination.columns()
+    declared, found = pipeline.declared, destination.columns()
     if found is None:
         return True, _WARN, "there is no table yet", {}
     problems = [

@@ -38,9 +38,10 @@ def check(pipeline: Pipeline) -> None:
     """
     from resources.kafka.config import client_config
     from resources.kafka.topics import KafkaTopics
-    from resources.spark.stager import version
+    from resources.spark.stager import selection, version
 
     check_available(pipeline)
+    selection(pipeline)
     client_config(pipeline.source, _Later())
     KafkaTopics(pipeline.source.model_copy(update={"credentials": {}, "config": {}}))
     version(pipeline)

@@ -25,7 +25,7 @@ from kpipe.sql.writer import to_sql
 from kpipe_assets.commands.options import count
 from kpipe_assets.statements import definitions
 from kpipe_assets.statements.result import Result
-from resources.destinations import open_destination
+from resources.destinations import open_destination, required_columns
 from resources.home import Home
 
 __all__ = ["extract", "infer", "test"]
@@ -51,7 +51,8 @@ def test(home: Home, statement: Test) -> Result:
     place.staging.mkdir(mode=0o700, parents=True)
     try:
         topics = KafkaTopics(pipeline.source)
-        loop = Ingest(pipeline, topics, LocalStager(pipeline, place), open_destination(pipeline, home))
+        stager = LocalStager(pipeline, place, required=lambda: required_columns(pipeline, home))
+        loop = Ingest(pipeline, topics, stager, open_destination(pipeline, home))
         ledger, snapshot = _as_if_begun(loop)
         limits = pipeline.batch
         bounds = Limits(statement.limit or _TEST_OFFSETS, limits.max_bytes_per_partition, limits.max_partitions)

@@ -98,6 +98,7 @@ class Decoded:
             none and is no reject gave none on purpose. None: each payload gave one row.
         rejects: (index of the payload, reason) of those that could not become a row.
         new_columns: what the payloads hold beyond the columns.
+        refused: as `rejects`, of those whose rows the table cannot take.
     """
 
     table: pa.Table
@@ -105,6 +106,7 @@ class Decoded:
     kept: Sequence[int] | None = None
     rejects: Sequence[tuple[int, str]] = ()
     new_columns: Columns = field(default_factory=Columns)
+    refused: Sequence[tuple[int, str]] = ()
 
 
 class Decoder(Protocol):

@@ -38,7 +38,7 @@ class CsvDecoder:
     def __init__(self, kind: Format, columns: Columns) -> None:
         self._rules, self._schema = Rules.of(kind), schema(columns)
         fields = kind.fields or list(columns.names())
-        places = {name.lower(): at for at, name in enumerate(fields) if not VARIABLE.fullmatch(name)}
+        places = {name.lower(): at for at, name in enumerate(fields)}
         #: For each column that has a field: which.
         self._places = [places[name.lower()] for name in columns.names() if name.lower() in places]
         self._texts = Texts(Columns(tuple((name, kind) for name, kind in columns if name.lower() in places)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from kpipe.schema import Columns, Type
 from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
-__all__ = ["cast", "castable", "extract", "json_valid", "parsed"]
+__all__ = ["ask", "cast", "castable", "extract", "json_valid", "parse_sql", "parsed", "query"]
 
 
 @lru_cache(maxsize=1)
@@ -33,7 +34,12 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _query(sql: str, table: pa.Table) -> pa.Table:
+def query(sql: str, table: pa.Table) -> pa.Table:
+    """What a query gives over a table called `block`.
+
+    Raises:
+        duckdb.Error: it fails.
+    """
     connection = _connection()
     connection.register("block", table)
     try:
@@ -42,10 +48,19 @@ def _query(sql: str, table: pa.Table) -> pa.Table:
         connection.unregister("block")
 
 
+def ask(sql: str, values: Sequence[object]) -> Any:
+    """The one value of a query without a table.
+
+    Raises:
+        duckdb.Error: it fails.
+    """
+    return _connection().execute(sql, values).fetchall()[0][0]  # all of it: else the connection stays busy
+
+
 def json_valid(values: pa.Array) -> pa.Array:
     """For each text whether it is one whole JSON document."""
     table = pa.table({"v": values})
-    return _query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
+    return query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
 
 
 def extract(values: pa.Array, names: Sequence[str], as_json: Sequence[bool]) -> list[pa.ChunkedArray]:
@@ -58,7 +73,7 @@ def extract(values: pa.Array, names: Sequence[str], as_json: Sequence[bool]) -> 
         else:
             columns.append(f"json_extract_string(v, {path})")
     select = ", ".join(f"{column} AS c{at}" for at, column in enumerate(columns))
-    found = _query(f"SELECT {select} FROM block", pa.table({"v": values}))  # noqa: S608 - names are quoted above
+    found = query(f"SELECT {select} FROM block", pa.table({"v": values}))  # noqa: S608 - names are quoted above
     return [found.column(at) for at in range(len(columns))]
 
 
@@ -73,11 +88,11 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     renamed = table.rename_columns([f"c{at}" for at in range(table.num_columns)])
     lossy = [_LOSSY[str(kind)].format(f"c{at}") for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
     sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
-    if lossy and _query(sql, renamed).column("n")[0].as_py():
+    if lossy and query(sql, renamed).column("n")[0].as_py():
         msg = "text that a cast would take and change"
         raise duckdb.ConversionException(msg)
     parts = [_cast(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
-    result = _query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
+    result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
     arrays = [
         result.column(at).cast(staged_type(kind)) if result.column(at).type != staged_type(kind) else result.column(at)
         for at, (_, kind) in enumerate(columns)
@@ -109,13 +124,14 @@ def _cast(column: str, kind: Type) -> str:
 def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
     """Columns of text as columns of their (scalar) types, in staged types; NULL where a text is no such value, or not exactly."""
     renamed = texts.rename_columns([f"c{at}" for at in range(texts.num_columns)])
-    parts = [f"{_parsed(f'c{at}', str(kind))} AS c{at}" for at, (_, kind) in enumerate(columns)]
-    result = _query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
+    parts = [f"{parse_sql(f'c{at}', str(kind))} AS c{at}" for at, (_, kind) in enumerate(columns)]
+    result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
     arrays = [result.column(at).cast(staged_type(kind)) for at, (_, kind) in enumerate(columns)]
     return pa.table(arrays, names=list(columns.names()))
 
 
-def _parsed(column: str, kind: str) -> str:
+def parse_sql(column: str, kind: str) -> str:
+    """SQL of text as a value of a scalar type, in its staged form; NULL where it is no such value, or not exactly."""
     if kind == "JSON":
         return f"CASE WHEN json_valid({column}) THEN {column} END"
     if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 become 16

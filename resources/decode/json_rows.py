@@ -62,6 +62,8 @@ def load(payload: bytes) -> dict[str, Any]:
         raise Reject(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from error
     except RecursionError as error:
         raise Reject("not JSON: nested too deeply") from error
+    except ValueError as error:  # Python's own limit (4300 digits) against numbers that take for ever
+        raise Reject("a number of too many digits") from error
     if not isinstance(value, dict):
         raise Reject(f"not a JSON object but {_name(value)}")
     try:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
+from kpipe.ports import Constrained, Destination
 
-__all__ = ["Home", "open_destination", "summary"]
+__all__ = ["Home", "open_destination", "required_columns", "summary"]
 
 
 class Home(Protocol):
@@ -37,6 +37,12 @@ def open_destination(pipeline: Pipeline, home: Home) -> Destination:
             f"pipeline {pipeline.name}: into.type {kind!r} is not available", f"use one of: {', '.join(sorted(_TYPES))}"
         )
     return _TYPES[kind](pipeline, home)
+
+
+def required_columns(pipeline: Pipeline, home: Home) -> Collection[str]:
+    """Columns of the table that take no NULL, as far as its destination can tell. Asked through a connection of its own."""
+    place = open_destination(pipeline, home)
+    return place.required() if isinstance(place, Constrained) else ()
 
 
 def _duckdb(pipeline: Pipeline, home: Home) -> Destination:

@@ -11,6 +11,9 @@ from kpipe.formats import Format
 from kpipe.pipeline import Policy
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
+from resources.decode.block import Decoder
+from resources.decode.formats import decoder
+from resources.spark.shape import Shape
 
 __all__ = ["Failure", "Job", "ProgramSpec"]
 
@@ -57,9 +60,11 @@ class Job:
         config: settings of the Kafka client; not shown by repr.
         staging: folder of staged files, which every worker sees.
         format: how payloads become columns.
-        columns: payload columns to decode to.
+        columns: payload columns of the table.
         parse: what happens to a payload that cannot become a row.
         transform: what happens to a record that cannot be given to the program, or makes it fail.
+        constraint: what happens to a record for which an expression fails, or whose row the table cannot take.
+        shape: what is decoded, and what becomes of it; None: the columns, as they are.
         extras: further coordinate columns: any of topic, key, headers.
         program: the pipeline's program, if it has one.
         killers: records that are known to make it fail, with the reasons, by partition and offset.
@@ -72,9 +77,16 @@ class Job:
     columns: Columns
     parse: Policy = "dead_letter"
     transform: Policy = "fail"
+    constraint: Policy = "fail"
+    shape: Shape | None = None
     extras: tuple[str, ...] = ()
     program: ProgramSpec | None = None
     killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
+
+    @property
+    def decoder(self) -> Decoder:
+        """Makes records of payloads. Not for two threads at once."""
+        return decoder(self.format, self.columns) if self.shape is None else decoder(self.shape.format, self.shape.reads)
 
 
 @dataclass(frozen=True)

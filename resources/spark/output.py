@@ -15,6 +15,7 @@ from resources.decode.block import Decoded
 from resources.kafka.held import Held
 from resources.spark.files import StagingWriter
 from resources.spark.job import Job
+from resources.spark.select import selector
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 
@@ -50,7 +51,8 @@ class RangeOutput:
         self._rows, self._dead = StagingWriter(folder), StagingWriter(folder)
         self.filtered = 0
         self._answered = 0  # records that gave rows
-        self.new_columns = Columns()
+        self._select = selector(job)
+        self.new_columns = self._select.new_columns if self._select is not None else Columns()
         self.first_reason = ""
 
     @property
@@ -69,15 +71,21 @@ class RangeOutput:
         Raises:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
         """
+        if self._select is not None:
+            decoded = self._select.apply(
+                decoded, lambda name, places: self._coordinate(name, held.pick(places.tolist()), len(places))
+            )
         self.new_columns = self.new_columns.joined(decoded.new_columns)
         if decoded.rows:
             records = held if decoded.kept is None else held.pick(decoded.kept)
             self._rows.write(self._with_coordinates(decoded.table, records))
         answered = len(held) if decoded.kept is None else len(set(decoded.kept))
         self._answered += answered
-        self.filtered += len(held) - answered - len(decoded.rejects)
+        self.filtered += len(held) - answered - len(decoded.rejects) - len(decoded.refused)
         if decoded.rejects:
             self.reject(held.pick([at for at, _ in decoded.rejects]), "parse", [why for _, why in decoded.rejects])
+        if decoded.refused:
+            self.reject(held.pick([at for at, _ in decoded.refused]), "constraint", [why for _, why in decoded.refused])
 
     def loose(self, decoded: Decoded, payloads: Sequence[bytes]) -> None:
         """Rows of a program that does not answer record by record: their offset is not known.
@@ -85,15 +93,17 @@ class RangeOutput:
         Raises:
             RecordRejected: an output row cannot be read and the policy is `fail`.
         """
+        if self._select is not None:
+            decoded = self._select.apply(decoded, lambda name, places: self._coordinate(name, None, len(places)))
         self.new_columns = self.new_columns.joined(decoded.new_columns)
         if decoded.rows:
             self._rows.write(self._with_coordinates(decoded.table, None, decoded.rows))
-        for at, reason in decoded.rejects:
-            self._note(
-                reason, f"{self._piece.source} {self._piece.range}: a row that the program wrote", "parse", self._job.parse
-            )
-            if self._job.parse == "dead_letter":
-                self._write_dead(Held.of([-1], [-1], [payloads[at]]), "parse", [reason])
+        where = f"{self._piece.source} {self._piece.range}: a row that the program wrote"
+        for stage, found in (("parse", decoded.rejects), ("constraint", decoded.refused)):
+            for at, reason in found:
+                self._note(reason, where, stage, self._policy(stage))
+                if self._policy(stage) == "dead_letter":
+                    self._write_dead(Held.of([-1], [-1], [payloads[at]]), stage, [reason])
 
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         """Set records aside as the policy says.
@@ -101,7 +111,7 @@ class RangeOutput:
         Raises:
             RecordRejected: the policy is `fail`; names topic, partition and offset.
         """
-        policy = self._job.transform if stage == "transform" else self._job.parse
+        policy = self._policy(stage)
         self._note(reasons[0], f"{self._piece.source} offset {held.offsets[0]}", stage, policy)
         if policy == "skip":
             self.filtered += len(held)
@@ -148,28 +158,39 @@ class RangeOutput:
         self._rows.abandon()
         self._dead.abandon()
 
+    def _policy(self, stage: str) -> str:
+        return {"transform": self._job.transform, "constraint": self._job.constraint}.get(stage, self._job.parse)
+
     def _note(self, reason: str, where: str, stage: str, policy: str) -> None:
         self.first_reason = self.first_reason or f"{where}: {reason}"
         if policy == "fail":
             raise RecordRejected(
-                f"{where}: {reason}", f"mend the producer, or set errors.{stage}: dead_letter to keep such records aside"
+                f"{where}: {reason}",
+                f"mend {'the records or the expression' if stage == 'constraint' else 'the producer'}, or set errors.{stage}:"
+                " dead_letter to keep such records aside",
             )
 
     def _with_coordinates(self, table: pa.Table, held: Held | None, count: int = 0) -> pa.Table:
         count = len(held) if held is not None else count
-        columns: list[tuple[str, pa.Array]] = [
-            ("_kafka_partition", pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count)),
-            ("_kafka_offset", held.column("offset") if held is not None else pa.nulls(count, pa.int64())),
-            ("_kafka_timestamp", _instants(held.column("timestamp")) if held is not None else pa.nulls(count, INSTANT)),
-        ]
-        if "topic" in self._job.extras:
-            columns.append(("_kafka_topic", pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count)))
-        if "key" in self._job.extras:
-            columns.append(("_kafka_key", held.column("key") if held is not None else pa.nulls(count, pa.binary())))
-        if "headers" in self._job.extras:
-            columns.append(("_kafka_headers", _headers(held) if held is not None else pa.nulls(count, HEADERS)))
+        always = ("_kafka_partition", "_kafka_offset", "_kafka_timestamp")
+        coordinates = [*always, *(f"_kafka_{name}" for name in ("topic", "key", "headers") if name in self._job.extras)]
+        columns = [(name, self._coordinate(name, held, count)) for name in coordinates]
         names = [*table.column_names, *(name for name, _ in columns)]
         return pa.table([*table.columns, *(array for _, array in columns)], names=names)
+
+    def _coordinate(self, name: str, held: Held | None, count: int) -> pa.Array:
+        """One of Kafka's coordinates for so many rows; None: it is not known which records they come from."""
+        if name == "_kafka_partition":
+            return pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count)
+        if name == "_kafka_topic":
+            return pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count)
+        if name == "_kafka_offset":
+            return held.column("offset") if held is not None else pa.nulls(count, pa.int64())
+        if name == "_kafka_timestamp":
+            return _instants(held.column("timestamp")) if held is not None else pa.nulls(count, INSTANT)
+        if name == "_kafka_key":
+            return held.column("key") if held is not None else pa.nulls(count, pa.binary())
+        return _headers(held) if held is not None else pa.nulls(count, HEADERS)
 
     def _write_dead(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         count = len(held)

@@ -11,7 +11,6 @@ from kpipe.batch import Piece
 from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
 from resources.decode.block import Payloads
-from resources.decode.formats import decoder
 from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader
 from resources.spark.bisect import Bounds, Search, Trial
@@ -94,7 +93,7 @@ def transformed(
     assert spec is not None
     where = f"{piece.source} {piece.range}"
     feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
-    reads = decoder(job.format, job.columns)
+    reads = job.decoder
     blocks = iter(feed)
     first = next(blocks, None)
     if first is None:  # nothing to give: the program is not started

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +17,23 @@ from kpipe.errors import InvalidPipeline
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
+from kpipe.selection import Selection
 from kpipe.source import PartitionId
+from resources.decode.expressions import check
 from resources.decode.formats import sampled
 from resources.home import Home
 from resources.kafka.config import client_config, secrets
 from resources.spark import worker
 from resources.spark.job import Job, ProgramSpec
+from resources.spark.select import Selector, selector
 from resources.spark.session import run_pieces, share_out
+from resources.spark.shape import shaped
 from transforms.preflight import Resolved, resolve
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["SparkStager", "version"]
+__all__ = ["SparkStager", "selection", "version"]
 
 # Columns are inferred from this many records of each of at most so many partitions; what the sample lacks is found when
 # the batch is read (`new_columns`), so it only has to be good enough to make a second reading rare.
@@ -47,6 +52,18 @@ def version(pipeline: Pipeline) -> str:
     return hashlib.sha256(f"{text}{program.sha256 if program else ''}".encode()).hexdigest()[:12]
 
 
+def selection(pipeline: Pipeline) -> Selection | None:
+    """The pipeline's expressions, as far as they can be checked without a record.
+
+    Raises:
+        InvalidPipeline: one cannot be run.
+    """
+    found = Selection.of(pipeline)
+    for where, text in found.says() if found is not None else ():
+        check(text, f"pipeline {pipeline.name}: {where}")
+    return found
+
+
 def _resolved(pipeline: Pipeline) -> Resolved | None:
     transform = pipeline.transform
     return resolve(transform.program, transform.archive, transform.args, Path.cwd()) if transform else None
@@ -60,6 +77,7 @@ class SparkStager:
         home: where files are staged.
         spark: gives the SparkContext; called at the first batch, so that a run with nothing to do starts no JVM.
         environ: where templates and the program's variables are taken from.
+        required: gives the table's columns that take no NULL; asked once, and only where such rows do not fail the batch.
 
     Raises:
         InvalidPipeline: the program cannot be run, or a variable is not set.
@@ -71,11 +89,16 @@ class SparkStager:
         home: Home,
         spark: Callable[[], SparkContext],
         environ: Mapping[str, str] | None = None,
+        required: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._required = required
         self._pipeline, self._home, self._spark = pipeline, home, spark
         self._environ = os.environ if environ is None else environ
         self._config = client_config(pipeline.source, self._environ)
         self._program = _resolved(pipeline)
+        self._selection = selection(pipeline)
+        self._never_null: frozenset[str] | None = None
+        self._seen: Columns | None = None  # columns of a sample, once a run
         self._shipped: ProgramSpec | None = None
         self._context: SparkContext | None = None
         self._group = ""  # under which Spark runs the batch at hand
@@ -90,11 +113,25 @@ class SparkStager:
             InvalidPipeline: nothing says what the columns of a CSV pipeline are.
         """
         pipeline = self._pipeline
-        if pipeline.format.type == "csv" and not (pipeline.format.fields or pipeline.columns):
+        if pipeline.format.type == "csv" and not (pipeline.format.fields or pipeline.declared):
             raise InvalidPipeline(
                 f"pipeline {pipeline.name}: CSV has no names for columns, and there is no table {pipeline.into.table}",
                 "name them in format.fields, declare `columns`, or create the table first",
             )
+        found = self._sampled(batch)
+        if self._selection is None:
+            return found
+        # As if the table had been made without the columns that expressions give: their types are what is asked for.
+        widened = pipeline.model_copy(update={"evolution": "evolve"})
+        declared = pipeline.declared
+        known = Columns((*declared.items, *found.without((*declared.names(), *self._selection.targets)).items))
+        job = replace(self._job(batch, known, None), shape=shaped(widened, self._selection, known, lambda: found))
+        return Columns((*found.without(self._selection.targets).items, *Selector(job).new_columns.items))
+
+    def _sampled(self, batch: Batch) -> Columns:
+        """Columns of the first records, without what expressions make of them."""
+        if self._seen is not None:
+            return self._seen
         spec = self._spec(str(self._program.file)) if self._program else None
         job = self._job(batch, Columns(), spec)
         payloads: list[bytes] = []
@@ -103,13 +140,14 @@ class SparkStager:
             found, killers = worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
             self._killers[step.source] = {**self._killers.get(step.source, {}), **killers}
             payloads += found
-        columns = sampled(pipeline.format, payloads)
-        return columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
+        columns = sampled(self._pipeline.format, payloads)
+        self._seen = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
+        return self._seen
 
     def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
         """See `Stager`."""
         context = self._context = self._context or self._spark()
-        job = self._job(batch, columns, self._ship(context))
+        job = self._shaped(batch, columns, self._ship(context))
         self._group = batch.id
         try:
             reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
@@ -124,6 +162,15 @@ class SparkStager:
         """See `Stager`."""
         if self._group and self._context is not None:
             self._context.cancelJobGroup(self._group)
+
+    def _shaped(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
+        """The job with what expressions and constraints make of its records."""
+        if self._never_null is None:
+            self._never_null = frozenset(self._required() if self._pipeline.errors.constraint != "fail" else ())
+        shape = shaped(self._pipeline, self._selection, columns, lambda: self._sampled(batch), self._never_null)
+        job = replace(self._job(batch, columns, program), shape=shape)
+        selector(job)  # what does not fit the columns is said here, once, and not by every task
+        return job
 
     def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
         errors, extras = self._pipeline.errors, ("topic", "key", "headers")
@@ -141,6 +188,7 @@ class SparkStager:
             columns=columns,
             parse=errors.parse,
             transform=errors.transform,
+            constraint=errors.constraint,
             extras=tuple(name for name in extras if name in self._pipeline.metadata),
             program=program,
             killers=self._killers,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kpipe.batch import Batch, Piece, RangeReport
@@ -27,21 +27,28 @@ class LocalStager(SparkStager):
         pipeline: the definition.
         home: where files are staged; whoever looks at them removes them.
         environ: where templates and the program's variables are taken from.
+        required: gives the table's columns that take no NULL.
 
     Raises:
         InvalidPipeline: the program cannot be run, or a variable is not set.
     """
 
-    def __init__(self, pipeline: Pipeline, home: Home, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        environ: Mapping[str, str] | None = None,
+        required: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         def no_spark() -> Any:
             raise AssertionError
 
-        super().__init__(pipeline, home, no_spark, environ)
+        super().__init__(pipeline, home, no_spark, environ, required)
 
     def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
         """See `Stager`."""
         program = self._spec(str(self._program.file)) if self._program else None
-        job = self._job(batch, columns, program)
+        job = self._shaped(batch, columns, program)
         return [worker.stage(job, Piece(step.source, step.range)) for step in batch.steps]
 
 

@@ -14,7 +14,6 @@ from kpipe.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
 from kpipe.faults import reach
 from resources.decode.block import Payloads
-from resources.decode.formats import decoder
 from resources.kafka.reader import RangeReader
 from resources.spark.job import Failure, Job
 from resources.spark.output import RangeOutput
@@ -77,7 +76,7 @@ def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> 
 
 
 def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
-    reads = decoder(job.format, job.columns)
+    reads = job.decoder
     for block, _ in reader.blocks():
         held, tombstones = (block, 0) if reads.takes_nulls else block.split_tombstones()
         output.filtered += tombstones

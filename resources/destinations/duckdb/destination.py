@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,15 @@ class DuckDBDestination(RelationalDestination):
     def describe(self) -> str:
         """Kind, place and table."""
         return f"DuckDB {self.database.path}, table {self.table}"
+
+    def required(self) -> Collection[str]:
+        """Payload columns that take no NULL; see `Constrained`."""
+
+        def read(connection: Connection) -> Collection[str]:
+            return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
+
+        nothing: Collection[str] = ()
+        return self._read(read, nothing)
 
     def _there(self) -> bool:
         return self.database.exists()

@@ -12,7 +12,7 @@ from resources.destinations.fitting import carried
 from resources.destinations.relational.matching import by_shape, check_inserted, matched, parsed, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["READ", "columns", "insert", "prepare", "sql_type"]
+__all__ = ["READ", "columns", "insert", "prepare", "required", "sql_type"]
 
 #: A file's own columns are all there is: none is guessed from a path (hive).
 READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
@@ -36,6 +36,12 @@ def columns(connection: Connection, table: str) -> Columns:
     """
     rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
     return parsed([row[:2] for row in rows], f"table {table}")
+
+
+def required(connection: Connection, table: str) -> list[str]:
+    """Columns that take no NULL (declared so, or of the primary key), coordinates left out."""
+    rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
+    return [row[0] for row in rows if row[2] == "NO" and not row[0].lower().startswith("_kafka_")]
 
 
 def prepare(connection: Connection, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:

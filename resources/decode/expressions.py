@@ -1,0 +1,287 @@
+"""Expressions over a block of columns, by DuckDB: checked before anything runs, and exact about which row fails and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import Columns, Type, parse_type
+from resources.decode import engine
+from resources.decode.coerce import NotCoercible, coercion
+from resources.decode.types import staged_type
+
+__all__ = ["Assigned", "Evaluator", "check"]
+
+# What fails for the values of a row. Anything else (memory, a defect) is no row's fault.
+_ROW_ERRORS = (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.InvalidTypeException)
+_BIND_ERRORS = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.NotImplementedException)
+# Each further failing row of a block has no message of its own: it would have to be run alone.
+_MOST_REASONS = 100
+# Volatile functions (duckdb_functions(), DuckDB 2.0) that change nothing and wait for nothing.
+_HARMLESS = {"random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "error"}
+_REFUSED_CLASSES = {
+    "SUBQUERY": "holds a query",
+    "WINDOW": "holds a window",
+    "STAR": "holds a *",
+    "PARAMETER": "holds a parameter",
+}
+
+
+def check(text: str, where: str) -> None:
+    """Whether DuckDB's own parser reads one expression there, and nothing in it reaches beyond the row.
+
+    Args:
+        text: the expression, as DuckDB is to run it.
+        where: for messages.
+
+    Raises:
+        InvalidPipeline: it is not one, or it calls what changes or waits for something.
+    """
+    found = json.loads(engine.ask("SELECT json_serialize_sql($1)", [f"SELECT ({text}\n)"]))
+    if found["error"]:
+        raise InvalidPipeline(f"{where}: not an expression: {found['error_message']}")
+    nodes = [statement["node"] for statement in found["statements"]]
+    plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE" and len(nodes[0]["select_list"]) == 1
+    extra = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
+    if not plain or nodes[0]["from_table"]["type"] != "EMPTY" or any(nodes[0][key] for key in extra):
+        raise InvalidPipeline(f"{where}: not one expression")
+    for node in _walk(nodes[0]["select_list"]):
+        kind, name = node.get("class"), str(node.get("function_name", "")).lower()
+        if kind in _REFUSED_CLASSES:
+            raise InvalidPipeline(f"{where}: it {_REFUSED_CLASSES[kind]}", "an expression sees one record at a time")
+        if kind == "FUNCTION" and name in _volatile() - _HARMLESS:
+            raise InvalidPipeline(f"{where}: {name} is not for a record: it changes, waits for or asks about the engine")
+    nothing = Columns(tuple((name, None) for name in _names(nodes[0]["select_list"])))  # type: ignore[misc]
+    try:
+        engine.query(f"SELECT 1 FROM {_records(nothing)} WHERE ({text}\n) IS NULL", _empty(nothing))  # noqa: S608
+    except duckdb.CatalogException as error:  # without types only this is certain: there is no such function
+        raise InvalidPipeline(f"{where}: {_message(error)}") from error
+    except duckdb.BinderException as error:
+        if "aggregates" in str(error) or "UNNEST" in str(error):
+            raise InvalidPipeline(f"{where}: {_message(error)}", "an expression gives one value for one record") from error
+    except duckdb.Error:
+        pass
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A column that an expression gives.
+
+    Attributes:
+        name: of the column.
+        text: the expression.
+        kind: the column's type; None: that of the expression.
+    """
+
+    name: str
+    text: str
+    kind: Type | None = None
+
+
+class Evaluator:
+    """Evaluates a pipeline's expressions over blocks of rows.
+
+    Args:
+        inputs: names and types of what the expressions take values from.
+        where: which rows are wanted; empty: all.
+        assigned: columns to compute.
+
+    Raises:
+        InvalidPipeline: an expression does not fit these types, or its value not its column.
+    """
+
+    def __init__(self, inputs: Columns, where: str, assigned: Sequence[Assigned]) -> None:
+        self.inputs, self._where = inputs, where
+        self._texts = [item.text for item in assigned]
+        self._names = [item.name for item in assigned]
+        if where:
+            self._bound("where", f"CAST(({where}\n) AS BOOLEAN)")
+        found = [self._bound(f"set.{item.name}", item.text) for item in assigned]
+        kinds = [_kind(item, have) if item.kind is None else item.kind for item, have in zip(assigned, found, strict=True)]
+        #: The computed columns with their types.
+        self.columns = Columns(tuple(zip(self._names, kinds, strict=True)))
+        parts = []
+        for at, (item, have, kind) in enumerate(zip(assigned, found, kinds, strict=True)):
+            try:
+                value, bad = coercion(have, kind)
+            except NotCoercible as error:
+                raise InvalidPipeline(f"set.{item.name}: {error}", f"write CAST(... AS {kind})") from error
+            place = f'"__kpipe_{at}"'
+            parts.append((value.format(place), bad.format(place) if bad else ""))
+        values = [f"{value} AS c{at}" for at, (value, _) in enumerate(parts)]
+        self._bad = [at for at, (_, bad) in enumerate(parts) if bad]
+        values += [f"({parts[at][1]}) AS b{at}" for at in self._bad]
+        inner = ", ".join(f'({text}\n) AS "__kpipe_{at}"' for at, text in enumerate(self._texts))
+        self._values = f"SELECT {', '.join(values)} FROM (SELECT {inner} FROM {_records(inputs)})"  # noqa: S608 - see _records
+        if assigned:
+            try:
+                engine.query(self._values, _empty(inputs))
+            except duckdb.Error as error:
+                raise InvalidPipeline(f"set: {_message(error)}", "write CAST(... AS type)") from error
+
+    def holds(self, block: pa.Table) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
+        """For each row whether it is wanted, and the reasons of those for which that cannot be said."""
+        text = f"CAST(({self._where}\n) AS BOOLEAN)"
+        sql = f"SELECT {text} AS w FROM {_records(self.inputs)}"  # noqa: S608 - see _records
+        found, reasons = self._run(sql, block, [("where", text)])
+        wanted = np.zeros(block.num_rows, bool)
+        good = _others(reasons, block.num_rows)
+        wanted[good] = pc.fill_null(found.column("w"), False).to_numpy()
+        return wanted, reasons
+
+    def values(self, block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+        """The computed columns of the good rows, in staged types, and the reasons of the other rows by index."""
+        said = [(name, text) for name, text in zip(self._names, self._texts, strict=True)]
+        found, reasons = self._run(self._values, block, said)
+        places = _others(reasons, block.num_rows)
+        good = np.ones(len(places), bool)
+        for at in self._bad:
+            name, kind = self.columns.items[at]
+            for row in np.flatnonzero(found.column(f"b{at}").to_numpy()).tolist():
+                value = self._shown(at, block.slice(int(places[row]), 1)) if len(reasons) < _MOST_REASONS else "a value"
+                reasons.setdefault(int(places[row]), f"{name}: {value} is no {kind}")
+                good[row] = False
+        arrays = [found.column(f"c{at}").cast(staged_type(kind)) for at, (_, kind) in enumerate(self.columns)]
+        table = pa.table(arrays, names=list(self.columns.names()))
+        return table if good.all() else table.filter(pa.array(good)), reasons
+
+    def _run(self, sql: str, block: pa.Table, said: Sequence[tuple[str, str]]) -> tuple[pa.Table, dict[int, str]]:
+        try:
+            return self._asked(sql, block), {}
+        except _ROW_ERRORS:
+            failing = self._failing(block, said)
+        if not failing:  # what fails is no row of its own: the same error once more, for whoever reads it
+            return self._asked(sql, block), {}
+        reasons = {at: self._why(block.slice(at, 1), said) if n < _MOST_REASONS else "an expression fails for it"
+                   for n, at in enumerate(failing)}  # fmt: skip
+        return self._asked(sql, block.take(pa.array(_others(reasons, block.num_rows)))), reasons
+
+    def _failing(self, block: pa.Table, said: Sequence[tuple[str, str]]) -> list[int]:
+        """Rows for which some expression fails: TRY gives NULL for these, and a STRUCT is none otherwise."""
+        tries = " AND ".join(f"TRY({{'v': ({text}\n)}}) IS NOT NULL" for _, text in said)
+        try:
+            found = self._asked(f"SELECT {tries} AS ok FROM {_records(self.inputs)}", block)  # noqa: S608 - see _records
+            return [int(at) for at in np.flatnonzero(~found.column("ok").to_numpy())]
+        except duckdb.BinderException:  # TRY takes nothing volatile: in halves, then
+            return list(self._halves(block, said, 0))
+
+    def _halves(self, block: pa.Table, said: Sequence[tuple[str, str]], start: int) -> Iterator[int]:
+        texts = ", ".join(f"({text}\n) AS t{at}" for at, (_, text) in enumerate(said))
+        try:
+            self._asked(f"SELECT {texts} FROM {_records(self.inputs)}", block)  # noqa: S608 - see _records
+        except _ROW_ERRORS:
+            if block.num_rows == 1:
+                yield start
+                return
+            half = block.num_rows // 2
+            yield from self._halves(block.slice(0, half), said, start)
+            yield from self._halves(block.slice(half), said, start + half)
+
+    def _why(self, row: pa.Table, said: Sequence[tuple[str, str]]) -> str:
+        for name, text in said:
+            try:
+                self._asked(f"SELECT ({text}\n) AS v FROM {_records(self.inputs)}", row)  # noqa: S608 - see _records
+            except _ROW_ERRORS as error:
+                return f"{name}: {_message(error)}"
+        return "an expression fails for it"
+
+    def _shown(self, at: int, row: pa.Table) -> str:
+        """The value of an expression for a row, in a few characters."""
+        sql = f"SELECT CAST(({self._texts[at]}\n) AS VARCHAR) AS v FROM {_records(self.inputs)}"  # noqa: S608 - see _records
+        text = str(self._asked(sql, row).column("v")[0].as_py())
+        return text if len(text) <= 40 else text[:40] + "..."
+
+    def _bound(self, where: str, text: str) -> str:
+        """Type of an expression, as DuckDB names it."""
+        try:
+            # Where WHERE takes it, it is no aggregate, no window and no UNNEST.
+            engine.query(f"SELECT 1 FROM {_records(self.inputs)} WHERE ({text}\n) IS NULL", _empty(self.inputs))  # noqa: S608
+            found = engine.query(f"DESCRIBE SELECT ({text}\n) AS v FROM {_records(self.inputs)}", _empty(self.inputs))  # noqa: S608
+        except _BIND_ERRORS as error:
+            texts = [name for name, kind in self.inputs if str(kind) == "VARCHAR"]
+            hint = (
+                f"these are text: {', '.join(texts)}; CAST(... AS type), or declare their types under `columns`" if texts else ""
+            )
+            raise InvalidPipeline(f"{where}: {_message(error)}", hint) from error
+        except _ROW_ERRORS as error:
+            raise InvalidPipeline(f"{where}: it fails whatever the record holds: {_message(error)}") from error
+        return str(found.column("column_type")[0].as_py())
+
+    def _asked(self, sql: str, block: pa.Table) -> pa.Table:
+        return engine.query(sql, block)
+
+
+_ALIASES = {"TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP", "TIME_NS": "TIME"}
+
+
+def _kind(item: Assigned, have: str) -> Type:
+    if have != '"NULL"':
+        try:
+            return parse_type(_ALIASES.get(have, have))
+        except InvalidPipeline:
+            pass
+    what = "no type of its own" if have == '"NULL"' else f"type {have}, which no column can have"
+    raise InvalidPipeline(f"set.{item.name}: the expression has {what}", "write CAST(... AS type), or declare the column's type")
+
+
+def _records(columns: Columns) -> str:
+    """The block with every column in its type: text stands for what Arrow has no type for."""
+    casts = [f"CAST({_quoted(n)} AS {k}) AS {_quoted(n)}" for n, k in columns if str(k) in ("JSON", "UUID", "HUGEINT")]
+    return f"(SELECT * REPLACE ({', '.join(casts)}) FROM block) AS records" if casts else "block AS records"  # noqa: S608 - quoted
+
+
+def _empty(columns: Columns) -> pa.Table:
+    arrays = [pa.array([], pa.null() if kind is None else staged_type(kind)) for _, kind in columns]
+    names = list(columns.names())
+    return pa.table(arrays, names=names) if names else pa.table([pa.array([], pa.bool_())], names=["__kpipe_none"])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _others(rows: dict[int, str], count: int) -> np.ndarray[Any, Any]:
+    """The indices below `count` that are not among the rows."""
+    left = np.ones(count, bool)
+    left[list(rows)] = False
+    return np.flatnonzero(left)
+
+
+def _walk(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for item in node.values():
+            yield from _walk(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _walk(item)
+
+
+def _names(node: Any) -> list[str]:
+    found = {str(item["column_names"][0]).lower(): item["column_names"][0] for item in _walk(node) if item.get("column_names")}
+    return list(found.values())
+
+
+_known_volatile: set[str] = set()
+
+
+def _volatile() -> set[str]:
+    if not _known_volatile:
+        sql = "SELECT list(DISTINCT lower(function_name)) FROM duckdb_functions() WHERE stability = 'VOLATILE'"
+        _known_volatile.update(engine.ask(sql, []))
+        _known_volatile.update(("query", "query_table", "getenv", "getvariable", "current_setting"))
+    return _known_volatile
+
+
+def _message(error: duckdb.Error) -> str:
+    """The first sentence of what DuckDB says, without its prefix."""
+    text = str(error).split("\n", 1)[0].partition("Error: ")[2] or str(error).split("\n", 1)[0]
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -1,0 +1,89 @@
+"""What a task decodes, and what it makes of that: decided once on the driver, for all tasks of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from kpipe.errors import SchemaConflict
+from kpipe.formats import VARIABLE, Format
+from kpipe.pipeline import Pipeline
+from kpipe.schema import VARCHAR, Columns, Type
+from kpipe.selection import Selection
+
+__all__ = ["Shape", "shaped"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How decoded records become rows of the table.
+
+    Attributes:
+        format: the pipeline's, with its fields spelt out.
+        reads: what the decoder gives: columns of the table that are taken as they are, and what expressions need besides.
+        selection: the expressions.
+        required: columns that take no NULL.
+    """
+
+    format: Format
+    reads: Columns
+    selection: Selection
+    required: tuple[str, ...] = ()
+
+
+def shaped(
+    pipeline: Pipeline,
+    selection: Selection | None,
+    columns: Columns,
+    sample: Callable[[], Columns],
+    required: Collection[str] = (),
+) -> Shape | None:
+    """The shape of a batch; None where records are decoded to the table's columns and nothing else happens to them.
+
+    Types of what expressions take values from: the table's, where the column is taken as it is; else the declared one; else, for
+    a member of a JSON record that is to become a column, that of a sample. Everything else is text, as the record has it.
+
+    Args:
+        pipeline: the definition.
+        selection: its expressions.
+        columns: the table's payload columns.
+        sample: columns of the first records, as they are without expressions.
+        required: columns of the table that take no NULL, if rows are to be looked at for that.
+
+    Raises:
+        SchemaConflict: a column is assigned that the table lacks, and the table is not to be widened.
+    """
+    if selection is None and not required and pipeline.format.mapping is None:
+        return None
+    chosen = selection or Selection()
+    kind, assigned = pipeline.format, {name.lower() for name in chosen.targets}
+    lacking = [name for name in chosen.targets if name not in columns]
+    if lacking and pipeline.evolution != "evolve":
+        raise SchemaConflict(
+            f"set.{lacking[0]}: table {pipeline.into.table} has no such column, and schema is {pipeline.evolution}",
+            "add the column, or set schema: evolve",
+        )
+    if kind.type == "csv" and kind.fields is None:
+        kind = kind.model_copy(update={"fields": list(columns.names())})
+    given = {name.lower() for name in kind.mapping or kind.fields or ()}
+    taken = [(n, k) for n, k in columns if n.lower() not in assigned and (kind.mapping is None or n.lower() in given)]
+    known = Columns(tuple(taken))
+    declared = Columns.of({name: text for name, text in pipeline.columns.items() if name.lower() not in assigned})
+    extra: list[tuple[str, Type]] = []
+    by_name = kind.type == "json" and kind.mapping is None and pipeline.evolution != "ignore"
+    for name in chosen.wanted:
+        if name in known or kind.type == "raw":
+            continue
+        found = declared.get(name)
+        if found is None and by_name and name.lower() not in assigned:
+            found = sample().get(name)
+        extra.append((name, found or VARCHAR))
+    if by_name:  # members that are replaced are no new columns: they are read, so that the decoder knows them
+        there = {name.lower() for name, _ in extra}
+        extra += [(name, VARCHAR) for name in chosen.targets if name.lower() not in there]
+    return Shape(kind, Columns((*taken, *extra)), chosen, tuple(name for name in columns.names() if name in required))
+
+
+def is_variable(name: str) -> bool:
+    """Whether it is a @variable, and so no column."""
+    return VARIABLE.fullmatch(name) is not None

@@ -1,0 +1,55 @@
+"""SET, WHERE and constraints from the outside: statements, real Kafka, real Spark, real DuckDB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def test_variables_set_where_and_constraints_by_statement(kpipe: Any, topic: Any, write: Any) -> None:
+    name = topic(2)
+    write(name, ["1,24.12.2026,3", "2,,4", "3,25.12.2026,x", "4,26.12.2026,300"], 0, b"k")
+    write(name, ["5,27.12.2026,-7", "6,28.12.2026,\\N"], 1)
+    kpipe("sql", "CREATE TABLE seen (id BIGINT, day DATE, n TINYINT NOT NULL, place VARCHAR, loaded TIMESTAMP DEFAULT now())")
+    kpipe(
+        "sql",
+        f"""CREATE PIPELINE seen AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' SKIP CONSTRAINT ERRORS INTO TABLE seen
+        FORMAT CSV FIELDS TERMINATED BY ',' (id, @day, @n) WHERE @day <> ''
+        SET day = STR_TO_DATE(@day, '%d.%m.%Y'), n = @n :> BIGINT,
+        place = CONCAT(get_kafka_pipeline_prop('prop_partition'), '/', IFNULL(get_kafka_pipeline_prop('prop_key'), '-'))""",
+    )
+    tried = kpipe("sql", "TEST PIPELINE seen").stdout
+    assert "6 offsets of 2 partitions: 2 rows, 3 dead letters, 1 filtered" in tried
+    kpipe("sql", "START PIPELINE seen FOREGROUND")
+    assert kpipe.sql("SELECT id, CAST(day AS VARCHAR), n, place, loaded IS NOT NULL FROM seen ORDER BY id") == [
+        (1, "2026-12-24", 3, "0/k", True),
+        (5, "2026-12-27", -7, "1/-", True),
+    ]
+    proof = kpipe.json("verify", "seen")[0]
+    assert proof["ok"] and (proof["span"], proof["rows"], proof["dead_letters"], proof["filtered"]) == (6, 2, 3, 1)
+
+
+def test_members_computed_columns_and_dead_letters(kpipe: Any, topic: Any, write: Any) -> None:
+    name = topic(1)
+    write(name, ['{"id": 1, "at": "2026-11-21 10:00:00"}', '{"id": 2, "at": "soon"}', '{"id": 3, "at": null}'])
+    kpipe.define("days", name, set={"day": 'CAST("at" AS DATE)'}, where="id < 3", errors={"constraint": "dead_letter"})
+    done = kpipe.json("run", "days")[-1]
+    assert (done["rows"], done["dead_letters"], done["filtered"]) == (1, 1, 1)
+    write(name, ['{"id": 0, "at": "2026-11-22", "new": 5}'])
+    assert kpipe.json("run", "days")[-1]["rows"] == 1
+    assert kpipe.sql("SELECT id, CAST(day AS VARCHAR), new FROM days ORDER BY id") == [
+        (0, "2026-11-22", 5),
+        (1, "2026-11-21", None),
+    ]
+    dead = kpipe.json("errors", "days")[0]
+    assert (dead["stage"], dead["offset"], dead["load_data_line"]) == ("constraint", 1, '{"id": 2, "at": "soon"}')
+    assert kpipe.json("verify", "days")[0]["ok"]
+
+
+def test_what_cannot_run_is_refused_when_it_is_created(offline: Any) -> None:
+    made = "CREATE PIPELINE p AS LOAD DATA KAFKA 'a:1/t' INTO TABLE t FORMAT JSON SET x = "
+    for text, words in (("nope(1)", "nope does not exist"), ("sum(a)", "aggregates"), ("nextval('s')", "nextval")):
+        assert words in offline("sql", made + text, status=2).stderr
