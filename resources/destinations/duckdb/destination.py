@@ -67,7 +67,7 @@ class DuckDBDestination(RelationalDestination):
     def required(self) -> Collection[str]:
         """Payload columns that take no NULL; see `Constrained`."""
 
-        def read(connection: Connection) -> Collection[str]:
+        def read(connection: Any) -> Collection[str]:
             return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
 
         nothing: Collection[str] = ()
