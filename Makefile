@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test browser chaos bench check lint types format lock schema clean
+.PHONY: help install demo ui test browser postgres chaos bench check lint types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -72,6 +72,16 @@ browser: ## Chromium, with which a test walks through the UI (as root on Debian;
 	  chromium chromium-driver; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
 	else exit 0; fi; \
 	echo "WARNING: no browser ($$why): the walk through the UI is not tested -> install chromium and chromedriver" >&2
+
+# As for the browser. The packages also make a server of their own, which is left as Debian makes it; tests start others.
+postgres: ## PostgreSQL, which tests start in folders of their own (as root on Debian; else one line says why not)
+	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then exit 0; \
+	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
+	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
+	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+	  postgresql; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
+	else exit 0; fi; \
+	echo "WARNING: no PostgreSQL ($$why): that destination is not tested -> install postgresql" >&2
 
 chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
 	$(PY) -m pytest -m chaos -s

@@ -136,6 +136,10 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str
     return found
 
 
+_SECRET = (("source", "credentials"), ("into", "credentials"))
+_MAY_HIDE = (("source", "config"), ("into", "database"))  # where a secret stands in the wrong place
+
+
 def filled(attributes: Any, environ: Mapping[str, str] | None = None) -> Any:
     """Attributes with every template filled in, but for credentials.
 
@@ -150,7 +154,7 @@ def _filled(value: Any, path: tuple[str, ...], file: str, lines: Mapping[tuple[s
         return {key: _filled(item, (*path, str(key)), file, lines, environ) for key, item in value.items()}
     if isinstance(value, list):
         return [_filled(item, (*path, str(at)), file, lines, environ) for at, item in enumerate(value)]
-    if isinstance(value, str) and path[:2] != ("source", "credentials"):
+    if isinstance(value, str) and path[:2] not in _SECRET:
         try:
             return resolve(value, environ)
         except InvalidPipeline as error:
@@ -184,7 +188,7 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
         return f"{where}: {'.'.join(path)} is missing", ""
     text = first["msg"].removeprefix("Value error, ")
     # Only plain values are shown, and none of those that might be a secret in the wrong place.
-    hidden = path[:2] in (("source", "credentials"), ("source", "config")) or not isinstance(first["input"], str | int | float)
+    hidden = path[:2] in (*_SECRET, *_MAY_HIDE) or not isinstance(first["input"], str | int | float)
     shown = "" if hidden else f" (found {first['input']!r})"
     return f"{where}: {field}: {text[:1].lower() + text[1:]}{shown}", ""
 

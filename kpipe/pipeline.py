@@ -184,7 +184,8 @@ class Into(Model):
 
     Attributes:
         type: kind of destination.
-        database: file or connection; None: the home's own DuckDB file.
+        database: file, or connection string without secrets; None: the home's own DuckDB file.
+        credentials: secrets of the connection; templates, masked wherever they are shown.
         table: name of the table, a plain identifier.
         key: columns of the key, for on_conflict; None: the table's primary key.
         on_conflict: what happens where a row of the same key is there.
@@ -194,6 +195,7 @@ class Into(Model):
 
     type: str = "duckdb"
     database: str | None = None
+    credentials: dict[str, str] = Field(default_factory=dict)
     table: str
     key: list[str] | None = None
     on_conflict: Literal["error", "replace", "ignore", "update"] = "error"

@@ -17,12 +17,14 @@ from kpipe import faults
 from kpipe.errors import KpipeError, NotAvailable
 from resources.java import JavaHome, find_java
 from resources.local.broker import LocalBroker
+from tests.resources.destinations.postgres import PostgresServer
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
 WATCHDOG = """
 import sys
 from pathlib import Path
 from resources.local.broker import LocalBroker
+from tests.resources.destinations.postgres import PostgresServer
 sys.stdin.read()
 folder = Path(sys.argv[1])
 if folder.is_dir():
@@ -132,3 +134,10 @@ def topic(kafka_broker: LocalBroker) -> Iterator[Callable[..., str]]:
     for name in made:
         with suppress(KpipeError):  # the test may have deleted it
             kafka_broker.delete_topic(name)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL server of the session."""
+    with PostgresServer() as server:
+        yield server

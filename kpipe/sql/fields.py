@@ -125,6 +125,10 @@ class Fields:
             if isinstance(given.get("source"), dict) and field in given["source"]:
                 wrong(tree, f"OPTIONS: source.{field} has a clause of its own", f"write {field.upper()} '{{...}}'")
 
+        into = given.get("into")
+        if isinstance(into, dict) and isinstance(into.get("credentials"), dict):
+            into["credentials"] = {key: clauses.credential(tree, key, value) for key, value in into["credentials"].items()}
+
         def clash(path: str) -> None:
             wrong(tree, f"OPTIONS: {path} is said by another clause, too", "leave out one of them")
 

@@ -61,11 +61,11 @@ def to_statement(text: str) -> str:
     return _YAML.sub(template, text)
 
 
-def masked_credentials(source: dict[str, Any]) -> bool:
-    """Mask what is written out under the `credentials` of a definition's source; whether anything was."""
+def masked_credentials(part: dict[str, Any]) -> bool:
+    """Mask what is written out under the `credentials` of a definition's source or into; whether anything was."""
     found = False
-    for key, value in source.get("credentials", {}).items():
+    for key, value in part.get("credentials", {}).items():
         if key != "sasl.username" and not _YAML.search(value):
-            source["credentials"][key] = MASK
+            part["credentials"][key] = MASK
             found = True
     return found

@@ -31,10 +31,10 @@ def to_sql(pipeline: Pipeline, or_replace: bool = False, if_not_exists: bool = F
     """
     words = ["CREATE", *(["OR REPLACE"] if or_replace else []), "PIPELINE", *(["IF NOT EXISTS"] if if_not_exists else [])]
     fields = pipeline.to_dict()
-    masked = masked_credentials(fields["source"])
+    masked = [masked_credentials(fields[part]) for part in ("source", "into")]
     lines = [f"{' '.join(words)} {quoted_name(fields.pop('name'))}", *_source(fields), *_target(fields)]
     text = "\n".join(line for line in lines if line) + ";"
-    if not masked:
+    if not any(masked):
         _prove(text, s.Create(pipeline, or_replace, if_not_exists))
     return text
 
@@ -88,6 +88,8 @@ def _target(fields: dict[str, Any]) -> Iterator[str]:
     values, key = fields.pop("format", {}), fields.pop("key_format", None)
     columns, where = fields.pop("set", {}), fields.pop("where", None)
     table, names, kind, database = into.pop("table"), into.pop("key", None), into.pop("type", None), into.pop("database", None)
+    if "credentials" in into:
+        into["credentials"] = {name: to_statement(value) for name, value in into["credentials"].items()}
     update = into.pop("update", {}) if into.pop("on_conflict", None) == "update" else None
     rest = {name: value for name, value in {**fields, "into": into}.items() if value != {}}
     if names == []:  # no list of names can be empty

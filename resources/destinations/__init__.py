@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.notation import resolve
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Constrained, Destination
+from resources.kafka.secret import MASK, Secret
 
 __all__ = ["Home", "open_destination", "required_columns", "summary"]
 
@@ -54,13 +56,57 @@ def _duckdb(pipeline: Pipeline, home: Home) -> Destination:
             f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for duckdb",
             "leave them out, and pick the latest row of each key in a view over the table",
         )
+    if into.credentials:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials: a DuckDB file has none", "remove them")
     if into.database == ":memory:":
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database :memory: would forget its ledger", "name a file")
     path = Path(into.database) if into.database is not None else home.data / "kpipe.duckdb"
     return DuckDBDestination(path, into.table, pipeline.name, summary(pipeline), (home.staging,))
 
 
-_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {"duckdb": _duckdb}
+def _postgres(pipeline: Pipeline, home: Home) -> Destination:
+    try:
+        from resources.destinations.postgres import PostgresDestination
+        from resources.destinations.postgres.connection import SECRETS, Server
+    except ImportError as error:
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.type postgres needs psycopg, which cannot be loaded: {error}",
+            "pip install 'kpipe[postgres]'",
+        ) from error
+    into = pipeline.into
+    if into.key or into.on_conflict != "error":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for postgres", "leave them out"
+        )
+    if into.database is None:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "postgresql://user@host:5432/database")
+    if into.table.lower().startswith("pg_"):
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.table {into.table}: pg_ is PostgreSQL's own", "name another")
+    server = Server(into.database, _secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
+    return PostgresDestination(server, into.table, pipeline.name, summary(pipeline), (home.staging,))
+
+
+def _secrets(given: Mapping[str, str], known: Collection[str]) -> dict[str, Secret]:
+    """What the templates of `into.credentials` stand for, read when the destination is opened.
+
+    Raises:
+        InvalidPipeline: one is not known, or its variable is not set.
+    """
+    found: dict[str, Secret] = {}
+    for key, template in given.items():
+        if key not in known:
+            raise InvalidPipeline(f"into.credentials: {key} is not a credential", f"credentials are {', '.join(known)}")
+        try:
+            found[key] = Secret(resolve(template))
+        except InvalidPipeline as error:
+            # From None: what is chained shows up in tracebacks, and the template itself may be the secret.
+            raise InvalidPipeline(f"into.credentials: {key}: {error.what}", error.hint) from None
+        if not found[key].strip():
+            raise InvalidPipeline(f"into.credentials: {key} is empty", "set the variable that it names")
+    return found
+
+
+_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {"duckdb": _duckdb, "postgres": _postgres}
 
 
 def summary(pipeline: Pipeline) -> dict[str, Any]:
@@ -68,8 +114,9 @@ def summary(pipeline: Pipeline) -> dict[str, Any]:
     source = pipeline.source
     topics = source.topic or ",".join(source.topics or ()) or source.topic_pattern
     definition = pipeline.to_dict()
-    if source.credentials:
-        definition["source"]["credentials"] = dict.fromkeys(source.credentials, "***")
+    for part, given in (("source", source.credentials), ("into", pipeline.into.credentials)):
+        if given:
+            definition[part]["credentials"] = dict.fromkeys(given, MASK)
     return {
         "source_type": "KAFKA",
         "connection_string": f"{source.bootstrap}/{topics}",

@@ -9,7 +9,7 @@ from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema import Columns, ListOf, Scalar, Struct, Type
 
-__all__ = ["COORDINATES", "Path", "additions", "carried", "carries", "fits"]
+__all__ = ["COORDINATES", "Path", "additions", "carried", "carries", "fits", "grown"]
 
 #: Kafka's own coordinates, which no payload column can shadow.
 COORDINATES = Columns.of(
@@ -99,6 +99,25 @@ def additions(have: Type, wanted: Type, at: Path) -> list[tuple[Path, Type]]:
         f"column {'.'.join(at)} is {have} in the table, the batch holds {wanted}",
         "change the column's type, or declare that type under `columns`",
     )
+
+
+def grown(have: Type, at: Path, kind: Type) -> Type:
+    """A type with one of its `additions` made.
+
+    Args:
+        have: the type.
+        at: where the field is added, from inside of `have` on.
+        kind: the field's type.
+    """
+    if isinstance(have, ListOf):
+        return ListOf(grown(have.item, at[1:], kind))  # at[0] is `element`
+    if not isinstance(have, Struct):
+        msg = f"nothing can be added inside of {have}"
+        raise TypeError(msg)
+    if len(at) == 1:
+        return Struct((*have.fields, (at[0], kind)))
+    step = at[0].lower()
+    return Struct(tuple((n, grown(k, at[1:], kind) if n.lower() == step else k) for n, k in have.fields))
 
 
 def _number_fits(given: str, wanted: str) -> bool:

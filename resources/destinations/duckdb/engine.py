@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import duckdb
 
-__all__ = ["Engine", "engine", "literal", "quote"]
+__all__ = ["Engine", "closed", "engine", "literal", "quote"]
 
 # Known before the first statement.
 _CONFIG = {
@@ -39,6 +40,33 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def closed(
+    files: Sequence[str], folders: Sequence[str], temporary: str = "", settings: Sequence[str] = ()
+) -> duckdb.DuckDBPyConnection:
+    """A new engine that reaches nothing but these files, and what lies in these folders.
+
+    Args:
+        files: paths, resolved.
+        folders: paths, resolved.
+        temporary: folder for what does not fit into memory; empty: nothing may be written.
+        settings: others, `name = value`.
+    """
+    made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary})
+    allowed = ", ".join(literal(f"{folder}/") for folder in folders)
+    # The order matters: each statement is refused after the one behind it.
+    for setting in (
+        *settings,
+        f"allowed_paths = [{', '.join(map(literal, files))}]",
+        f"allowed_directories = [{allowed}]",
+        # Rows have Kafka's coordinates; keeping the order of files costs a quarter of an insert (bench of 2 million rows).
+        "preserve_insertion_order = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        made.execute(f"SET {setting}")
+    return made
+
+
 class Engine:
     """One engine for one file. Threads take turns as processes do: many may read, or one may write.
 
@@ -54,20 +82,8 @@ class Engine:
         self._main = self._made()
 
     def _made(self) -> duckdb.DuckDBPyConnection:
-        made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": f"{self._path}.tmp"})
-        files = ", ".join(literal(f"{self._path}{end}") for end in ("", *_BESIDE))
-        folders = ", ".join(literal(f"{root}/") for root in (*self._roots, f"{self._path}.tmp"))
-        # The order matters: each statement is refused after the one behind it.
-        for setting in (
-            f"allowed_paths = [{files}]",
-            f"allowed_directories = [{folders}]",
-            # Rows have Kafka's coordinates; keeping the order of files costs a quarter of an insert (bench of 2 million rows).
-            "preserve_insertion_order = false",
-            "enable_external_access = false",
-            "lock_configuration = true",
-        ):
-            made.execute(f"SET {setting}")
-        return made
+        files = [f"{self._path}{end}" for end in ("", *_BESIDE)]
+        return closed(files, [*map(str, self._roots), f"{self._path}.tmp"], f"{self._path}.tmp")
 
     def acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection | None:
         """A connection in which the file is the current database; None while another thread is in the way.

@@ -82,7 +82,7 @@ class RelationalDestination(Hooks):
         failure = None
         for attempt in range(_TRIES):
             failure = self._attempt(commit)  # 1 to 8
-            if failure and isinstance(failure.error, DestinationBusy):
+            if failure and isinstance(failure.error, DestinationBusy) and not failure.sent:
                 raise failure.error
             seq, ledger = self._read_back(commit, failure)  # 9
             if seq is not None:  # 10: found means landed
@@ -249,7 +249,14 @@ class RelationalDestination(Hooks):
         """Mark them as mirrored; gives those that this very call marked."""
         if not batches or not self._registered():
             return []
-        return self._write(lambda connection: publications.mark(connection, self.pipeline, batches))
+
+        def write(connection: Connection) -> list[str]:
+            connection.execute("BEGIN")
+            mine = publications.mark(connection, self.pipeline, batches)
+            connection.execute("COMMIT")
+            return mine
+
+        return self._write(write)
 
     def _registered(self) -> bool:
         def read(connection: Connection) -> bool:

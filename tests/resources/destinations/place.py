@@ -60,6 +60,8 @@ def arrow(kind: Type) -> pa.DataType:
 class Place(ABC):
     """One database and its staging folder."""
 
+    longest_name = 255  #: bytes of a column's name
+
     def __init__(self, folder: Path) -> None:
         self.staging = folder / "staging"
         self.staging.mkdir()

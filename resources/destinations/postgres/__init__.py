@@ -1,0 +1,5 @@
+"""PostgreSQL as a destination: the table, its dead letters and its ledger in one schema of one database."""
+
+from resources.destinations.postgres.destination import PostgresDestination
+
+__all__ = ["PostgresDestination"]

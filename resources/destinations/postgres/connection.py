@@ -1,0 +1,203 @@
+"""Connections to a PostgreSQL server: each one fresh, its transactions with settings of their own, lost ones noticed.
+
+Settings are made inside of each transaction, so a pool that hands out connections by transaction may stand in between.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+
+from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
+from resources.kafka.secret import Secret, redact
+
+__all__ = ["SECRETS", "Server", "Session"]
+
+_NAP_S = 0.2  # between two attempts to connect
+#: What `into.credentials` may hold.
+SECRETS = ("password", "sslpassword")
+# What a server says that is about to be there.
+_SOON = ("starting up", "shutting down", "recovery mode", "too many clients", "remaining connection slots", "terminating")
+# A dead network is noticed after about a minute; the kernel's own default is a quarter of an hour.
+_ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+_IDLE_S = 60  # a run that was stopped inside of a transaction loses its locks after this
+
+
+class Session:
+    """A connection as the ledger's code uses it. A transaction begins with the first statement, or with BEGIN.
+
+    Args:
+        raw: psycopg's connection, in autocommit mode.
+        lock_timeout_s: longest wait for a lock.
+    """
+
+    def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float) -> None:
+        self.raw, self._lock_ms, self._open = raw, max(1, int(lock_timeout_s * 1000)), False
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Run one statement; parameters are `$1` and so on."""
+        if statement == "BEGIN":
+            self.begin()
+            return None
+        if statement == "COMMIT":
+            self.commit()
+            return None
+        if not self._open:
+            self.begin()
+        return self._run(statement, parameters)
+
+    def begin(self, mode: str = "") -> None:
+        """Begin a transaction that sees one schema, UTC and ISO dates, and whose commits are durable.
+
+        Raises:
+            DestinationError: there is no schema, the server is a replica, or texts are not kept as UTF-8.
+        """
+        if self._open:
+            self._run("ROLLBACK")
+        self._run(f"BEGIN {mode}".strip())
+        self._open = True
+        row = self._run(
+            "SELECT s.name, current_setting('server_encoding'), pg_is_in_recovery(),"
+            # Nothing but this schema and the catalogue: no other table or function can stand in for one of ours.
+            " set_config('search_path', quote_ident(s.name), true), set_config('TimeZone', 'UTC', true),"
+            " set_config('DateStyle', 'ISO, YMD', true), set_config('lock_timeout', $1, true),"
+            " set_config('idle_in_transaction_session_timeout', $2, true),"
+            # Off, a crash of the server would take back what kpipe has told of as committed.
+            " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
+            "  ELSE current_setting('synchronous_commit') END, true)"
+            " FROM (SELECT current_schema()::text AS name) AS s",
+            [f"{self._lock_ms}ms", f"{_IDLE_S}s"],
+        ).fetchone()
+        assert row is not None
+        schema, encoding, replica, *_ = row
+        if schema is None:
+            raise DestinationError(
+                "PostgreSQL: the search_path names no schema that is there",
+                "create it, or name another: into.database with ?options=-csearch_path%3DSCHEMA",
+            )
+        if encoding != "UTF8":
+            raise DestinationError(f"PostgreSQL: the database keeps texts as {encoding}", "use a database with encoding UTF8")
+        if replica and "READ ONLY" not in mode:
+            raise DestinationError("PostgreSQL: the server is a replica, which cannot be written", "connect to the primary")
+
+    def commit(self) -> None:
+        """Commit.
+
+        Raises:
+            DestinationError: the server has rolled back instead.
+        """
+        answer = self._run("COMMIT").statusmessage
+        self._open = False
+        if answer != "COMMIT":
+            raise DestinationError(f"PostgreSQL answered COMMIT with {answer}", "nothing was written; run it again")
+
+    def copy(self, statement: str, blocks: Iterable[memoryview | bytes]) -> int:
+        """COPY … FROM STDIN; how many rows the server has taken."""
+        cursor = self.raw.cursor()
+        with cursor.copy(statement.encode()) as copy:
+            for block in blocks:
+                copy.write(block)
+        return cursor.rowcount
+
+    def literal(self, text: str) -> str:
+        """A text as an SQL literal, for statements that take no parameters."""
+        return psycopg.sql.Literal(text).as_string(self.raw)
+
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> psycopg.RawCursor[Any]:
+        cursor = psycopg.RawCursor(self.raw)
+        return cursor.execute(statement.encode(), [_plain(value) for value in parameters] or None)
+
+
+def _plain(value: Any) -> Any:
+    """Messages may hold NUL, which no text of PostgreSQL's can; records come another way."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.replace("\x00", "\\x00") if isinstance(value, str) else value
+
+
+class Server:
+    """Where to connect to, and how.
+
+    Args:
+        address: a connection string of libpq, `postgresql://user@host:5432/database` or `host=… dbname=…`, without secrets.
+        secrets: `password` and `sslpassword`, when they are not in libpq's own places (PGPASSWORD, ~/.pgpass).
+        name: what the server shows of the connection: `application_name`.
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer.
+
+    Raises:
+        InvalidPipeline: the address is none, or holds a password.
+    """
+
+    def __init__(self, address: str, secrets: dict[str, Secret], name: str, lock_timeout_s: float = 30) -> None:
+        try:
+            known: dict[str, Any] = dict(conninfo.conninfo_to_dict(address))
+        except psycopg.Error:
+            raise InvalidPipeline(  # the message of the client shows the text
+                "into.database is not a connection string of PostgreSQL", "write postgresql://user@host:5432/database"
+            ) from None
+        given = [key for key in SECRETS if known.get(key)]
+        if given:
+            raise InvalidPipeline(
+                f"into.database holds a {given[0]}",
+                f"take it out, and write under into.credentials: {given[0]}: \"{{{{ env('NAME') }}}}\"; or use PGPASSWORD",
+            )
+        self._secrets, self.lock_timeout_s = secrets, lock_timeout_s
+        if "sslmode" not in known and not all(_is_near(host) for host in str(known.get("host") or "").split(",")):
+            known["sslmode"] = "verify-full"  # libpq's own default would take any server, and no encryption
+        self._parameters = {**_ALIVE, "connect_timeout": 10, "application_name": name[:63], **known}
+
+    @property
+    def place(self) -> str:
+        """Host, port and database, for people."""
+        host = self._parameters.get("host") or self._parameters.get("service") or "localhost"
+        port = self._parameters.get("port")
+        return f"{host}{f':{port}' if port else ''}/{self._parameters.get('dbname') or ''}"
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A fresh connection, closed at the end; what it has not committed is rolled back.
+
+        Raises:
+            DestinationBusy: the server did not answer in time.
+            DestinationError: it refuses.
+        """
+        raw = self._connect()
+        try:
+            yield Session(raw, self.lock_timeout_s)
+        finally:
+            raw.close()
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        deadline = time.monotonic() + self.lock_timeout_s
+        while True:
+            try:
+                parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
+                return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
+            except psycopg.OperationalError as error:
+                text = redact(" ".join(str(error).split()), self._secrets.values())
+                if "FATAL" in text and not any(word in text for word in _SOON):
+                    raise DestinationError(
+                        f"PostgreSQL {self.place} refuses: {text}", "check into.database and into.credentials"
+                    ) from None
+                if time.monotonic() >= deadline:
+                    raise DestinationBusy(
+                        f"PostgreSQL {self.place} did not answer within {self.lock_timeout_s:g} s: {text}",
+                        "start it, or check into.database; then run it again",
+                    ) from None
+                time.sleep(_NAP_S)
+
+
+def _is_near(host: str) -> bool:
+    """Whether a connection stays on this machine."""
+    if host in ("", "localhost") or host.startswith(("/", "@")):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,146 @@
+"""A PostgreSQL database as a destination."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+
+from kpipe.batch import Commit
+from kpipe.schema import Columns
+from resources.destinations.duckdb.engine import closed
+from resources.destinations.postgres import layout, target
+from resources.destinations.postgres.connection import Server, Session
+from resources.destinations.relational.destination import RelationalDestination
+from resources.destinations.relational.hooks import Verdict
+from resources.destinations.relational.tables import PIPELINES
+from resources.destinations.staged import Proven
+
+__all__ = ["PostgresDestination"]
+
+_INSTANT = 1184  # oid of timestamptz
+# SQLSTATE, appendix A of PostgreSQL's manual. Made, or widened, between the look and the statement; deadlock; serialization.
+_CONFLICTS = {"42P07", "42701", "40001", "40P01"}
+_REFUSED = ("22", "23", "42", "44", "54", "0A", "P0")  # data, constraints, definitions, views' checks, limits, triggers
+_LOST = ("08", "57P", "25P03", "53")  # connection, server going down or coming up, idle too long, no resources
+_WHO = (
+    "see who: SELECT pid, application_name, state FROM pg_stat_activity WHERE application_name LIKE 'kpipe%';"
+    " pg_terminate_backend(pid) ends it"
+)
+
+
+class PostgresDestination(RelationalDestination):
+    """One pipeline's table in a PostgreSQL database, in the first schema of the user's search_path.
+
+    Args:
+        server: where to connect to.
+        table: name of the table.
+        pipeline: name of the pipeline.
+        config_json: the pipeline's definition for people, without secrets.
+        staging: folders that staged files lie in.
+    """
+
+    dialect = layout.DIALECT
+    failures = (psycopg.Error,)
+    rescue = "restore a backup of the database; or go on in another schema or database (into.database)"
+
+    def __init__(
+        self,
+        server: Server,
+        table: str,
+        pipeline: str,
+        config_json: Mapping[str, Any] | None = None,
+        staging: Sequence[Path] = (),
+    ) -> None:
+        super().__init__(table, pipeline, config_json, staging)
+        self.server = server
+
+    def describe(self) -> str:
+        """Kind, place and table."""
+        return f"PostgreSQL {self.server.place}, table {self.table}"
+
+    def _there(self) -> bool:
+        return True
+
+    def _reading(self) -> AbstractContextManager[Session]:
+        return self.server.session()
+
+    def _writing(self) -> AbstractContextManager[Session]:
+        return self.server.session()
+
+    def _begin(self, connection: Session) -> tuple[bool, bool]:
+        connection.begin()
+        layout.take_turns(connection, self.pipeline)
+        known = layout.present(connection)
+        if known:  # two commits of a pipeline never run side by side, whoever else has forgotten to take turns
+            lock = f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1 FOR UPDATE"  # noqa: S608 - a name of ours
+            connection.execute(lock, [self.pipeline])
+        return known, layout.exists(connection, self.table)
+
+    def _snapshot(self, connection: Session) -> None:
+        connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def _present(self, connection: Session) -> bool:
+        return layout.present(connection)
+
+    def _exists(self, connection: Session, name: str) -> bool:
+        return layout.exists(connection, name)
+
+    def _create(self, connection: Session) -> None:
+        layout.create(connection)
+
+    def _all_columns(self, connection: Session) -> Columns:
+        return target.columns(connection, self.table)
+
+    def _prepare(self, connection: Session, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
+        return target.prepare(connection, self.table, exists, commit, staged)
+
+    def _insert(self, connection: Session, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
+        if staged:
+            with self._reader() as reader:
+                target.insert(connection, reader, self.table, commit, staged, known)
+
+    def _set_aside(self, connection: Session, commit: Commit, staged: Sequence[Proven], events: int) -> int:
+        with self._reader() as reader:
+            return target.set_aside(connection, reader, commit, staged, events)
+
+    def _commit(self, connection: Session) -> None:
+        connection.commit()
+
+    def _settle(self, connection: Session) -> None:
+        layout.take_turns(connection, self.pipeline)
+
+    def _described(self, connection: Session, view: str) -> list[tuple[str, bool]]:
+        found = connection.execute(f'SELECT * FROM "{view}" LIMIT 0').description or ()  # noqa: S608 - a name of ours
+        return [(column.name, column.type_code == _INSTANT) for column in found]
+
+    def _judge(self, error: Exception, step: str) -> Verdict:
+        state = getattr(error, "sqlstate", None) or ""
+        text = str(error)
+        if state == "55P03":
+            return Verdict(busy=_WHO)
+        if state.startswith(_LOST) or (isinstance(error, psycopg.OperationalError) and not state):
+            return Verdict(busy="the connection was lost; run it again")
+        catalogue = state == "23505" and 'constraint "pg_' in text  # two that make the same table
+        return Verdict(
+            conflict=state in _CONFLICTS or catalogue,
+            refused=state.startswith(_REFUSED),
+            damage=state in ("42P01", "42703") and not catalogue,
+            taken=state == "23505",
+        )
+
+    def _reader(self) -> duckdb.DuckDBPyConnection:
+        roots = tuple(os.path.realpath(root) for root in self.staging)
+        return _engine(roots, os.getpid()).cursor()
+
+
+@lru_cache(maxsize=16)
+def _engine(roots: tuple[str, ...], _process: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB for reading staged files; a forked process has lost its threads."""
+    return closed((), roots, settings=("arrow_large_buffer_size = true",))

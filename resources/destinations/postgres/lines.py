@@ -1,0 +1,117 @@
+"""Staged Parquet files as lines of CSV for COPY: DuckDB writes them in blocks, no row passes through Python.
+
+Everything is written so that PostgreSQL reads the same value: texts quoted, NULL as nothing at all, bytes as hexadecimal,
+instants in UTC, nested values as JSON with every number as it is.
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kpipe.schema import ListOf, Scalar, Struct, Type
+from resources.destinations.duckdb.engine import literal, quote
+from resources.destinations.duckdb.target import READ, sql_type
+from resources.destinations.relational.matching import Match
+
+__all__ = ["blocks", "field", "lines", "text"]
+
+_BLOCK_ROWS = 8192  # a block of tweets is some 4 MB
+_QUOTED = {"VARCHAR", "JSON"}
+# to_json writes these otherwise than PostgreSQL shall read them: JSON's long numbers lose digits, bytes are escaped.
+_BY_HAND = {"JSON", "BLOB", "TIMESTAMP WITH TIME ZONE"}
+
+
+def field(match: Match, nul: str = "") -> str:
+    """A field of a line: an expression over a staged file that gives a text, or NULL.
+
+    Args:
+        match: the column.
+        nul: what stands for the character NUL in texts, which PostgreSQL would refuse; empty: it is left as it is.
+    """
+    name, kind, have = match
+    value = quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})"
+    if nul and have == Scalar("VARCHAR"):
+        value = f"replace({value}, chr(0), {literal(nul)})"
+    found = text(value, have)
+    quoted = isinstance(have, (ListOf, Struct)) or have.name in _QUOTED
+    return f"""'"' || replace({found}, '"', '""') || '"'""" if quoted else found
+
+
+def lines(matches: Sequence[Match], nul: str = "") -> str:
+    """The statement that gives a line for each row of the files that are its parameter."""
+    fields = ", ',', ".join(field(match, nul) for match in matches)
+    return f"SELECT concat({fields}, chr(10)) FROM {READ.format('?')}"  # concat takes NULL for nothing
+
+
+def text(value: str, kind: Type) -> str:
+    """An expression for the value as PostgreSQL's own type reads it."""
+    if not isinstance(kind, Scalar):
+        return _json(value, kind, 0)
+    if kind.name == "BLOB":
+        return f"'\\x' || hex({value})"
+    if kind.name == "TIMESTAMP WITH TIME ZONE":
+        return f"{_year(f'make_timestamp(epoch_us({value}))')} || '+00'"
+    return _year(value) if kind.name in ("DATE", "TIMESTAMP") else f"CAST({value} AS VARCHAR)"
+
+
+def _year(value: str) -> str:
+    return f"replace(CAST({value} AS VARCHAR), ' (BC)', ' BC')"
+
+
+def _json(value: str, kind: Type, depth: int) -> str:
+    if not _by_hand(kind):
+        return f"CAST(to_json({value}) AS VARCHAR)"
+    if isinstance(kind, ListOf):
+        item = f"i{depth}"
+        made = f"list_transform({value}, lambda {item}: coalesce({_json(item, kind.item, depth + 1)}, 'null'))"
+        return f"'[' || array_to_string({made}, ',') || ']'"
+    if isinstance(kind, Struct):
+        parts = []
+        for name, inner in kind.fields:
+            member = f"struct_extract({value}, {literal(name)})"
+            head = literal(json.dumps(name, ensure_ascii=False) + ":")
+            parts.append(f"{head}, coalesce({_json(member, inner, depth)}, 'null')")
+        return f"CASE WHEN {value} IS NOT NULL THEN concat('{{', {', '.join(_between(parts))}, '}}') END"
+    if kind.name == "JSON":
+        return f"CAST({value} AS VARCHAR)"
+    if kind.name == "BLOB":
+        return f"""'"' || base64({value}) || '"'"""
+    return f"CAST(to_json({text(value, kind)}) AS VARCHAR)"
+
+
+def _between(parts: Sequence[str]) -> Iterator[str]:
+    for at, part in enumerate(parts):
+        yield part if not at else f"',', {part}"
+
+
+def _by_hand(kind: Type) -> bool:
+    if isinstance(kind, ListOf):
+        return _by_hand(kind.item)
+    if isinstance(kind, Struct):
+        return any(_by_hand(item) for _, item in kind.fields)
+    return kind.name in _BY_HAND
+
+
+def blocks(connection: Any, statement: str, parameters: Sequence[Any]) -> Iterator[memoryview]:
+    """What a statement of one text column gives, as bytes one behind the other."""
+    reader = connection.sql(statement, params=list(parameters)).to_arrow_reader(_BLOCK_ROWS)
+    for batch in reader:
+        if batch.num_rows:
+            yield _bytes(batch.column(0))
+
+
+def _bytes(array: Any) -> memoryview:
+    """The texts of an Arrow array, none of them NULL, as they lie in memory: one behind the other."""
+    large = pa.types.is_large_string(array.type)
+    if not large and not pa.types.is_string(array.type):
+        raise TypeError(f"not a text column: {array.type}")
+    code, width = ("<q", 8) if large else ("<i", 4)
+    _, offsets, data = array.buffers()
+    first, last = (struct.unpack_from(code, offsets, (array.offset + at) * width)[0] for at in (0, len(array)))
+    return memoryview(data)[first:last]

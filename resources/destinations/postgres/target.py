@@ -1,0 +1,171 @@
+"""The table that rows go to in PostgreSQL: its columns, making and widening it, and the COPY of staged rows."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from kpipe.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.schema import Columns, Type
+from resources.destinations.duckdb.target import READ
+from resources.destinations.fitting import carried, grown
+from resources.destinations.postgres import lines
+from resources.destinations.postgres.connection import Session
+from resources.destinations.postgres.types import kpipe_type, note, sql_type
+from resources.destinations.relational import records
+from resources.destinations.relational.dialect import quote
+from resources.destinations.relational.matching import Match, by_shape, check_inserted, matched, parsed, unsuitable, widening
+from resources.destinations.staged import Proven
+
+__all__ = ["columns", "insert", "prepare", "set_aside"]
+
+_LONGEST = 63  # bytes of a name; PostgreSQL would cut the rest off without a word
+_LETTERS = {
+    "topic": "text", "partition": "integer", "offset": "bigint", "timestamp": "timestamptz", "key": "bytea", "value": "bytea",
+    "headers": "json", "stage": "text", "reason": "text",
+}  # fmt: skip
+
+
+def columns(session: Session, table: str) -> Columns:
+    """All columns of a table that exists and that can be written, coordinates too.
+
+    Raises:
+        SchemaConflict: a column's type is none that kpipe can write.
+    """
+    rows = session.execute(
+        "SELECT attname, format_type(atttypid, atttypmod), col_description(attrelid, attnum) FROM pg_attribute"
+        " WHERE attrelid = (SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+        # Generated columns are PostgreSQL's own affair.
+        " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum",
+        [table],
+    ).fetchall()
+    result: list[tuple[str, Type]] = []
+    for name, found, comment in rows:
+        kind = kpipe_type(found, comment)
+        if kind is None:
+            raise unsuitable(f"table {table}", name, found)
+        result.append((name, kind))
+    return Columns(tuple(result))
+
+
+def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
+    """Create the table, or widen it, for the columns of the commit and the coordinates that its files carry.
+
+    Returns:
+        All columns of the table afterwards.
+
+    Raises:
+        SchemaConflict: the table cannot take them.
+    """
+    needed = carried(commit, [name for file in staged for name in file.names])
+    for name in needed.names():
+        if len(name.encode()) > _LONGEST:
+            raise SchemaConflict(
+                f"column {name!r} of batch {commit.id} has a name of more than {_LONGEST} bytes, which PostgreSQL would cut",
+                "let a program rename it, or leave it out: declare `columns` with `schema: ignore`",
+            )
+    if not exists:
+        if not needed:
+            return needed
+        parts = ", ".join(f"{quote(name)} {sql_type(kind)}" for name, kind in needed)
+        session.execute(f"CREATE TABLE {quote(table)} ({parts})")
+        for name, kind in needed:
+            _note(session, table, name, kind)
+        return needed
+    known = columns(session, table)
+    steps = widening(known, needed)
+    names = {name.lower(): name for name, _ in known}
+    changed: dict[str, Type] = {}
+    for path, kind in steps:
+        if len(path) == 1:
+            session.execute(f"ALTER TABLE {quote(table)} ADD COLUMN {quote(path[0])} {sql_type(kind)}")
+            changed[path[0]] = kind
+            continue
+        name = names[path[0].lower()]  # nested values are JSON: only the note of their type grows
+        have = changed.get(name) or known.get(name)
+        assert have is not None
+        changed[name] = grown(have, path[1:], kind)
+    for name, kind in changed.items():
+        _note(session, table, name, kind)
+    return columns(session, table) if steps else known
+
+
+def _note(session: Session, table: str, name: str, kind: Type) -> None:
+    if text := note(kind):
+        session.execute(f"COMMENT ON COLUMN {quote(table, name)} IS {session.literal(text)}")
+
+
+def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
+    """Copy the rows of all staged files, and count them.
+
+    Args:
+        session: inside a transaction.
+        reader: DuckDB's connection to the staged files.
+        table: name of the table.
+        commit: what is written.
+        staged: its files of rows.
+        known: all columns of the table.
+
+    Raises:
+        StagingFailed: a file holds other columns than the commit, or other rows than were counted.
+        SchemaConflict: a value is one that PostgreSQL does not take.
+    """
+    names = {name.lower(): name for name, _ in known}
+    for files in by_shape(staged):
+        matches = matched(_stored(reader, files[0]), files[0], commit, known)
+        into = ", ".join(quote(names[name.lower()]) for name, _, _ in matches)
+        paths = [file.path for file in files]
+        try:
+            count = session.copy(
+                f"COPY {quote(table)} ({into}) FROM STDIN (FORMAT csv)", lines.blocks(reader, lines.lines(matches), [paths])
+            )
+        except psycopg.DataError as error:
+            raise _explained(error, reader, matches, paths, table) from error
+        check_inserted(commit, files, count)
+
+
+def _stored(reader: Any, file: Proven) -> Columns:
+    described = reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [[file.path]]).fetchall()
+    return parsed([row[:2] for row in described], f"staged file {file.path!r}")
+
+
+def _explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
+    """Which record holds a NUL, which is what PostgreSQL's texts and its jsonb refuse; else what PostgreSQL says."""
+    at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
+    for match in matches:
+        sign = f"contains({lines.field(match)}, chr(0)) OR contains({lines.field(match)}, '\\u0000')"
+        where = ", ".join(map(quote, at)) or "NULL"
+        row = reader.execute(
+            f"SELECT {where} FROM {READ.format('?')} WHERE {sign} ORDER BY ALL LIMIT 1", [list(paths)]
+        ).fetchone()
+        if row is not None and error.sqlstate in ("22021", "22P05"):
+            record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
+            return SchemaConflict(
+                f"table {table}, column {match[0]!r}: the record at {record} holds the character NUL, which PostgreSQL's"
+                f" {sql_type(match[2])} cannot; nothing was written",
+                "declare the column as BLOB under `columns`, or let a program take the character out",
+            )
+    return SchemaConflict(
+        f"table {table} refuses a value: {error.diag.message_primary or error}; nothing was written",
+        "change the column's type, or declare another one under `columns`",
+    )
+
+
+def set_aside(session: Session, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
+    """Insert the staged dead letters; how many there were."""
+    parts = ", ".join(f"{quote(name)} {kind}" for name, kind in _LETTERS.items())
+    session.execute(f"CREATE TEMP TABLE kpipe_letters ({parts}) ON COMMIT DROP")
+    for files in by_shape(staged):
+        stored = _stored(reader, files[0])
+        into = ", ".join(quote(name.lower()) for name, _ in stored)
+        select = lines.lines([(name, kind, kind) for name, kind in stored], nul="\\x00")  # reasons may quote what was found
+        session.copy(
+            f"COPY pg_temp.kpipe_letters ({into}) FROM STDIN (FORMAT csv)",
+            lines.blocks(reader, select, [[file.path for file in files]]),
+        )
+    statement, parameters = records.letters(commit, events, "pg_temp.kpipe_letters")
+    return int(session.execute(statement, parameters).rowcount)

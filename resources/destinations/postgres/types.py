@@ -1,0 +1,59 @@
+"""kpipe's types in PostgreSQL. What PostgreSQL has no type for is kept in one that holds it, and noted in a comment."""
+
+from __future__ import annotations
+
+import re
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import ListOf, Scalar, Struct, Type, parse_type
+
+__all__ = ["kpipe_type", "note", "sql_type"]
+
+_SAME = {
+    "BOOLEAN": "boolean", "SMALLINT": "smallint", "INTEGER": "integer", "BIGINT": "bigint", "FLOAT": "real",
+    "DOUBLE": "double precision", "VARCHAR": "text", "BLOB": "bytea", "DATE": "date", "TIME": "time without time zone",
+    "TIMESTAMP": "timestamp without time zone", "TIMESTAMP WITH TIME ZONE": "timestamp with time zone", "UUID": "uuid",
+    "JSON": "jsonb",
+}  # fmt: skip
+_WIDER = {
+    "TINYINT": "smallint", "UTINYINT": "smallint", "USMALLINT": "integer", "UINTEGER": "bigint", "UBIGINT": "numeric(20,0)",
+    "HUGEINT": "numeric(39,0)",
+}  # fmt: skip
+_BACK = {**{there: here for here, there in _SAME.items()}, "json": "JSON", "character varying": "VARCHAR"}
+_NOTE = "kpipe: "
+
+
+def sql_type(kind: Type) -> str:
+    """The type that a column of kpipe's type has, as PostgreSQL itself spells it."""
+    if isinstance(kind, (ListOf, Struct)):
+        return "jsonb"
+    decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
+    return f"numeric{decimal[1]}" if decimal else _SAME.get(kind.name) or _WIDER[kind.name]
+
+
+def note(kind: Type) -> str:
+    """The comment of a column whose type in PostgreSQL does not tell kpipe's; empty for others."""
+    return "" if _plainly(sql_type(kind)) == kind else f"{_NOTE}{kind}"
+
+
+def kpipe_type(found: str, comment: str | None) -> Type | None:
+    """kpipe's type of a column, from PostgreSQL's and the column's comment; None if kpipe cannot write it."""
+    if comment and comment.startswith(_NOTE):
+        try:
+            noted = parse_type(comment[len(_NOTE) :])
+        except InvalidPipeline:
+            return _plainly(found)  # somebody else's words
+        if sql_type(noted) == found:
+            return noted
+    return _plainly(found)
+
+
+def _plainly(found: str) -> Type | None:
+    if found in _BACK:
+        return Scalar(_BACK[found])
+    if re.fullmatch(r"character varying\(\d+\)", found):
+        return Scalar("VARCHAR")
+    decimal = re.fullmatch(r"numeric\((\d+),(\d+)\)", found)
+    if decimal and int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
+        return Scalar(f"DECIMAL({decimal[1]},{decimal[2]})")
+    return None

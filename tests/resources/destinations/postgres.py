@@ -1,0 +1,116 @@
+"""A real PostgreSQL for tests: Debian's, in a folder of its own, on a port of its own, as a user without privileges."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from resources.destinations.postgres.connection import Server
+from resources.kafka.secret import Secret
+
+PASSWORD = "canary-5e1f0b"
+ROLE = "loader"
+
+
+def programs() -> Path | None:
+    """The folder of the newest PostgreSQL's programs; Debian does not put them on the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else None
+
+
+class PostgresServer:
+    """One server. A context manager; it ends with this process, however that dies."""
+
+    def __init__(self) -> None:
+        found = programs()
+        if found is None:
+            pytest.skip("no PostgreSQL -> make postgres")
+        self.bin, self.folder = found, Path(tempfile.mkdtemp(prefix="kpipe-pg-"))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _as_user(self) -> list[str]:
+        # initdb refuses root. SIGQUIT is PostgreSQL's immediate shutdown.
+        drop = ["--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+        return ["setpriv", *drop, "--pdeathsig", "QUIT"]
+
+    def __enter__(self) -> PostgresServer:
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        if os.geteuid() == 0:
+            for path in (self.folder, secret):
+                shutil.chown(path, "postgres", "postgres")
+        options = ["-U", "admin", "-E", "UTF8", "--no-locale", "-A", "scram-sha-256", "--pwfile", str(secret), "--no-sync"]
+        made = subprocess.run(
+            [*self._as_user(), str(self.bin / "initdb"), "-D", str(self.folder / "data"), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
+        assert made.returncode == 0, made.stderr
+        self.start()
+        with self.admin() as connection:
+            connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'")
+        return self
+
+    def start(self) -> None:
+        log = (self.folder / "log").open("ab")
+        settings = {
+            "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self.folder, "max_connections": 60,
+            "shared_buffers": "32MB", "fsync": "off", "full_page_writes": "off", "log_statement": "none",
+        }  # fmt: skip
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        command = [*self._as_user(), str(self.bin / "postgres"), "-D", str(self.folder / "data"), *options]
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/")
+        log.close()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.admin().close()
+                return
+            except psycopg.OperationalError as error:
+                if time.monotonic() > deadline:
+                    raise AssertionError((self.folder / "log").read_text()) from error
+                time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends every connection first, SIGQUIT is as good as a crash."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(60)
+            self.process = None
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder)
+
+    def admin(self) -> psycopg.Connection:
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user="admin", password=PASSWORD, dbname="postgres", autocommit=True
+        )
+
+    def schema(self) -> str:
+        """A new schema of the role's."""
+        name = f"s{os.urandom(6).hex()}"
+        with self.admin() as connection:
+            connection.execute(f"CREATE SCHEMA {name} AUTHORIZATION {ROLE}")
+        return name
+
+    def address(self, schema: str, port: int | None = None) -> str:
+        """A connection string without the password."""
+        return f"postgresql://{ROLE}@127.0.0.1:{port or self.port}/postgres?options=-csearch_path%3D{schema}"
+
+    def server(self, schema: str, port: int | None = None, lock_timeout_s: float = 20) -> Server:
+        return Server(self.address(schema, port), {"password": Secret(PASSWORD)}, "kpipe tests", lock_timeout_s)
