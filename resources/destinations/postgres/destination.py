@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -64,6 +64,15 @@ class PostgresDestination(RelationalDestination):
     def describe(self) -> str:
         """Kind, place and table."""
         return f"PostgreSQL {self.server.place}, table {self.table}"
+
+    def required(self) -> Collection[str]:
+        """Payload columns that take no NULL; see `Constrained`."""
+
+        def read(connection: Any) -> Collection[str]:
+            return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
+
+        nothing: Collection[str] = ()
+        return self._read(read, nothing)
 
     def _there(self) -> bool:
         return True

@@ -12,7 +12,7 @@ from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema import Columns, Type
 from resources.destinations.duckdb.target import READ
-from resources.destinations.fitting import carried, grown
+from resources.destinations.fitting import COORDINATES, carried, grown
 from resources.destinations.postgres import lines
 from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.types import kpipe_type, note, sql_type
@@ -21,7 +21,7 @@ from resources.destinations.relational.dialect import quote
 from resources.destinations.relational.matching import Match, by_shape, check_inserted, matched, parsed, unsuitable, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["columns", "insert", "prepare", "set_aside"]
+__all__ = ["columns", "insert", "prepare", "required", "set_aside"]
 
 _LONGEST = 63  # bytes of a name; PostgreSQL would cut the rest off without a word
 _LETTERS = {
@@ -50,6 +50,17 @@ def columns(session: Session, table: str) -> Columns:
             raise unsuitable(f"table {table}", name, found)
         result.append((name, kind))
     return Columns(tuple(result))
+
+
+def required(session: Session, table: str) -> list[str]:
+    """Payload columns that take no NULL: COPY names every column of the file, so no default stands in."""
+    rows = session.execute(
+        "SELECT attname FROM pg_attribute"
+        " WHERE attrelid = (SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+        " AND attnum > 0 AND NOT attisdropped AND attnotnull AND attidentity = ''",
+        [table],
+    ).fetchall()
+    return [name for (name,) in rows if name not in COORDINATES]
 
 
 def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
