@@ -17,11 +17,16 @@ from resources.native import library
 
 __all__ = ["Decoded", "Decoder", "Payloads", "count_of"]
 
+# Bytes a line, for a first guess of how many there are: to count them costs as much as to find them.
+_SHORT_LINE = 64
 
-def count_of(byte: bytes, block: bytes | memoryview) -> int:
-    """How often a byte stands in a buffer."""
+
+def count_of(byte: bytes, block: bytes | memoryview, never: bytes = b"") -> int:
+    """How often a byte stands in a buffer; -1 where the byte `never` stands in it."""
     found, text = library(), np.frombuffer(block, np.uint8)
-    return int(found.kp_count(text.ctypes.data, len(text), byte) if found is not None else np.count_nonzero(text == ord(byte)))
+    if found is not None:
+        return int(found.kp_count(text.ctypes.data, len(text), byte, never or byte))
+    return -1 if never and (text == ord(never)).any() else int(np.count_nonzero(text == ord(byte)))
 
 
 class Payloads:
@@ -50,9 +55,14 @@ class Payloads:
         found, text = library(), np.frombuffer(block, np.uint8)
         if found is None:
             return cls(block, np.concatenate((np.zeros(1, np.int64), np.flatnonzero(text == ord("\n")) + 1)))
-        bounds = np.zeros(count_of(b"\n", block) + 1, np.int64)
-        found.kp_line_ends(text.ctypes.data, len(text), bounds[1:].ctypes.data)
-        return cls(block, bounds)
+        room = len(block) // _SHORT_LINE + 1
+        while True:
+            bounds = np.empty(room + 1, np.int64)
+            bounds[0] = 0
+            count = int(found.kp_line_ends(text.ctypes.data, len(text), bounds[1:].ctypes.data, room))
+            if count >= 0:
+                return cls(block, bounds[: count + 1])
+            room = count_of(b"\n", block)
 
     @classmethod
     def of_array(cls, lines: pa.Array) -> Payloads:

@@ -5,32 +5,50 @@
 #include <emmintrin.h>
 #endif
 
-int64_t kp_count(const char *p, int64_t length, char what) {
-    int64_t count = 0;
-    while (length > 0) { /* in pieces, so that a byte holds the count of each lane */
-        int64_t piece = length < 4096 ? length : 4096;
-        uint32_t some = 0;
-        for (int64_t i = 0; i < piece; i++) some += p[i] == what;
-        count += some;
-        p += piece;
-        length -= piece;
+/* How often `what` stands in a buffer; -1 where `never` does. Give the same byte twice for a plain count. */
+int64_t kp_count(const char *p, int64_t length, char what, char never) {
+    int64_t count = 0, at = 0;
+    int look = what != never;
+#ifdef __SSE2__
+    const __m128i wanted = _mm_set1_epi8(what), hated = _mm_set1_epi8(never), zero = _mm_setzero_si128();
+    while (length - at >= 32) { /* in pieces, so that a byte holds the count of each lane: 255 at most */
+        int64_t rounds = (length - at) / 32 < 127 ? (length - at) / 32 : 127;
+        __m128i some = zero, bad = zero;
+        for (; rounds > 0; rounds--, at += 32) {
+            __m128i a = _mm_loadu_si128((const __m128i *)(p + at)), b = _mm_loadu_si128((const __m128i *)(p + at + 16));
+            some = _mm_sub_epi8(some, _mm_add_epi8(_mm_cmpeq_epi8(a, wanted), _mm_cmpeq_epi8(b, wanted))); /* equal is -1 */
+            bad = _mm_or_si128(bad, _mm_or_si128(_mm_cmpeq_epi8(a, hated), _mm_cmpeq_epi8(b, hated)));
+        }
+        if (look && _mm_movemask_epi8(bad)) return -1;
+        __m128i sums = _mm_sad_epu8(some, zero);
+        count += _mm_cvtsi128_si32(sums) + _mm_cvtsi128_si32(_mm_srli_si128(sums, 8));
+    }
+#endif
+    for (; at < length; at++) {
+        if (look && p[at] == never) return -1;
+        count += p[at] == what;
     }
     return count;
 }
 
-/* Position behind each newline; `to` has room for all of them. */
-void kp_line_ends(const char *p, int64_t length, int64_t *to) {
-    int64_t at = 0;
+/* Position behind each newline; how many, or -1 where there are more than `room`. */
+int64_t kp_line_ends(const char *p, int64_t length, int64_t *to, int64_t room) {
+    int64_t at = 0, count = 0;
 #ifdef __SSE2__
     const __m128i newline = _mm_set1_epi8('\n');
-    for (; at + 16 <= length; at += 16) {
+    for (; at + 32 <= length; at += 32) {
         unsigned found = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + at)), newline));
-        while (found) {
-            *to++ = at + __builtin_ctz(found) + 1;
-            found &= found - 1;
-        }
+        found |= (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + at + 16)), newline)) << 16;
+        if (found && count + 32 > room) break; /* to the byte in the loop below */
+        for (; found; found &= found - 1) to[count++] = at + __builtin_ctz(found) + 1;
     }
 #endif
     for (; at < length; at++)
-        if (p[at] == '\n') *to++ = at + 1;
+        if (p[at] == '\n') {
+            if (count == room) return -1;
+            to[count++] = at + 1;
+        }
+    return count;
 }
+
+const int kp_lines_2 = 2; /* a mark: these functions take what resources/native/__init__.py gives them */

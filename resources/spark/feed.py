@@ -125,7 +125,7 @@ class Feed:
         self._output.filtered += tombstones
         if self._stdin == "lines" and len(held):
             text = Payloads.of_array(held.column("line")).text  # each value and a newline, as it is held
-            if count_of(b"\n", text) == len(held) and not (self._job.format.type == "json" and count_of(b"\r", text)):
+            if count_of(b"\n", text, never=b"\r" if self._job.format.type == "json" else b"") == len(held):
                 return held, text
         values = [value for value in held.values if value is not None]
         if self._stdin == "length-prefixed":

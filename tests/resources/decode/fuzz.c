@@ -12,8 +12,8 @@ void kp_csv_free(void *);
 int64_t kp_csv_decode(void *, const char *, const int64_t *, int64_t, uint8_t *, int64_t *);
 void kp_size(void *, int, int64_t *);
 void kp_copy(void *, int, uint8_t *, int32_t *, char *);
-int64_t kp_count(const char *, int64_t, char);
-void kp_line_ends(const char *, int64_t, int64_t *);
+int64_t kp_count(const char *, int64_t, char, char);
+int64_t kp_line_ends(const char *, int64_t, int64_t *, int64_t);
 
 /* STRUCT(a BIGINT, b VARCHAR, c DOUBLE, d STRUCT(x TINYINT, y VARCHAR[]), e BOOLEAN) */
 enum { NODES = 9 };
@@ -96,8 +96,8 @@ int main(int argc, char **argv) {
         if (!copied(csv, texts, 3)) return 1;
         kp_csv_free(csv);
         free(counts);
-        int64_t lines = kp_count(all, bounds[count], '\n'), *places = malloc((size_t)(lines + 1) * 8);
-        kp_line_ends(all, bounds[count], places);
+        int64_t lines = kp_count(all, bounds[count], '\n', '\n'), *places = malloc((size_t)(lines + 1) * 8);
+        if (kp_line_ends(all, bounds[count], places, lines) != lines) abort();
         free(places); free(status); free(all);
     }
     kp_json_free(decoder);
