@@ -86,7 +86,7 @@ postgres: ## PostgreSQL, which tests start in folders of their own (as root on D
 chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
 	$(PY) -m pytest -m chaos -s
 
-bench: install ## kpipe beside its peers, 25 minutes; BENCH="--quick" for options
+bench: install ## kpipe beside its peers, 35 minutes; BENCH="--quick" for options
 	$(PY) -m bench $(BENCH)
 
 check: lint types ## lint and types

@@ -123,7 +123,7 @@ def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], war
         records: in the topic.
         repeats: of each.
         chosen: beginnings of the names that take part; none: all.
-        warm: warm runs, after one that does not count for each.
+        warm: warm runs, each right after one that does not count.
         cold: runs from the start of a process.
     """
     topic = stage.topic(Topic("tweets", "tweets", records, 4))
@@ -136,12 +136,11 @@ def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], war
         if "connect iceberg" in warm_names:  # its cold run is its worker's first, once
             cold_names = [name for name in cold_names if name != "connect iceberg cold"]
             runs.append(_one(stage, contest, topic, "connect iceberg cold", 0, expected))
-        for name in warm_names:
-            if name.split()[0] in ("kpipe", "spark"):
-                _one(stage, contest, topic, name, -1, expected)
         for repeat in range(repeats):
-            turn = (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat))
-            runs += [_one(stage, contest, topic, name, repeat, expected) for name in turn]
+            for name in (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat)):
+                if name in warm_names and not name.startswith("raw"):
+                    _one(stage, contest, topic, name, -1, expected)  # awake again: it has idled since its last turn
+                runs.append(_one(stage, contest, topic, name, repeat, expected))
     stage.done_with(topic)
     return {"topic": asdict(topic), "runs": runs}
 
