@@ -6,6 +6,7 @@ Settings are made inside of each transaction, so a pool that hands out connectio
 from __future__ import annotations
 
 import ipaddress
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +23,13 @@ __all__ = ["SECRETS", "Server", "Session"]
 _NAP_S = 0.2  # between two attempts to connect
 #: What `into.credentials` may hold.
 SECRETS = ("password", "sslpassword")
-# What a server says that is about to be there.
-_SOON = ("starting up", "shutting down", "recovery mode", "too many clients", "remaining connection slots", "terminating")
+# What waiting does not change. Everything else may: a server that starts, recovers, fails over, or has no connection left.
+_FOR_GOOD = (
+    "authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied", "not permitted", "no password",
+    "certificate", "does not support SSL", "requires encryption", "unsupported", "unrecognized", "invalid",
+)  # fmt: skip
 # A dead network is noticed after about a minute; the kernel's own default is a quarter of an hour.
 _ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
-_IDLE_S = 60  # a run that was stopped inside of a transaction loses its locks after this
 
 
 class Session:
@@ -35,10 +38,12 @@ class Session:
     Args:
         raw: psycopg's connection, in autocommit mode.
         lock_timeout_s: longest wait for a lock.
+        idle_timeout_s: a run that is stopped inside of a transaction loses its locks after this.
     """
 
-    def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float) -> None:
-        self.raw, self._lock_ms, self._open = raw, max(1, int(lock_timeout_s * 1000)), False
+    def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float, idle_timeout_s: float) -> None:
+        self.raw, self._open = raw, False
+        self._timeouts = [f"{max(1, int(seconds * 1000))}ms" for seconds in (lock_timeout_s, idle_timeout_s)]
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Any:
         """Run one statement; parameters are `$1` and so on."""
@@ -72,7 +77,7 @@ class Session:
             " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
             "  ELSE current_setting('synchronous_commit') END, true)"
             " FROM (SELECT current_schema()::text AS name) AS s",
-            [f"{self._lock_ms}ms", f"{_IDLE_S}s"],
+            self._timeouts,
         ).fetchone()
         assert row is not None
         schema, encoding, replica, *_ = row
@@ -129,25 +134,28 @@ class Server:
         secrets: `password` and `sslpassword`, when they are not in libpq's own places (PGPASSWORD, ~/.pgpass).
         name: what the server shows of the connection: `application_name`.
         lock_timeout_s: longest wait for a lock, and for a server that does not answer.
+        idle_timeout_s: see `Session`.
 
     Raises:
         InvalidPipeline: the address is none, or holds a password.
     """
 
-    def __init__(self, address: str, secrets: dict[str, Secret], name: str, lock_timeout_s: float = 30) -> None:
+    def __init__(
+        self, address: str, secrets: dict[str, Secret], name: str, lock_timeout_s: float = 30, idle_timeout_s: float = 60
+    ) -> None:
         try:
             known: dict[str, Any] = dict(conninfo.conninfo_to_dict(address))
         except psycopg.Error:
-            raise InvalidPipeline(  # the message of the client shows the text
-                "into.database is not a connection string of PostgreSQL", "write postgresql://user@host:5432/database"
-            ) from None
+            raise _no_address() from None  # the message of the client shows the text
+        if not re.fullmatch(r"[\d,]*", str(known.get("port") or "")):
+            raise _no_address()  # a password without its @
         given = [key for key in SECRETS if known.get(key)]
         if given:
             raise InvalidPipeline(
                 f"into.database holds a {given[0]}",
                 f"take it out, and write under into.credentials: {given[0]}: \"{{{{ env('NAME') }}}}\"; or use PGPASSWORD",
             )
-        self._secrets, self.lock_timeout_s = secrets, lock_timeout_s
+        self._secrets, self.lock_timeout_s, self._idle_timeout_s = secrets, lock_timeout_s, idle_timeout_s
         if "sslmode" not in known and not all(_is_near(host) for host in str(known.get("host") or "").split(",")):
             known["sslmode"] = "verify-full"  # libpq's own default would take any server, and no encryption
         self._parameters = {**_ALIVE, "connect_timeout": 10, "application_name": name[:63], **known}
@@ -169,7 +177,7 @@ class Server:
         """
         raw = self._connect()
         try:
-            yield Session(raw, self.lock_timeout_s)
+            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s)
         finally:
             raw.close()
 
@@ -181,7 +189,7 @@ class Server:
                 return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
             except psycopg.OperationalError as error:
                 text = redact(" ".join(str(error).split()), self._secrets.values())
-                if "FATAL" in text and not any(word in text for word in _SOON):
+                if any(word in text for word in _FOR_GOOD):
                     raise DestinationError(
                         f"PostgreSQL {self.place} refuses: {text}", "check into.database and into.credentials"
                     ) from None
@@ -191,6 +199,10 @@ class Server:
                         "start it, or check into.database; then run it again",
                     ) from None
                 time.sleep(_NAP_S)
+
+
+def _no_address() -> InvalidPipeline:
+    return InvalidPipeline("into.database is no connection string of PostgreSQL", "write postgresql://user@host:5432/database")
 
 
 def _is_near(host: str) -> bool:

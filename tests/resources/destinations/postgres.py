@@ -9,7 +9,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -39,6 +41,7 @@ class PostgresServer:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process: subprocess.Popen[bytes] | None = None
+        self.thread = ThreadPoolExecutor(1)
 
     def _as_user(self) -> list[str]:
         # initdb refuses root. SIGQUIT is PostgreSQL's immediate shutdown.
@@ -61,11 +64,14 @@ class PostgresServer:
         )
         assert made.returncode == 0, made.stderr
         self.start()
-        with self.admin() as connection:
-            connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'")
+        self.sql(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'")
         return self
 
     def start(self) -> None:
+        """From a thread that lives as long as the server: it ends with the thread that has started it."""
+        self.thread.submit(self._start).result()
+
+    def _start(self) -> None:
         log = (self.folder / "log").open("ab")
         settings = {
             "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self.folder, "max_connections": 60,
@@ -94,6 +100,7 @@ class PostgresServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop(signal.SIGQUIT)
+        self.thread.shutdown()
         shutil.rmtree(self.folder)
 
     def admin(self) -> psycopg.Connection:
@@ -101,16 +108,21 @@ class PostgresServer:
             host="127.0.0.1", port=self.port, user="admin", password=PASSWORD, dbname="postgres", autocommit=True
         )
 
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        with self.admin() as connection:
+            done = connection.execute(statement)
+            return done.fetchall() if done.description else []
+
     def schema(self) -> str:
         """A new schema of the role's."""
         name = f"s{os.urandom(6).hex()}"
-        with self.admin() as connection:
-            connection.execute(f"CREATE SCHEMA {name} AUTHORIZATION {ROLE}")
+        self.sql(f"CREATE SCHEMA {name} AUTHORIZATION {ROLE}")
         return name
 
     def address(self, schema: str, port: int | None = None) -> str:
         """A connection string without the password."""
         return f"postgresql://{ROLE}@127.0.0.1:{port or self.port}/postgres?options=-csearch_path%3D{schema}"
 
-    def server(self, schema: str, port: int | None = None, lock_timeout_s: float = 20) -> Server:
-        return Server(self.address(schema, port), {"password": Secret(PASSWORD)}, "kpipe tests", lock_timeout_s)
+    def server(self, schema: str, port: int | None = None, lock_timeout_s: float = 20, idle_timeout_s: float = 60) -> Server:
+        secrets = {"password": Secret(PASSWORD)}
+        return Server(self.address(schema, port), secrets, "kpipe tests", lock_timeout_s, idle_timeout_s)
