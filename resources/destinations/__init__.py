@@ -106,7 +106,47 @@ def _secrets(given: Mapping[str, str], known: Collection[str]) -> dict[str, Secr
     return found
 
 
-_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {"duckdb": _duckdb, "postgres": _postgres}
+def _delta(pipeline: Pipeline, home: Home) -> Destination:
+    try:
+        from resources.destinations.delta import DeltaLake
+    except ImportError as error:
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.type delta needs the package deltalake ({error})", "pip install 'kpipe[delta]'"
+        ) from error
+    from resources.destinations.lake import LakeDestination
+
+    return LakeDestination(
+        DeltaLake(_folder(pipeline, home) / pipeline.into.table),
+        pipeline.into.table,
+        pipeline.name,
+        summary(pipeline),
+        (home.staging,),
+    )
+
+
+def _folder(pipeline: Pipeline, home: Home) -> Path:
+    """The folder that `into.database` names, for tables that are folders in it.
+
+    Raises:
+        NotAvailable: rows of a key would have to be replaced, or the folder is not on this machine's disks.
+    """
+    into = pipeline.into
+    if into.key or into.on_conflict != "error":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for {into.type}",
+            "leave them out, and pick the latest row of each key where the table is read",
+        )
+    if into.database is None:
+        return home.data / into.type
+    scheme, found, rest = into.database.partition("://")
+    if found and scheme != "file":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.database {scheme}:// is not available in this version", "name a folder"
+        )
+    return Path(rest if found else into.database).expanduser()
+
+
+_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {"duckdb": _duckdb, "delta": _delta, "postgres": _postgres}
 
 
 def summary(pipeline: Pipeline) -> dict[str, Any]:

@@ -10,18 +10,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed
-from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, OutcomeUnknown, SchemaConflict
+from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict
 from kpipe.faults import reach
 from kpipe.ledger import Ledger
 from kpipe.ports import Publication
 from kpipe.schema import Columns
-from kpipe.verdict import applied
 from resources.destinations.fitting import COORDINATES
+from resources.destinations.outcome import Failure, land
 from resources.destinations.relational import lanes, publications, records, views
 from resources.destinations.relational import recount as counting
 from resources.destinations.relational.dialect import Connection
@@ -36,21 +35,6 @@ __all__ = ["RelationalDestination"]
 # Commits that meet in the shared tables: each round lets one of them through, so this many can meet.
 _TRIES = 20
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """Why an attempt raised.
-
-    Attributes:
-        error: for the caller, if the batch turns out not to have landed.
-        sent: whether COMMIT had been sent.
-        again: whether another transaction was merely in the way.
-    """
-
-    error: KpipeError
-    sent: bool
-    again: bool = False
 
 
 class RelationalDestination(Hooks):
@@ -79,27 +63,9 @@ class RelationalDestination(Hooks):
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
-        failure = None
-        for attempt in range(_TRIES):
-            failure = self._attempt(commit)  # 1 to 8
-            if failure and isinstance(failure.error, DestinationBusy) and not failure.sent:
-                raise failure.error
-            seq, ledger = self._read_back(commit, failure)  # 9
-            if seq is not None:  # 10: found means landed
-                return Committed(commit, seq)
-            applied(ledger, commit)  # not found, and the lanes moved: Fenced
-            if failure is None:
-                raise DestinationError(
-                    f"{self.describe()}: batch {commit.id} was answered as committed and is not there",
-                    "run it again; nothing of it was written",
-                )
-            if not failure.again:
-                raise failure.error
-            time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
-        assert failure is not None
-        raise failure.error
+        return land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit))
 
-    def _attempt(self, commit: Commit) -> _Failure | None:
+    def _attempt(self, commit: Commit) -> Failure | None:
         """One transaction. Its own answer is never believed: COMMIT of an aborted one may say OK."""
         step = ""
 
@@ -142,13 +108,8 @@ class RelationalDestination(Hooks):
             return self._failure(error, step, commit)
         return None
 
-    def _read_back(self, commit: Commit, failure: _Failure | None) -> tuple[int | None, Ledger]:
-        """Sequence number of the commit if it is there, else the ledger, through a fresh connection.
-
-        Raises:
-            OutcomeUnknown: COMMIT was sent, and the database cannot be read.
-            KpipeError: the database cannot be read, and the attempt had failed before COMMIT.
-        """
+    def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
+        """Sequence number of the commit if it is there, else the ledger, through a fresh connection."""
         nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
 
         def read(connection: Connection) -> tuple[int | None, Ledger]:
@@ -160,32 +121,24 @@ class RelationalDestination(Hooks):
             ).fetchone()
             return (row[0], nothing[1]) if row else (None, lanes.read(connection, self.pipeline)[1])
 
-        try:
-            reach("readback")
-            return self._read(read, nothing)
-        except Exception as error:
-            if failure is not None and not failure.sent:
-                raise failure.error from error
-            raise OutcomeUnknown(
-                f"{self.describe()}: batch {commit.id} was sent and cannot be read back: {error}",
-                "run it again when it can be read: the ledger says whether it landed",
-            ) from error
+        reach("readback")
+        return self._read(read, nothing)
 
-    def _failure(self, error: Exception, step: str, commit: Commit) -> _Failure:
+    def _failure(self, error: Exception, step: str, commit: Commit) -> Failure:
         sent, at_table = step in ("before", "after"), step in ("table", "data")
         if isinstance(error, KpipeError):
-            return _Failure(error, sent)
+            return Failure(error, sent)
         what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
         verdict = self._judge(error, step) if isinstance(error, self.failures) else Verdict()
         if verdict.busy:
-            return _Failure(DestinationBusy(f"{self.describe()}: {error}", verdict.busy), sent)
+            return Failure(DestinationBusy(f"{self.describe()}: {error}", verdict.busy), sent)
         if not at_table and verdict.damage:
-            return _Failure(self._damaged(error), sent)
+            return Failure(self._damaged(error), sent)
         if at_table and verdict.refused and not verdict.conflict:
-            return _Failure(SchemaConflict(what, "change the table or the records; nothing was written"), sent)
+            return Failure(SchemaConflict(what, "change the table or the records; nothing was written"), sent)
         # A key of the ledger's own tables can only be taken by a commit that was first.
         again = verdict.conflict or (verdict.taken and not at_table)
-        return _Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
+        return Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
 
     def history(self) -> Sequence[Entry]:
         """Every committed range of the pipeline, in order of commit."""

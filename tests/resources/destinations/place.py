@@ -58,7 +58,13 @@ def arrow(kind: Type) -> pa.DataType:
 
 
 class Place(ABC):
-    """One database and its staging folder."""
+    """One database and its staging folder.
+
+    Attributes:
+        ledger_in_table: the ledger is part of the table, so that both are dropped together.
+    """
+
+    ledger_in_table = False
 
     longest_name = 255  #: bytes of a column's name
 

@@ -1,0 +1,206 @@
+"""A Delta table's log: its state, read by the deltalake library, and one more entry, put there whole or not at all.
+
+The entry is written here and not by the library: only so can rows, a wider schema and the ledger be one entry that is made upon
+exactly the state that was looked at, with nothing that is tried again behind our back (findings 1 to 4 of its contract tests).
+What is in an entry is what https://github.com/delta-io/delta/blob/master/PROTOCOL.md says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from kpipe.errors import DestinationError, LedgerMismatch
+from kpipe.schema import Columns
+from resources.destinations.delta.files import Brought
+from resources.destinations.delta.types import columns_of, has_local_times
+from resources.destinations.lake.folder import Folder
+from resources.destinations.lake.record import Pointer, Record, lane_id
+
+__all__ = ["DeltaState", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions"]
+
+#: Table features under which an entry that only adds files is right.
+_FEATURES = {
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns", "columnMapping",
+    "deletionVectors", "timestampNtz", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening",
+}  # fmt: skip
+_LOG = "_delta_log"
+
+
+def transaction(pipeline: str, what: str) -> str:
+    """Name of one of a pipeline's application transactions."""
+    return f"kpipe:{pipeline}:{what}"
+
+
+def transactions(pipeline: str, pointer: Pointer) -> dict[str, int]:
+    """What the log says of a pipeline: the sequence, the record's mark, and every lane."""
+    lanes = {transaction(pipeline, f"lane:{name}"): to for name, to in pointer.lanes.items()}
+    return {transaction(pipeline, "seq"): pointer.seq, transaction(pipeline, "record"): pointer.mark, **lanes}
+
+
+def entry_name(version: int) -> str:
+    """Name of a version's entry in the log."""
+    return f"{_LOG}/{version:020}.json"
+
+
+def add(file: Brought) -> dict[str, Any]:
+    """The action that makes a file part of the table."""
+    stats = {"numRecords": file.rows, "minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
+    return {
+        "add": {
+            "path": quote(file.name),
+            "partitionValues": {},
+            "size": file.size,
+            "modificationTime": file.modified,
+            "dataChange": True,
+            "stats": json.dumps(stats),
+        }
+    }
+
+
+def protocol(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What readers and writers of a new table must know."""
+    if not any(has_local_times(field["type"]) for field in fields):
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz", "appendOnly", "invariants"]}
+    return {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+
+
+class DeltaState:
+    """A Delta table at one version.
+
+    Args:
+        table: as the library has read it.
+        folder: of the table.
+    """
+
+    def __init__(self, table: DeltaTable, folder: Folder) -> None:
+        self.table, self._folder = table, folder
+        self.fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+
+    @property
+    def version(self) -> int:
+        """The table's version."""
+        return int(self.table.version())
+
+    @property
+    def columns(self) -> Columns:
+        """All columns, coordinates too."""
+        return columns_of(self.fields, str(self._folder.path))
+
+    def pointer(self, pipeline: str) -> Pointer | None:
+        """What the log says of the pipeline.
+
+        Raises:
+            LedgerMismatch: it says only half of it.
+        """
+        seq = self.table.transaction_version(transaction(pipeline, "seq"))
+        mark = self.table.transaction_version(transaction(pipeline, "record"))
+        if seq is None and mark is None:
+            return None
+        if seq is None or mark is None:
+            raise LedgerMismatch(
+                f"pipeline {pipeline}: the log of {self._folder.path} was changed by hand: half of its ledger is missing",
+                "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+            )
+        return Pointer(seq, mark)
+
+    def check(self, record: Record) -> None:
+        """Proof that nobody restored the table to a version before the pipeline's last commit.
+
+        A restore takes rows away and leaves transactions as they are, so the ledger alone would not tell.
+
+        Raises:
+            LedgerMismatch: somebody did.
+        """
+        self._check_lanes(record)
+        restored: int | None = None
+        mine = record.base + 1
+        for version in range(record.base + 1, self.version + 1):
+            data = self._folder.read(entry_name(version))
+            if data is None:
+                continue  # cleaned up, after a month
+            for action in map(json.loads, data.splitlines()):
+                if action.get("txn", {}).get("appId") == transaction(record.pipeline, "record"):
+                    mine = version
+                said = action.get("commitInfo", {})
+                if said.get("operation") == "RESTORE":
+                    to = (said.get("operationParameters") or {}).get("version")
+                    restored = int(to) if to is not None else -1
+        if restored is not None and restored < mine:
+            what = f"version {restored}" if restored >= 0 else "an earlier time"
+            raise LedgerMismatch(
+                f"pipeline {record.pipeline}: {self._folder.path} was restored to {what}, before the pipeline's last commit"
+                f" (version {mine}): rows are gone that its ledger speaks of",
+                f"restore it to version {mine} or later; or begin anew under another pipeline name",
+            )
+
+    def _check_lanes(self, record: Record) -> None:
+        """The log says of each lane what the record says."""
+        for lane in record.lanes.values():
+            said = self.table.transaction_version(transaction(record.pipeline, f"lane:{lane_id(lane)}"))
+            if said != lane.next:
+                raise LedgerMismatch(
+                    f"pipeline {record.pipeline}: the log of {self._folder.path} was changed by hand: lane {lane_id(lane)} stands"
+                    f" at {said}, the ledger at {lane.next}",
+                    "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+                )
+
+
+def load(folder: Folder) -> DeltaState | None:
+    """The newest version; None where there is no log.
+
+    Raises:
+        DestinationError: it cannot be read.
+    """
+    if not (folder.path / _LOG).is_dir() or not any((folder.path / _LOG).glob("*.json")):
+        return None
+    try:
+        return DeltaState(DeltaTable(str(folder.path)), folder)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, ValueError) as error:
+        raise DestinationError(
+            f"Delta {folder.path} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
+        ) from error
+
+
+def check_writable(state: DeltaState, place: Path) -> None:
+    """Refuse a table in which files cannot simply be added, or whose ledger would not stay.
+
+    Raises:
+        DestinationError: names the property.
+    """
+    about, meta = state.table.protocol(), state.table.metadata()
+    settings = meta.configuration
+    fields = state.fields
+    refused = {
+        "delta.setTransactionRetentionDuration, which makes it forget the ledger": "delta.setTransactionRetentionDuration"
+        in settings,
+        "partition columns": bool(meta.partition_columns),
+        "column mapping": settings.get("delta.columnMapping.mode", "none") != "none",
+        "commit timestamps in the log": settings.get("delta.enableInCommitTimestamps") == "true",
+        "row tracking": settings.get("delta.enableRowTracking") == "true",
+        "a constraint": any(name.startswith("delta.constraints.") for name in settings),
+        "generated or identity columns, or invariants": any(
+            name.startswith(("delta.generationExpression", "delta.identity", "delta.invariants"))
+            for field in fields
+            for name in field.get("metadata") or {}
+        ),
+        "a column that must not be null": any(not field["nullable"] for field in fields),
+    }
+    unknown = set(about.writer_features or ()) - _FEATURES
+    refused |= {f"table feature {name}": True for name in sorted(unknown)}
+    refused[f"writer version {about.min_writer_version}"] = about.min_writer_version > 7
+    for what, found in refused.items():
+        if found:
+            raise DestinationError(
+                f"Delta {place} has {what}: kpipe cannot keep what it guarantees there",
+                "change the table's properties, or name another table",
+            )

@@ -1,0 +1,175 @@
+"""A Delta table in a folder: what kpipe makes of its log and its files."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+from deltalake.exceptions import DeltaError
+
+from kpipe.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.schema import Columns
+from resources.destinations.delta import log
+from resources.destinations.delta.files import Brought, bring
+from resources.destinations.delta.log import DeltaState
+from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
+from resources.destinations.fitting import COORDINATES
+from resources.destinations.lake.folder import Folder
+from resources.destinations.lake.record import Pointer, Record
+from resources.destinations.lake.table import Overtaken
+from resources.destinations.staged import Proven
+
+__all__ = ["DeltaLake"]
+
+_CHECKPOINT = 20  # versions after which the log is summed up: to read it costs less than to write a summary more often
+# Columns that every pipeline has: a table must have some, and the ledger comes before the first record is seen.
+# Versions that stand for features which would have to be listed by name in a table with features.
+_LISTED = (3, 4, 5, 6)
+_ALWAYS = Columns(tuple(COORDINATES)[:3])
+
+
+@dataclass(frozen=True)
+class _Schema:
+    """The table's columns as they will be, and whether that is news."""
+
+    fields: list[dict[str, Any]]
+    changed: bool
+
+
+class DeltaLake:
+    """A Delta table on this machine's disks.
+
+    Args:
+        path: its folder; made at the first commit.
+    """
+
+    kind = "Delta"
+
+    def __init__(self, path: Path) -> None:
+        self._folder = Folder(path.expanduser().resolve())
+        # Delta's own tools leave names alone that begin with an underscore, VACUUM among them.
+        self.ledger = Folder(self._folder.path / "_kpipe")
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return str(self._folder.path)
+
+    def load(self) -> DeltaState | None:
+        """The newest version; None where there is no table.
+
+        Raises:
+            DestinationError: it cannot be read, or has properties with which kpipe cannot keep what it guarantees.
+        """
+        state = log.load(self._folder)
+        if state is not None:
+            log.check_writable(state, self._folder.path)
+        return state
+
+    def prepare(self, state: DeltaState | None, wanted: Columns) -> _Schema:
+        """The schema with these columns; see `Table.prepare`."""
+        known = state.fields if state is not None else []
+        fields = widened(known, wanted if state is not None or wanted else _ALWAYS, self.place)
+        payload = columns_of(known, self.place).without(COORDINATES.names())
+        if not payload:  # no row yet, and made for the ledger only: payload columns come first
+            fields = sorted(fields, key=lambda field: field["name"] in COORDINATES)
+        return _Schema(fields, fields != known)
+
+    def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
+        """Make staged files the table's own; see `Table.bring`."""
+        self._folder.path.mkdir(parents=True, exist_ok=True)
+        wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
+        return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged)
+
+    def land(
+        self, state: DeltaState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
+    ) -> None:
+        """Put the next entry into the log; see `Table.land`."""
+        actions: list[dict[str, Any]] = [self._about(state, record)]
+        if state is None:
+            actions += [{"protocol": log.protocol(schema.fields)}, {"metaData": self._meta(None, schema)}]
+        elif schema.changed:
+            actions += [*_upgraded(state, schema), {"metaData": self._meta(state, schema)}]
+        said = log.transactions(record.pipeline, pointer)
+        actions += [{"txn": {"appId": name, "version": version}} for name, version in said.items()]
+        actions += [log.add(file) for file in brought]
+        data = b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
+        version = record.base + 1
+        if not self._folder.claim(log.entry_name(version), data):
+            raise Overtaken(f"version {version} was taken")
+
+    def rows(self, state: DeltaState, names: Sequence[str]) -> Any:
+        """The rows as Arrow, for counting."""
+        try:
+            # A table, and no dataset: where DuckDB asks that for rows in which a column is not null, rows of files that lack
+            # the column come along (deltalake 1.6.6 with pyarrow 26).
+            return state.table.to_pyarrow_dataset().to_table(columns=list(names))
+        except (DeltaError, NotImplementedError, ValueError):  # deletion vectors, for one: another engine knows these
+            asked = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+            found = QueryBuilder().register("t", state.table).execute(f"SELECT {asked} FROM t")  # noqa: S608 - quoted
+            return pa.table(found.read_all())
+
+    def upkeep(self, state: DeltaState | None) -> None:
+        """Sum the log up from time to time; that it fails, or two do it, does no harm."""
+        if state is not None and state.version % _CHECKPOINT == 0 and state.version:
+            with suppress(DeltaError, OSError):
+                state.table.create_checkpoint()
+
+    def _about(self, state: DeltaState | None, record: Record) -> dict[str, Any]:
+        """Who did what, for people and other tools."""
+        said = {"pipeline": record.pipeline, "seq": record.seq, "batch": record.last}
+        return {
+            "commitInfo": {
+                "timestamp": int(time.time() * 1000),
+                "operation": "WRITE" if state is not None else "CREATE TABLE",
+                "operationParameters": {"mode": "Append"},
+                "isBlindAppend": True,
+                "engineInfo": "kpipe",
+                "kpipe": json.dumps(said),
+            }
+        }
+
+    def _meta(self, state: DeltaState | None, schema: _Schema) -> dict[str, Any]:
+        known = state.table.metadata() if state is not None else None
+        return {
+            "id": str(known.id) if known else str(uuid.uuid4()),
+            **({"name": known.name} if known and known.name else {}),
+            **({"description": known.description} if known and known.description else {}),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": schema.fields}),
+            "partitionColumns": [],
+            "configuration": dict(known.configuration) if known else {},
+            "createdTime": known.created_time if known else int(time.time() * 1000),
+        }
+
+
+def _upgraded(state: DeltaState, schema: _Schema) -> list[dict[str, Any]]:
+    """The protocol, where a new column needs a feature that the table has not got."""
+    about = state.table.protocol()
+    new = any(has_local_times(field["type"]) for field in schema.fields)
+    if not new or "timestampNtz" in (about.writer_features or ()):
+        return []
+    if about.min_writer_version in _LISTED:
+        raise SchemaConflict(
+            f"the Delta table has writer version {about.min_writer_version}, and a TIMESTAMP needs a feature that it has not got",
+            "declare TIMESTAMP WITH TIME ZONE; or add the table feature timestampNtz to the table",
+        )
+    made = log.protocol(schema.fields)
+    return [
+        {
+            "protocol": {
+                **made,
+                "readerFeatures": sorted({*(about.reader_features or ()), *made["readerFeatures"]}),
+                "writerFeatures": sorted({*(about.writer_features or ()), *made["writerFeatures"]}),
+            }
+        }
+    ]

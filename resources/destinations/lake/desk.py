@@ -1,0 +1,123 @@
+"""The ledger's files laid out as the tables of docs/design.md 4.5, in an engine in memory: there its views and sums are made."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kpipe.batch import Commit, Step
+from kpipe.ledger import Lane
+from resources.destinations.duckdb.connection import Connection
+from resources.destinations.duckdb.engine import closed
+from resources.destinations.duckdb.layout import DIALECT as DUCKDB
+from resources.destinations.duckdb.target import READ
+from resources.destinations.lake.record import Item, Record
+from resources.destinations.relational import records, tables, views
+from resources.destinations.rows import entry
+
+__all__ = ["DIALECT", "desk", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "shown"]
+
+# Rows are looked for where they are registered, not in a schema.
+DIALECT = replace(DUCKDB, schema="")
+
+
+@contextmanager
+def desk(folder: Path) -> Iterator[Connection]:
+    """An empty layout; nothing but that folder can be read through it."""
+    connection = closed([], [str(folder)], "")
+    try:
+        tables.create(connection, DIALECT)
+        yield connection
+    finally:
+        connection.close()
+
+
+def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any], database: str, events: int) -> None:
+    """The pipeline's row, its lanes, and where its partitions end."""
+    row = {
+        "database_name": database,
+        "pipeline_name": record.pipeline,
+        "pipeline_id": record.uid,
+        "config_json": record.config.get("json"),
+        "state": notes.get("state", "running"),
+        "skipped_batches": record.skipped,
+        "seq": record.seq,
+        "seal": record.seal,
+        "target_table": record.table,
+        "rows": record.rows,
+        "dead_letters": record.dead_letters,
+        "error_events": record.dead_letters + events,
+        "last_batch_id": record.last,
+        "last_error": notes.get("last_error"),
+        "created": _instant(record.created),
+        "updated": _instant(max(record.updated, notes.get("updated", 0.0))),
+    }
+    tables.PIPELINES.insert(connection, [row])
+    tables.LANES.insert(connection, [_lane(record.pipeline, lane) for lane in record.lanes.values()])
+    tables.PARTITIONS.insert(connection, list(record.ends.values()))
+
+
+def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> None:
+    """Commits and their ranges. The table is known by the name that the asker uses: where it lies is what tells it apart."""
+    known = list(items)
+    tables.COMMITS.insert(connection, [{**item["commit"], "target_table": table} for item in known])
+    tables.BATCHES.insert(connection, [{**row, "target_table": table} for item in known for row in item["ranges"]])
+
+
+def lay_dead_letters(connection: Connection, items: Iterable[Item], folder: Path, database: str) -> None:
+    """Dead letters, out of their files. A file that is gone holds none: the recount says so."""
+    for item in items:
+        paths = [str(folder / file["name"]) for file in item["dead"]]
+        there = [path for path in paths if Path(path).is_file()]
+        if not there:
+            continue
+        ranges = (entry(row) for row in item["ranges"])
+        steps = tuple(Step(Lane(r.source, r.range.start, r.range.start, r.range.end), r.range.end) for r in ranges)
+        commit = Commit(item["commit"]["batch_id"], item["commit"]["pipeline_name"], (), steps=steps)
+        moment = datetime.fromisoformat(item["commit"]["committed"]).timestamp()
+        connection.execute(*records.letters(commit, int(moment * 1e6), READ.format("$11"), [there]))
+        connection.execute(
+            f"UPDATE {tables.ERRORS.sql} SET error_unix_timestamp = $1, version = $2, database_name = $3"
+            " WHERE batch_id = $4 AND dead_letter",
+            [moment, item["commit"]["version"], database, commit.id],
+        )
+
+
+def lay_events(connection: Connection, events: Sequence[Mapping[str, Any]]) -> None:
+    """What stopped runs."""
+    tables.ERRORS.insert(connection, events)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def _lane(pipeline: str, lane: Lane) -> dict[str, Any]:
+    topic = lane.source.topic
+    return {
+        "pipeline_name": pipeline,
+        "cluster_id": topic.cluster,
+        "topic_id": topic.topic_id,
+        "topic": topic.name,
+        "partition": lane.source.partition,
+        "lane_start": lane.start,
+        "next_offset": lane.next,
+        "lane_end": lane.end,
+        "kind": lane.kind,
+    }
+
+
+def shown(connection: Connection, name: str, pipeline: str, limit: int | None) -> Sequence[Mapping[str, Any]]:
+    """Rows of a view, newest first.
+
+    Raises:
+        KeyError: there is no such view.
+    """
+    described = connection.execute(f"DESCRIBE kpipe_{name}").fetchall()
+    instants = [(column, kind == "TIMESTAMP WITH TIME ZONE") for column, kind, *_ in described]
+    return views.rows(connection, DIALECT, name, instants, pipeline, limit)
