@@ -40,7 +40,7 @@ def check_available(pipeline: Pipeline) -> None:
         "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
         f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
-        "format.mapping": pipeline.format.mapping is not None,
+        f"format.mapping of {pipeline.format.type}": pipeline.format.mapping is not None and pipeline.format.type != "json",
         "format.schema": pipeline.format.definition is not None,
         "format.registry": pipeline.format.registry is not None,
         "key_format": pipeline.key_format is not None,

@@ -232,7 +232,6 @@ def test_defaults_are_those_of_the_model(path: str, default: Any) -> None:
 LATER: dict[str, list[dict[str, Any]]] = {
     "source.topic_pattern": [{"source": {"brokers": "b:9092", "topic_pattern": "^a"}}],
     "format.type": [{"format": {"type": kind}} for kind in ("avro", "protobuf")],
-    "format.mapping": [{"format": {"mapping": {"a": "b"}}}],
     "format.schema": [{"format": {"type": "avro", "schema": "{}"}}],
     "format.registry": [{"format": {"type": "avro", "registry": "r:8081"}}],
     "key_format": [{"key_format": {"type": "csv", "fields": ["k"]}}],

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kpipe.schema import Columns, Type
 from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
-__all__ = ["ask", "cast", "castable", "extract", "json_valid", "parse_sql", "parsed", "query"]
+__all__ = ["ask", "cast", "castable", "json_valid", "parse_sql", "parsed", "query"]
 
 
 @lru_cache(maxsize=1)
@@ -61,20 +61,6 @@ def json_valid(values: pa.Array) -> pa.Array:
     """For each text whether it is one whole JSON document."""
     table = pa.table({"v": values})
     return query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
-
-
-def extract(values: pa.Array, names: Sequence[str], as_json: Sequence[bool]) -> list[pa.ChunkedArray]:
-    """Top-level members as text, by name: JSON text where asked, else the plain value; null where null or absent."""
-    columns = []
-    for name, keep in zip(names, as_json, strict=True):
-        path = "'$.\"" + name.replace("\\", "\\\\").replace('"', '\\"').replace("'", "''") + "\"'"
-        if keep:
-            columns.append(f"nullif(CAST(json_extract(v, {path}) AS VARCHAR), 'null')")
-        else:
-            columns.append(f"json_extract_string(v, {path})")
-    select = ", ".join(f"{column} AS c{at}" for at, column in enumerate(columns))
-    found = query(f"SELECT {select} FROM block", pa.table({"v": values}))  # noqa: S608 - names are quoted above
-    return [found.column(at) for at in range(len(columns))]
 
 
 def cast(table: pa.Table, columns: Columns) -> pa.Table:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from kpipe.schema import JSON, Columns, ListOf, Struct, Type, infer
+from kpipe.schema import Columns, ListOf, Scalar, Struct, Type, infer
 from resources.decode import engine
 from resources.decode.block import Decoded, Payloads
 from resources.decode.json_rows import Reject, load, nameable, row
@@ -49,11 +49,11 @@ class JsonDecoder:
         self.columns = columns
         self._direct = Columns(tuple((name, kind) for name, kind in columns if is_direct(kind)))
         self._apart = Columns(tuple((name, kind) for name, kind in columns if not is_direct(kind)))
-        # Members of a type that the reader cannot prove are fetched one by one, as text; nested ones only row by row.
-        self._blockwise = all(not kind_has_parts(str(kind)) for _, kind in self._apart)
+        # Arrow's reader cannot prove these, and gives numbers otherwise than they were written: compiled, or row by row.
+        self._blockwise = not self._apart
         self._wire = pa.schema([(name, wire_type(kind)) for name, kind in self._direct])
         self._options = pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="infer")
-        self._native = None if self._apart else native_json(columns)
+        self._native = native_json(columns) if all(isinstance(kind, Scalar) for _, kind in self._apart) else None
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
@@ -104,7 +104,7 @@ class JsonDecoder:
             new = self._unexpected(table)
             if new is None:
                 return None
-            return Decoded(self._finish(table, payloads), table.num_rows, new_columns=new)
+            return Decoded(self._finish(table), table.num_rows, new_columns=new)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, duckdb.Error):
             return None
 
@@ -131,12 +131,8 @@ class JsonDecoder:
             return None
         return Columns(tuple(found))
 
-    def _finish(self, table: pa.Table, payloads: Payloads) -> pa.Table:
+    def _finish(self, table: pa.Table) -> pa.Table:
         arrays = {name: _fit(table.column(name), wire_type(kind)) for name, kind in self._direct}
-        if self._apart:
-            texts = pa.array(payloads.values, pa.binary()).cast(pa.string())
-            found = engine.extract(texts, self._apart.names(), [kind == JSON for _, kind in self._apart])
-            arrays.update(zip(self._apart.names(), found, strict=True))
         if not len(self.columns):
             return self._empty()
         wire = pa.table([arrays[name] for name in self.columns.names()], names=list(self.columns.names()))
@@ -196,11 +192,6 @@ class JsonDecoder:
     def _empty(self) -> pa.Table:
         """A table without rows."""
         return pa.table([pa.array([], staged_type(kind)) for _, kind in self.columns], names=list(self.columns.names()))
-
-
-def kind_has_parts(text: str) -> bool:
-    """Whether a type is a STRUCT or a list."""
-    return text.startswith("STRUCT") or text.endswith("[]")
 
 
 def _one_object_each(payloads: Payloads) -> bool:

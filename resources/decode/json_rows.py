@@ -12,7 +12,7 @@ from kpipe.schema import JSON, Columns, ListOf, Scalar, Struct, Type
 from resources.decode.engine import castable
 from resources.decode.types import LARGEST_FLOAT
 
-__all__ = ["Reject", "load", "nameable", "row", "wrong"]
+__all__ = ["Reject", "load", "nameable", "row", "wire_value", "wrong"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
@@ -88,6 +88,15 @@ def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dic
 def nameable(name: str) -> bool:
     """Whether a column or a field can have that name: not empty, no NUL (DuckDB 1.5 refuses it), 255 characters at most."""
     return 0 < len(name) <= 255 and "\0" not in name
+
+
+def wire_value(value: Any, kind: Type, path: str) -> Any:
+    """A value of a document as a wire value of that type; members that the type lacks are left out.
+
+    Raises:
+        Reject: it is none; names the path.
+    """
+    return _value(value, kind, path, 1)[0]
 
 
 def _members(
@@ -182,9 +191,23 @@ def _integer(value: Any, kind: Scalar, path: str) -> int:
 
 
 def _text(value: Any) -> str:
+    """As compact JSON, numbers as they were written."""
+    try:
+        return _json(value)
+    except RecursionError as error:
+        raise Reject("nested too deeply") from error
+
+
+def _json(value: Any) -> str:
     if isinstance(value, _Number):
         return value.text
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{json.dumps(name, ensure_ascii=False)}:{_json(item)}" for name, item in value.items()]) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_json(item) for item in value]) + "]"
+    if isinstance(value, float):  # all others are written as they were
+        raise Reject("NaN and Infinity are no JSON")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def wrong(value: Any, kind: Type, path: str) -> Reject:

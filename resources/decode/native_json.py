@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kpipe.schema import Columns
+from kpipe.schema import JSON, VARCHAR, Columns, ListOf, Struct, Type
 from resources.decode.block import Payloads
 from resources.decode.native_columns import arrays
-from resources.decode.types import wire_type
+from resources.decode.types import is_direct, wire_type
 from resources.native import library
 
 __all__ = ["GOOD", "LOOK", "UNKNOWN", "NativeJson", "native_json"]
@@ -23,10 +24,14 @@ GOOD, LOOK, UNKNOWN = 0, 1, 2
 _STRUCT, _LIST, _BOOLEAN, _INTEGER, _DOUBLE, _TEXT = range(6)
 
 
-def native_json(columns: Columns) -> NativeJson | None:
-    """A decoder for these columns, all of them of a type that JSON has; None where nothing is compiled."""
+# Which values a column of text takes: texts only; any value, as compact JSON; texts as they are and all else as JSON.
+_TEXTS, _AS_JSON, _ANYTHING = range(3)
+
+
+def native_json(columns: Columns, skip: bool = False) -> NativeJson | None:
+    """A decoder for these columns; None where nothing is compiled, or there are none."""
     found = library()
-    return NativeJson(found, columns) if found is not None and len(columns) else None
+    return NativeJson(found, columns, skip) if found is not None and len(columns) else None
 
 
 class NativeJson:
@@ -34,21 +39,35 @@ class NativeJson:
 
     Args:
         found: the compiled part.
-        columns: types that `types.is_direct` names; others come as text.
+        columns: types that `types.is_direct` names, and beside these, at the top, scalars of any other: they come as text.
+        skip: whether members without a column are left out, at any depth, instead of being `UNKNOWN`.
     """
 
-    def __init__(self, found: ctypes.CDLL, columns: Columns) -> None:
+    def __init__(self, found: ctypes.CDLL, columns: Columns, skip: bool = False) -> None:
         self._library = found
         self._kind = pa.struct([(name, wire_type(kind)) for name, kind in columns])
         nodes: list[int] = []
         ranges: list[int] = []
         names = bytearray()
-        _plan("", self._kind, nodes, ranges, names)
+        _plan("", Struct(columns.items), nodes, ranges, names)
         plan, limits = np.array(nodes, np.int32), np.array(ranges, np.uint64)
         self._decoder = found.kp_json_new(plan.ctypes.data, limits.ctypes.data, bytes(names))
         if not self._decoder:
             raise MemoryError
         weakref.finalize(self, found.kp_json_free, self._decoder)
+        if skip:
+            found.kp_json_skip(self._decoder)
+
+    def absent(self, node: int, rows: int) -> np.ndarray[Any, Any]:
+        """For each slot of a node of the last block (in order of depth, the row itself is 0) whether nothing was there.
+
+        Args:
+            node: its number.
+            rows: how many slots it has: as many as there are rows, where it lies in no list.
+        """
+        found = np.zeros(rows, np.bool_)
+        self._library.kp_absent(self._decoder, node, found.ctypes.data)
+        return found
 
     def decode(self, payloads: Payloads) -> tuple[pa.Table, np.ndarray[Any, Any]]:
         """The rows of the good ones in wire types, and the status of each payload.
@@ -66,28 +85,29 @@ class NativeJson:
         return pa.table(arrays(self._library, self._decoder, self._kind, rows), names=[kind.name for kind in self._kind]), status
 
 
-def _plan(name: str, kind: pa.DataType, nodes: list[int], ranges: list[int], names: bytearray) -> None:
+def _plan(name: str, kind: Type, nodes: list[int], ranges: list[int], names: bytearray) -> None:
     """A node and all below it, as json.c's `build` reads them."""
     raw = name.encode()
     names += raw
     most = least = width = 0
-    children: list[tuple[str, pa.DataType]] = []
-    if pa.types.is_struct(kind):
-        code, children = _STRUCT, [(item.name, item.type) for item in kind]
-    elif pa.types.is_list(kind):
-        code, children = _LIST, [("", kind.value_type)]
-    elif pa.types.is_boolean(kind):
+    children: Sequence[tuple[str, Type]] = []
+    wire = wire_type(kind)
+    if isinstance(kind, Struct):
+        code, children = _STRUCT, kind.fields
+    elif isinstance(kind, ListOf):
+        code, children = _LIST, [("", kind.item)]
+    elif pa.types.is_boolean(wire):
         code = _BOOLEAN
-    elif pa.types.is_integer(kind):
-        code, width = _INTEGER, kind.bit_width // 8
-        signed = pa.types.is_signed_integer(kind)
-        most = 2 ** (kind.bit_width - signed) - 1
+    elif pa.types.is_integer(wire):
+        code, width = _INTEGER, wire.bit_width // 8
+        signed = pa.types.is_signed_integer(wire)
+        most = 2 ** (wire.bit_width - signed) - 1
         least = most + 1 if signed else 0
-    elif pa.types.is_floating(kind):
+    elif pa.types.is_floating(wire):
         code = _DOUBLE
     else:
-        assert pa.types.is_string(kind)
-        code = _TEXT
+        assert pa.types.is_string(wire)
+        code, width = _TEXT, _AS_JSON if kind == JSON else _ANYTHING if kind == VARCHAR or not is_direct(kind) else _TEXTS
     nodes += [code, width, len(children), len(raw)]
     ranges += [most, least]
     for child, inner in children:

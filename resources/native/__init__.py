@@ -25,13 +25,16 @@ def library() -> ctypes.CDLL | None:
             found = ctypes.CDLL(str(file))
         except OSError:  # built for another machine: a shared folder, an image
             continue
-        if not hasattr(found, "kp_lines_2"):  # built from older sources: `make install` builds it again
+        # Built from older sources: `make install` builds it again.
+        if not hasattr(found, "kp_lines_2") or not hasattr(found, "kp_absent"):
             continue
         for name, result, arguments in (
             ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
             ("kp_count", _L, [_P, _L, ctypes.c_char, ctypes.c_char]),
             ("kp_line_ends", _L, [_P, _L, _P, _L]),
             ("kp_json_free", None, [_P]),
+            ("kp_json_skip", None, [_P]),
+            ("kp_absent", None, [_P, _I, _P]),
             ("kp_json_decode", _L, [_P, _P, _P, _L, _P]),
             ("kp_csv_new", _P, [_P, _P, ctypes.c_char_p, _P]),
             ("kp_csv_free", None, [_P]),

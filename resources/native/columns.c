@@ -36,6 +36,12 @@ static void bits(const uint8_t *bytes, int64_t count, uint8_t *to) {
     }
 }
 
+/* For each slot of that node whether nothing was there, not even a null. */
+void kp_absent(decoder *d, int index, uint8_t *out) {
+    column *c = node_at(&d->root, &index);
+    for (int64_t i = 0; i < c->rows; i++) out[i] = c->valid[i] == 2;
+}
+
 /* Arrow's buffers of that node: validity bitmap, offsets (rows + 1), values. Those that are NULL are left out. */
 void kp_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *values) {
     column *c = node_at(&d->root, &index);

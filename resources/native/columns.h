@@ -15,7 +15,7 @@ enum { FAIL = 0, OK = 1 };
 
 typedef struct column {
     int kind;
-    int width;       /* bytes of a value, for INTEGER */
+    int width;       /* bytes of a value, for INTEGER; of JSON for TEXT: which values it takes */
     uint64_t most;   /* largest value, for INTEGER */
     uint64_t least;  /* magnitude of the smallest one */
     char *name;
@@ -25,7 +25,7 @@ typedef struct column {
     /* what is being built: a slot for each row of the parent */
     int64_t rows, room;
     int some_null;
-    uint8_t *valid;   /* one byte a slot */
+    uint8_t *valid;   /* one byte a slot: 1, 0 for null, 2 for what is null because nothing was there */
     int32_t *ends;    /* TEXT, LIST: end of each slot in `values` or in the child */
     char *values;     /* fixed width values (BOOLEAN: a byte), or the bytes of texts */
     size_t used, size;
@@ -75,14 +75,14 @@ static inline int reserve(decoder *d, column *c, size_t more) {
     return OK;
 }
 
-static inline int put_null(decoder *d, column *c) {
+static inline int put_nothing(decoder *d, column *c, uint8_t mark) {
     if (!slot(d, c)) return FAIL;
     c->some_null = 1;
-    c->valid[c->rows] = 0;
+    c->valid[c->rows] = mark;
     switch (c->kind) {
     case STRUCT:
         for (int i = 0; i < c->count; i++)
-            if (!put_null(d, &c->children[i])) return FAIL;
+            if (!put_nothing(d, &c->children[i], 2)) return FAIL;
         break;
     case LIST:
     case TEXT: c->ends[c->rows] = (int32_t)end_of(c); break;
@@ -93,6 +93,8 @@ static inline int put_null(decoder *d, column *c) {
     c->rows++;
     return OK;
 }
+
+static inline int put_null(decoder *d, column *c) { return put_nothing(d, c, 0); }
 
 static inline void cut(column *c, int64_t rows) {
     if (c->rows <= rows) return;

@@ -23,7 +23,11 @@ typedef struct {
     decoder base;
     locale_t c_locale;
     int unknown;
+    int skips; /* members that are not known are left out */
 } json;
+
+/* What a TEXT column takes (its width): texts only; any value, as compact JSON; texts as they are, any other value as JSON. */
+enum { TEXTS = 0, AS_JSON = 1, ANYTHING = 2 };
 
 /* ---- scanning ------------------------------------------------------------------------------------------------- */
 
@@ -251,6 +255,154 @@ static int real(scan *s, column *c) {
     return OK;
 }
 
+/* Names of one object, to see whether one is given twice. With more than fit, exact code must look. */
+#define MOST_NAMES 64
+typedef struct {
+    uint64_t seen;
+    int count;
+    const char *at[MOST_NAMES];
+    size_t length[MOST_NAMES];
+} name_set;
+
+static int add_name(name_set *names, const char *name, size_t length) {
+    unsigned hash = length ? (unsigned)length * 7 + (unsigned char)name[0] * 31 + (unsigned char)name[length - 1] : 0;
+    uint64_t bit = 1ull << (hash & 63);
+    if (names->seen & bit)
+        for (int i = 0; i < names->count; i++)
+            if (names->length[i] == length && !memcmp(names->at[i], name, length)) return FAIL;
+    if (names->count == MOST_NAMES) return FAIL;
+    names->seen |= bit;
+    names->at[names->count] = name;
+    names->length[names->count++] = length;
+    return OK;
+}
+
+/* Appends to a text that is being built; without a column (a value that is left out) nothing. */
+static int put(scan *s, column *c, const char *from, size_t length) {
+    if (!c) return OK;
+    if (!reserve(&s->d->base, c, length + 8)) return FAIL;
+    memcpy(c->values + c->used, from, length);
+    c->used += length;
+    return OK;
+}
+
+/* A number as it is written. Python refuses integers of more than 4300 digits, and reads -0 as 0. */
+static int any_number(scan *s, column *c) {
+    const char *p = s->p, *end = s->end, *start = p;
+    int negative = p < end && *p == '-', whole = 1;
+    p += negative;
+    const char *first = p;
+    while (p < end && *p >= '0' && *p <= '9') p++;
+    if (p == first || (*first == '0' && p - first > 1)) return FAIL;
+    int zero = *first == '0';
+    long digits = p - first;
+    if (p < end && *p == '.') {
+        const char *point = ++p;
+        while (p < end && *p >= '0' && *p <= '9') p++;
+        if (p == point) return FAIL;
+        whole = 0;
+    }
+    if (p < end && (*p | 32) == 'e') {
+        p++;
+        if (p < end && (*p == '+' || *p == '-')) p++;
+        const char *exponent = p;
+        while (p < end && *p >= '0' && *p <= '9') p++;
+        if (p == exponent) return FAIL;
+        whole = 0;
+    }
+    if (whole && ((negative && zero) || digits > 4000)) return FAIL;
+    s->p = p;
+    return put(s, c, start, (size_t)(p - start));
+}
+
+/* A text with its quotes, as json.dumps(ensure_ascii=False) writes it; the opening quote has been read. */
+static int any_text(scan *s, column *c) {
+    if (!put(s, c, "\"", 1)) return FAIL;
+    for (;;) {
+        int high = 0;
+        const char *from = s->p, *to = text_end(s, from, &high);
+        if (to >= s->end || (high && !is_utf8((const unsigned char *)from, (const unsigned char *)to))) return FAIL;
+        if (!put(s, c, from, (size_t)(to - from))) return FAIL;
+        s->p = to;
+        if (*to == '"') {
+            s->p++;
+            return put(s, c, "\"", 1);
+        }
+        if (*to != '\\') return FAIL;
+        char said[4];
+        size_t length;
+        const char *begin = s->p;
+        if (!escape(s, &s->p, said, &length)) return FAIL;
+        if (length == 1 && ((unsigned char)said[0] < 0x20 || said[0] == '"' || said[0] == '\\')) {
+            if (begin[1] == 'u') return FAIL; /* written shorter by dumps, or in its own way */
+            if (!put(s, c, begin, 2)) return FAIL;
+        } else if (!put(s, c, said, length)) {
+            return FAIL;
+        }
+    }
+}
+
+static inline int literal(scan *s, const char *word, size_t length);
+
+/* Any value, strictly, as compact JSON. */
+static int any(scan *s, column *c, int depth) {
+    space(s);
+    if (s->p >= s->end || depth > DEEPEST) return FAIL;
+    switch (*s->p) {
+    case 'n': return literal(s, "null", 4) && put(s, c, "null", 4);
+    case 't': return literal(s, "true", 4) && put(s, c, "true", 4);
+    case 'f': return literal(s, "false", 5) && put(s, c, "false", 5);
+    case '"': s->p++; return any_text(s, c);
+    case '[':
+        s->p++;
+        if (!put(s, c, "[", 1)) return FAIL;
+        if (!next_is(s, ']')) {
+            do {
+                if (!any(s, c, depth + 1)) return FAIL;
+                if (next_is(s, ']')) break;
+                if (!next_is(s, ',') || !put(s, c, ",", 1)) return FAIL;
+            } while (1);
+        }
+        return put(s, c, "]", 1);
+    case '{': {
+        name_set names;
+        names.seen = 0;
+        names.count = 0;
+        s->p++;
+        if (!put(s, c, "{", 1)) return FAIL;
+        if (!next_is(s, '}')) {
+            do {
+                if (!next_is(s, '"')) return FAIL;
+                int high = 0;
+                const char *name = s->p, *to = text_end(s, name, &high);
+                if (to >= s->end || *to != '"' || (high && !is_utf8((const unsigned char *)name, (const unsigned char *)to)))
+                    return FAIL;
+                s->p = to + 1;
+                if (!add_name(&names, name, (size_t)(to - name)) || !put(s, c, name - 1, (size_t)(to - name) + 2)) return FAIL;
+                if (!next_is(s, ':') || !put(s, c, ":", 1) || !any(s, c, depth + 1)) return FAIL;
+                if (next_is(s, '}')) break;
+                if (!next_is(s, ',') || !put(s, c, ",", 1)) return FAIL;
+            } while (1);
+        }
+        return put(s, c, "}", 1);
+    }
+    default: return any_number(s, c);
+    }
+}
+
+/* A value as JSON, in a column of texts. */
+static int as_json(scan *s, column *c, int depth) {
+    if (!slot(&s->d->base, c)) return FAIL;
+    size_t before = c->used;
+    if (!any(s, c, depth)) {
+        c->used = before;
+        return FAIL;
+    }
+    c->valid[c->rows] = 1;
+    c->ends[c->rows++] = (int32_t)c->used;
+    return OK;
+}
+
 static inline int literal(scan *s, const char *word, size_t length) {
     if ((size_t)(s->end - s->p) < length || memcmp(s->p, word, length)) return 0;
     s->p += length;
@@ -276,6 +428,9 @@ static column *member(column *c, const char *name, size_t length, int *hint) {
 /* Members of the object into the children; those that it lacks become null. The object's own slot is the caller's. */
 static int members(scan *s, column *c, int64_t row, int depth) {
     int hint = 0;
+    name_set others;
+    others.seen = 0;
+    others.count = 0;
     if (!next_is(s, '{')) return FAIL;
     space(s);
     if (!next_is(s, '}')) {
@@ -285,6 +440,12 @@ static int members(scan *s, column *c, int64_t row, int depth) {
             const char *name = s->p, *to = text_end(s, name, &high);
             if (to >= s->end || *to != '"') return FAIL;
             column *child = member(c, name, (size_t)(to - name), &hint);
+            if (!child && s->d->skips) {
+                if ((high && !is_utf8((const unsigned char *)name, (const unsigned char *)to))) return FAIL;
+                s->p = to + 1;
+                if (!add_name(&others, name, (size_t)(to - name)) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
+                continue;
+            }
             if (!child) {
                 s->d->unknown = 1;
                 return FAIL;
@@ -296,7 +457,7 @@ static int members(scan *s, column *c, int64_t row, int depth) {
         if (!next_is(s, '}')) return FAIL;
     }
     for (int i = 0; i < c->count; i++)
-        if (c->children[i].rows == row && !put_null(&s->d->base, &c->children[i])) return FAIL;
+        if (c->children[i].rows == row && !put_nothing(&s->d->base, &c->children[i], 2)) return FAIL;
     return OK;
 }
 
@@ -305,7 +466,7 @@ static int value(scan *s, column *c, int depth) {
     if (s->p >= s->end) return FAIL;
     if (*s->p == 'n') return literal(s, "null", 4) && put_null(&s->d->base, c);
     switch (c->kind) {
-    case TEXT: return text(s, c);
+    case TEXT: return c->width == TEXTS || (c->width == ANYTHING && *s->p == '"') ? text(s, c) : as_json(s, c, depth);
     case INTEGER: return integer(s, c);
     case DOUBLE: return real(s, c);
     case BOOLEAN: {
@@ -385,6 +546,9 @@ json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *name
     }
     return d;
 }
+
+/* From now on members that are not known are left out, at every depth. */
+void kp_json_skip(json *d) { d->skips = 1; }
 
 /* Payload i is [bounds[i], bounds[i+1] - 1) of the data; the byte behind each is a newline.
  * Returns the number of rows; -1 when memory ran out. `status` tells of each payload: GOOD, LOOK, UNKNOWN. */

@@ -78,6 +78,11 @@ def shaped(
         if found is None and by_name and name.lower() not in assigned:
             found = sample().get(name)
         extra.append((name, found or VARCHAR))
+    if kind.mapping is not None:  # columns that the table lacks are looked for only if they may be added
+        wanted = {name.lower() for name, _ in (*taken, *extra)}
+        spare = () if pipeline.evolution == "ignore" else [name for name in kind.mapping if name.lower() not in assigned]
+        paths = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare}
+        kind = kind.model_copy(update={"mapping": paths})
     if by_name:  # members that are replaced are no new columns: they are read, so that the decoder knows them
         there = {name.lower() for name, _ in extra}
         extra += [(name, VARCHAR) for name in chosen.targets if name.lower() not in there]

@@ -32,6 +32,36 @@ def test_variables_set_where_and_constraints_by_statement(kpipe: Any, topic: Any
     assert proof["ok"] and (proof["span"], proof["rows"], proof["dead_letters"], proof["filtered"]) == (6, 2, 3, 1)
 
 
+def test_paths_defaults_and_headers_by_statement(kpipe: Any, topic: Any, write: Any) -> None:
+    name = topic(1)
+    records = [
+        '{"id": 1, "user": {"name": "Ada", "n": null}, "tags": ["x", "y"], "ts": 1795219200}',
+        '{"id": 12345678901234567890, "user": {"name": "too large"}, "tags": [], "ts": 0}',
+        '{"id": 3, "user": {}, "tags": [], "ts": 1795305600, "id2": 3.50}',
+        '{"id": 4, "tags": [], "ts": 1}',
+        '{"id": 5, "user": {"name": "Bob"}, "ts": 1}',
+        '{"id": 6, "user": {"name": "twice", "name": "x"}, "tags": [], "ts": 1}',
+    ]
+    write(name, records, 0, b"k")
+    statement = f"""CREATE PIPELINE paths AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE paths FORMAT JSON
+        (id <- id, name <- %::user::name DEFAULT 'nobody', n <- user::n DEFAULT 7, `tag` <- tags::0 DEFAULT NULL,
+         whole <- %, @ts <- ts, @tags <- tags) WHERE @ts :> BIGINT > 0
+        SET seen = FROM_UNIXTIME(@ts), part = get_kafka_pipeline_prop('prop_partition') :> INTEGER"""
+    kpipe("sql", "CREATE TABLE paths (id BIGINT, name VARCHAR, n INTEGER, tag VARCHAR, whole JSON, seen TIMESTAMP, part INTEGER)")
+    kpipe("sql", statement)
+    assert kpipe("sql", "SHOW CREATE PIPELINE paths").stdout.count("<-") == 7
+    kpipe("sql", "START PIPELINE paths FOREGROUND")
+    assert kpipe.sql("SELECT id, name, n, tag, CAST(seen AS VARCHAR), part, CAST(whole AS VARCHAR) FROM paths ORDER BY id") == [
+        (1, "Ada", None, "x", "2026-11-21 00:00:00", 0, records[0].replace(" ", "")),
+        (3, "nobody", 7, None, "2026-11-22 00:00:00", 0, records[2].replace(" ", "")),
+        (4, "nobody", 7, None, "1970-01-01 00:00:01", 0, records[3].replace(" ", "")),
+    ]
+    dead = {row["offset"]: row["error_message"] for row in kpipe.json("errors", "paths")}
+    assert sorted(dead) == [1, 4, 5]
+    assert "12345678901234567890 is not a BIGINT" in dead[1] and "the record has no tags" in dead[4] and "twice" in dead[5]
+    assert kpipe.json("verify", "paths")[0]["ok"]
+
+
 def test_members_computed_columns_and_dead_letters(kpipe: Any, topic: Any, write: Any) -> None:
     name = topic(1)
     write(name, ['{"id": 1, "at": "2026-11-21 10:00:00"}', '{"id": 2, "at": "soon"}', '{"id": 3, "at": null}'])

@@ -1,0 +1,263 @@
+"""JSON payloads to columns by paths: `user::name`, `tags::0`, `%`. Absent and null are told apart.
+
+Compiled code decodes just what the paths lead to, and reads all else as strictly; what it leaves alone is done row by row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.errors import InvalidPipeline
+from kpipe.formats import VARIABLE, Mapped
+from kpipe.paths import parse_path, write_path
+from kpipe.schema import JSON, VARCHAR, Columns, Scalar, Type, infer
+from resources.decode import engine
+from resources.decode.block import Decoded, Payloads
+from resources.decode.json_rows import Reject, load, wire_value
+from resources.decode.native_json import GOOD, native_json
+from resources.decode.trees import Trees, picked, pruned
+from resources.decode.types import is_direct, schema, wire_type
+
+__all__ = ["Leaf", "MappedJsonDecoder", "sampled_paths"]
+
+_SMALLEST_BLOCK, _FAN_OUT = 16, 32  # as in json_format.py
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column, and where its value stands.
+
+    Attributes:
+        name: of the column, or @variable.
+        kind: its type.
+        parts: the path.
+        optional: whether the path may lead nowhere.
+        default: wire value that stands in then.
+    """
+
+    name: str
+    kind: Type
+    parts: tuple[str | int, ...]
+    optional: bool = False
+    default: Any = None
+
+    @property
+    def missing(self) -> str:
+        """Why a record without it is no row."""
+        return f"{self.name}: the record has no {write_path(self.parts)} (DEFAULT NULL makes that NULL)"
+
+
+class MappedJsonDecoder:
+    """Decodes one JSON object a payload, by paths.
+
+    A payload becomes a row only if every path leads somewhere or has a default, and every value is one of its column's type that
+    loses nothing. What no path leads to is left out, but read all the same: a payload is one strict JSON object.
+
+    Args:
+        mapping: column, or @variable, to path.
+        columns: those that are wanted. Other columns of the mapping are reported as new ones where they hold a value.
+
+    Raises:
+        InvalidPipeline: a default is no value of its column's type.
+    """
+
+    takes_nulls = False
+
+    def __init__(self, mapping: Mapping[str, str | Mapped], columns: Columns) -> None:
+        self.columns = columns
+        folded = {name.lower(): (name, item) for name, item in mapping.items()}
+        self._leaves = [_leaf(name, kind, folded[name.lower()][1]) for name, kind in columns]
+        new = [name for name in mapping if name not in columns and not VARIABLE.fullmatch(name)]
+        self._new = [Leaf(name, JSON, _path(mapping[name]), True) for name in new]
+        every = [*self._leaves, *self._new]
+        inner = [leaf for leaf in every if leaf.parts]
+        self._wholes = [leaf for leaf in every if not leaf.parts]
+        compiled = all(isinstance(leaf.kind, Scalar) or is_direct(leaf.kind) for leaf in inner)
+        compiled = compiled and all(leaf.kind in (JSON, VARCHAR) for leaf in self._wholes)
+        self._trees = Trees([(leaf.name, leaf.kind, leaf.parts) for leaf in inner]) if compiled else None
+        self._natives = [native_json(tree, skip=True) for tree in self._trees.columns] if self._trees else []
+        self._whole = native_json(Columns((("v", JSON),))) if self._wholes and compiled else None
+        if None in self._natives or not (self._natives or self._whole):
+            self._natives, self._whole = [], None
+
+    def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
+        """See `Decoder`."""
+        kept: list[int] = []
+        rejects: list[tuple[int, str]] = []
+        parts: list[pa.Table] = []
+        texts: dict[str, list[str]] = {leaf.name: [] for leaf in self._new}
+
+        def work(start: int, end: int) -> None:
+            part = payloads.part(start, end)
+            if end - start > _SMALLEST_BLOCK and (self._natives or self._whole) and part.bounds[-1] < 2**30:
+                try:
+                    self._compiled(part, start, parts, kept, rejects, texts)
+                except duckdb.Error:  # text that cannot be cast: where, is found by halves
+                    size = max(_SMALLEST_BLOCK, -(-(end - start) // _FAN_OUT))
+                    for at in range(start, end, size):
+                        work(at, min(at + size, end))
+            else:
+                self._row_by_row(payloads, range(start, end), parts, kept, rejects, texts)
+
+        work(0, len(payloads))
+        table = pa.concat_tables(parts) if parts else schema(self.columns).empty_table()
+        places = np.array(kept, np.int64)
+        if len(places) > 1 and (np.diff(places) < 0).any():
+            order = np.argsort(places, kind="stable")
+            table, places = table.take(pa.array(order)) if len(self.columns) else table, places[order]
+        new = infer({name: load(f'{{"v":{text}}}'.encode())["v"]} for name, found in texts.items() for text in found)
+        whole = len(places) == len(payloads)
+        return Decoded(table, len(places), None if whole else places.tolist(), sorted(rejects), new)
+
+    def _compiled(
+        self,
+        payloads: Payloads,
+        start: int,
+        parts: list[pa.Table],
+        kept: list[int],
+        rejects: list[tuple[int, str]],
+        texts: dict[str, list[str]],
+    ) -> None:
+        """A block by compiled code; payloads that it leaves alone, row by row. Changes nothing if it raises."""
+        count = len(payloads)
+        good = np.ones(count, bool)
+        found: dict[str, tuple[pa.Array, np.ndarray[Any, Any]]] = {}
+        taken: list[tuple[np.ndarray[Any, Any], dict[str, tuple[pa.Array, np.ndarray[Any, Any]]]]] = []
+        for at, native in enumerate(self._natives):
+            assert native is not None and self._trees is not None
+            table, status = native.decode(payloads)
+            good &= status == GOOD
+            taken.append((np.flatnonzero(status == GOOD), self._trees.leaves(at, table, native)))
+        if self._whole is not None:
+            table, status = self._whole.decode(_wrapped(payloads))
+            column = table.column("v").combine_chunks()
+            places = np.flatnonzero(status == GOOD)
+            good &= status == GOOD
+            good[places[~pc.fill_null(pc.starts_with(column, "{"), False).to_numpy(zero_copy_only=False)]] = False
+            taken.append((places, {leaf.name: (column, np.zeros(len(places), bool)) for leaf in self._wholes}))
+        rows = np.flatnonzero(good)
+        for places, columns in taken:
+            if len(places) == len(rows):
+                found |= columns
+                continue
+            at_rows = np.flatnonzero(good[places])
+            found |= {name: (array.take(pa.array(at_rows)), absent[at_rows]) for name, (array, absent) in columns.items()}
+        reasons: dict[int, str] = {}
+        arrays = []
+        for leaf in self._leaves:
+            nowhere = (pa.nulls(len(rows), wire_type(leaf.kind)), np.ones(len(rows), bool))
+            array, absent = found.get(leaf.name, nowhere)
+            if absent.any():
+                if not leaf.optional:
+                    for at in np.flatnonzero(absent).tolist():
+                        reasons.setdefault(at, leaf.missing)
+                elif leaf.default is not None:
+                    array = pc.if_else(pa.array(~absent), array, pa.scalar(leaf.default, array.type))
+            arrays.append(array)
+        there = np.ones(len(rows), bool)
+        there[list(reasons)] = False
+        if len(self.columns):
+            wire = pa.table(arrays, names=list(self.columns.names()))
+            made = engine.cast(wire if not reasons else wire.filter(pa.array(there)), self.columns)
+        else:
+            made = schema(self.columns).empty_table()
+        parts.append(made)
+        kept += (start + rows[there]).tolist()
+        rejects += [(start + int(rows[at]), why) for at, why in reasons.items()]
+        for leaf in self._new:
+            texts[leaf.name] += pc.drop_null(found[leaf.name][0]).to_pylist() if leaf.name in found else []
+        if len(rows) < count:
+            looked = np.flatnonzero(~good).tolist()
+            self._row_by_row(payloads, looked, parts, kept, rejects, texts, start)
+
+    def _row_by_row(
+        self,
+        payloads: Payloads,
+        places: Sequence[int],
+        parts: list[pa.Table],
+        kept: list[int],
+        rejects: list[tuple[int, str]],
+        texts: dict[str, list[str]],
+        start: int = 0,
+    ) -> None:
+        rows = []
+        for at in places:
+            try:
+                value = load(payloads[at])
+                rows.append({leaf.name: _wire(value, leaf) for leaf in self._leaves})
+                found = {leaf.name: _wire(value, leaf) for leaf in self._new}
+            except Reject as error:
+                rejects.append((start + at, str(error)))
+                continue
+            kept.append(start + at)
+            for name, text in found.items():
+                texts[name] += [text] if text is not None else []
+        if rows and len(self.columns):
+            wire = [pa.array([row[name] for row in rows], wire_type(kind)) for name, kind in self.columns]
+            parts.append(engine.cast(pa.table(wire, names=list(self.columns.names())), self.columns))
+
+
+def sampled_paths(mapping: Mapping[str, str | Mapped], payloads: Sequence[bytes]) -> Columns:
+    """The columns that paths lead to in these payloads; where they lead nowhere, as their defaults are."""
+    targets = {name: item for name, item in mapping.items() if not VARIABLE.fullmatch(name)}
+    objects: list[dict[str, Any]] = []
+    for payload in payloads:
+        try:
+            value = load(payload)
+        except Reject:
+            continue
+        objects.append({name: picked(value, _path(item))[1] for name, item in targets.items()})
+    seen = infer(objects)
+    return seen.joined(infer([{n: item.default} for n, item in targets.items() if isinstance(item, Mapped) and n not in seen]))
+
+
+def _path(item: str | Mapped) -> tuple[str | int, ...]:
+    return parse_path(item.path if isinstance(item, Mapped) else item)
+
+
+def _leaf(name: str, kind: Type, item: str | Mapped) -> Leaf:
+    parts = _path(item)
+    if not isinstance(item, Mapped):
+        return Leaf(name, kind, parts)
+    if item.default is None:
+        return Leaf(name, kind, parts, True)
+    try:
+        # As it would be read in a record, so that it means the same.
+        value = wire_value(load(json.dumps({"v": item.default}, ensure_ascii=False).encode())["v"], kind, name)
+        default = pa.array([value], wire_type(kind))
+        engine.cast(pa.table([default], names=["v"]), Columns((("v", kind),)))
+    except (Reject, duckdb.Error, pa.ArrowInvalid) as error:
+        raise InvalidPipeline(
+            f"format.mapping: DEFAULT {item.default!r} of {name} is no {kind}", "write a value of the column's type"
+        ) from error
+    return Leaf(name, kind, parts, True, value)
+
+
+def _wire(value: Any, leaf: Leaf) -> Any:
+    """The leaf's value in a record.
+
+    Raises:
+        Reject: there is none.
+    """
+    there, found = picked(value, leaf.parts)
+    if not there:
+        if not leaf.optional:
+            raise Reject(leaf.missing)
+        return leaf.default
+    return wire_value(pruned(found, leaf.kind), leaf.kind, leaf.name)
+
+
+def _wrapped(payloads: Payloads) -> Payloads:
+    """Each payload as the member `v` of an object."""
+    buffers = [None, pa.py_buffer(payloads.bounds), pa.py_buffer(payloads.text)]
+    lines = pa.Array.from_buffers(pa.large_binary(), len(payloads), buffers)
+    ends = [pa.scalar(text, pa.large_binary()) for text in (b'{"v":', b"}\n", b"")]
+    return Payloads.of_array(pc.binary_join_element_wise(ends[0], pc.binary_slice(lines, 0, -1), ends[1], ends[2]))

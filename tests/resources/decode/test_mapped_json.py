@@ -1,0 +1,194 @@
+"""Paths give what a plain reading of the record gives, however a block is decoded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kpipe.errors import InvalidPipeline
+from kpipe.formats import Format
+from kpipe.paths import parse_path
+from kpipe.schema import Columns
+from resources.decode import mapped_json
+from resources.decode.block import Payloads
+from resources.decode.formats import decoder, sampled
+from resources.decode.mapped_json import MappedJsonDecoder
+
+COLUMNS = Columns.of(
+    {
+        "id": "BIGINT", "name": "VARCHAR", "n": "SMALLINT", "first": "VARCHAR", "deep": "DOUBLE", "whole": "JSON", "user": "JSON",
+        "@v": "VARCHAR", "amount": "DECIMAL(10,2)", "at": "TIMESTAMP", "tags": "VARCHAR[]", "pair": "STRUCT(a BIGINT, b VARCHAR)",
+        "odd": "BOOLEAN",
+    }
+)  # fmt: skip
+MAPPING: dict[str, Any] = {
+    "id": "id",
+    "name": {"path": "user::name", "default": "nobody"},
+    "n": {"path": "user::n", "default": 7},
+    "first": {"path": "tags::0", "default": None},
+    "deep": {"path": "list::1::x", "default": -1.5},
+    "whole": "%",
+    "user": {"path": "%::user", "default": "none"},
+    "@v": {"path": "v", "default": None},
+    "amount": {"path": "user::amount", "default": "3.10"},
+    "at": {"path": "user::at", "default": None},
+    "tags": {"path": "tags", "default": None},
+    "pair": {"path": "pair", "default": None},
+    "odd": {"path": "`a::b`::`0`", "default": True},
+}
+DEFAULTS = {"name": "nobody", "n": 7, "deep": -1.5, "user": '"none"', "amount": "3.10", "odd": True}
+
+
+def decoders() -> tuple[MappedJsonDecoder, MappedJsonDecoder]:
+    """The decoder, and the same without compiled code."""
+    kind = Format.model_validate({"mapping": MAPPING})
+    found, plain = decoder(kind, COLUMNS), decoder(kind, COLUMNS)
+    assert isinstance(found, MappedJsonDecoder) and isinstance(plain, MappedJsonDecoder)
+    plain._natives, plain._whole = [], None
+    return found, plain
+
+
+scalar = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**66), 2**66), st.integers(-5, 5), st.text(max_size=5),
+    st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["2026-11-21 10:00:00", "12.5", "7", ""]),
+)  # fmt: skip
+item = st.one_of(scalar, st.fixed_dictionaries({}, optional={"x": scalar, "z": scalar}))
+record = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.one_of(st.integers(0, 9), scalar),
+        "user": st.one_of(
+            scalar,
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "name": st.one_of(st.text(max_size=3), scalar),
+                    "n": st.one_of(st.integers(-9, 9), scalar),
+                    "amount": st.sampled_from([1, "2.50", None, "x", 1.25]),
+                    "at": st.sampled_from(["2026-11-21 10:00:00", None, "soon", 5]),
+                    "Name": scalar,
+                },
+            ),
+        ),
+        "tags": st.one_of(st.lists(st.text(max_size=3), max_size=3), st.lists(scalar, max_size=3), scalar),
+        "list": st.one_of(st.lists(item, max_size=3), scalar),
+        "pair": st.one_of(scalar, st.fixed_dictionaries({}, optional={"a": st.integers(), "b": scalar, "c": scalar})),
+        "a::b": st.one_of(scalar, st.fixed_dictionaries({}, optional={"0": st.booleans(), "1": scalar})),
+        "v": st.one_of(scalar, st.lists(scalar, max_size=2)),
+        "other": item,
+    },
+)
+
+
+def plainly(value: Any, path: str) -> tuple[bool, Any]:
+    """What stands at a path; written without a look at the code."""
+    for part in parse_path(path):
+        try:
+            if isinstance(value, list) != isinstance(part, int):
+                return False, None
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return False, None
+    return True, value
+
+
+def check(values: list[Any]) -> None:
+    payloads = [value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode() for value in values]
+    found, plain = (one.decode(Payloads.of(payloads)) for one in decoders())
+    assert found.table.to_pylist() == plain.table.to_pylist()
+    assert list(found.rejects) == list(plain.rejects)
+    kept = list(range(len(payloads))) if found.kept is None else list(found.kept)
+    assert kept == (list(range(len(payloads))) if plain.kept is None else list(plain.kept))
+    assert sorted([*kept, *(at for at, _ in found.rejects)]) == list(range(len(payloads)))
+    for at, row in zip(kept, found.table.to_pylist(), strict=True):
+        record = json.loads(payloads[at])
+        assert json.loads(row["whole"]) == record
+        for name, item in MAPPING.items():
+            there, value = plainly(record, item if isinstance(item, str) else item["path"])
+            if not there:
+                expected = DEFAULTS.get(name)
+                assert (str(row[name]) if name == "amount" else row[name]) == expected, name
+            elif value is None:
+                assert row[name] is None, name
+            elif name in ("id", "n", "deep"):
+                assert float(row[name]) == float(value) and (name == "deep" or row[name] == int(value)), name
+            elif name in ("name", "first", "@v"):
+                assert row[name] == value if isinstance(value, str) else json.loads(row[name]) == value, name
+            elif name == "user":
+                assert json.loads(row[name]) == value
+            else:
+                assert row[name] is not None, name
+    missing = [at for at, payload in enumerate(payloads) if "id" not in json.loads(payload)]
+    reasons = dict(found.rejects)
+    assert all(at in reasons for at in missing)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(record, max_size=8))
+@example([{"id": 1}] * 20)
+@example([{"id": 1, "user": None, "tags": [], "list": [{"x": 5}]}] * 20)
+@example([{"id": 1, "user": {"name": "a", "n": None, "amount": 1}, "tags": ["x"], "list": [1, {"x": 0.5}]}] * 20)
+@example([{"id": n, "user": {"name": str(n), "at": "soon" if n == 7 else None}} for n in range(40)])
+@example(
+    [{"id": n, "tags": [str(n), "y"], "list": [{}, {"x": n}], "pair": {"a": n, "c": 1}, "a::b": {"0": False}} for n in range(40)]
+)
+@example([{"user": {"name": "no id"}}] * 3 + [{"id": n} for n in range(30)])
+def test_the_same_as_a_plain_reading(values: list[Any]) -> None:
+    monkey = mapped_json._SMALLEST_BLOCK
+    try:
+        for smallest in (monkey, 1):
+            mapped_json._SMALLEST_BLOCK = smallest
+            check(values)
+    finally:
+        mapped_json._SMALLEST_BLOCK = monkey
+
+
+def rows(mapping: dict[str, Any], columns: dict[str, str], *payloads: bytes) -> Any:
+    kind = Format.model_validate({"mapping": mapping})
+    return decoder(kind, Columns.of(columns)).decode(Payloads.of(list(payloads) * 20))
+
+
+def test_absent_without_default_is_a_reject_and_null_is_null() -> None:
+    found = rows({"a": "x::y"}, {"a": "BIGINT"}, b'{"x": {"y": null}}', b'{"x": {}}', b'{"x": {"y": 3}}')
+    assert found.table.column("a").to_pylist() == [None, 3] * 20
+    assert found.rejects[0] == (1, "a: the record has no x::y (DEFAULT NULL makes that NULL)")
+
+
+def test_what_no_path_leads_to_is_read_as_strictly() -> None:
+    for bad in (
+        b'{"a": 1, "z": 1, "z": 2}',
+        b'{"a": 1, "z": {"q": [1,]}}',
+        b'{"a": 1, "z": "\xff"}',
+        b'{"a": 1} x',
+        b'{"a": 1, "z": 01}',
+    ):
+        found = rows({"a": "a"}, {"a": "BIGINT"}, b'{"a": 2, "z": {"A": 1}}', bad)
+        assert len(found.rejects) == 20 and found.rows == 20, bad
+
+
+def test_numbers_stay_what_they_are() -> None:
+    found = rows({"n": "n", "t": "n"}, {"n": "BIGINT", "t": "VARCHAR"}, b'{"n": 3.5}', b'{"n": 9223372036854775808}', b'{"n": 3}')
+    assert [why for _, why in found.rejects[:2]] == ["n: 3.5 is not a BIGINT", "n: 9223372036854775808 is not a BIGINT"]
+    assert found.table.slice(0, 1).to_pylist() == [{"n": 3, "t": "3"}]
+    kept = rows({"t": "n::0"}, {"t": "VARCHAR"}, b'{"n": [123456789012345678901234567890.10]}')
+    assert kept.table.column("t")[0].as_py() == "123456789012345678901234567890.10"
+
+
+def test_columns_that_are_not_wanted_yet_are_reported_with_what_they_hold() -> None:
+    found = rows({"a": "a", "b": "x::b", "c": "x::c", "@v": "x"}, {"a": "BIGINT"}, b'{"a": 1, "x": {"b": [1.5], "c": null}}')
+    assert found.new_columns.to_dict() == {"b": "DOUBLE[]"} and found.rows == 20
+
+
+def test_a_sample_tells_the_types() -> None:
+    mapping = {"a": "x::a", "b": {"path": "nope", "default": 1}, "c": {"path": "c", "default": None}, "@v": "v"}
+    kind = Format.model_validate({"mapping": mapping})
+    assert sampled(kind, [b'{"x": {"a": 1}}', b"{", b'{"x": {"a": 2.5}}']).to_dict() == {"a": "DOUBLE", "b": "BIGINT"}
+
+
+def test_a_default_must_be_a_value_of_its_column() -> None:
+    with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of a is no BIGINT"):
+        rows({"a": {"path": "a", "default": "x"}}, {"a": "BIGINT"})
