@@ -80,6 +80,10 @@ def shaped(
         extra.append((name, found or VARCHAR))
     if kind.mapping is not None:  # columns that the table lacks are looked for only if they may be added
         wanted = {name.lower() for name, _ in (*taken, *extra)}
+        unused = [name for name in kind.mapping if name.lower() not in wanted]
+        # A path that leads nowhere is no row, whether anything takes the value or not.
+        extra += [(name, VARCHAR) for name in unused if VARIABLE.fullmatch(name) or name.lower() in assigned]
+        wanted |= {name.lower() for name, _ in extra}
         spare = () if pipeline.evolution == "ignore" else [name for name in kind.mapping if name.lower() not in assigned]
         paths = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare}
         kind = kind.model_copy(update={"mapping": paths})
@@ -87,8 +91,3 @@ def shaped(
         there = {name.lower() for name, _ in extra}
         extra += [(name, VARCHAR) for name in chosen.targets if name.lower() not in there]
     return Shape(kind, Columns((*taken, *extra)), chosen, tuple(name for name in columns.names() if name in required))
-
-
-def is_variable(name: str) -> bool:
-    """Whether it is a @variable, and so no column."""
-    return VARIABLE.fullmatch(name) is not None
