@@ -135,7 +135,6 @@ def extract_next(
     if batch is None or isinstance(batch, Idle):
         return None
     tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-    reach("plan.frozen")
     columns, reports = staged(pipeline, stager, batch, columns, tell)
     return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
 
@@ -176,6 +175,7 @@ def staged(
     Raises:
         SchemaConflict: the policy is `fail`, or the types cannot be one.
     """
+    reach("plan.frozen")
     for attempt in range(1, _MOST_STAGINGS + 1):
         reports = stager.stage(batch, columns)
         new = Columns()

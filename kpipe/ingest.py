@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -94,7 +94,7 @@ class Ingest:
             if isinstance(result, Committed):
                 yield result
 
-    def passes(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed | Idle]:
+    def passes(self, max_batches: int | None = None, follow: bool = False) -> Generator[Committed | Idle, None, None]:
         """As `run`, and with `follow` also every look that found nothing to do, before the wait.
 
         The interval is waited after such a look, and after a batch that left nothing to read; from the beginning of the
@@ -200,7 +200,6 @@ class Ingest:
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
             return batch
         self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-        reach("plan.frozen")
         columns, reports = self.stage(batch)  # 5
         return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
 

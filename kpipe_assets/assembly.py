@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,10 +161,11 @@ class Run:
             self.destination.record_state("running")
             self.ready()
             try:
-                for result in loop.passes(max_batches, follow):
-                    if isinstance(result, Committed):
-                        discard(self.home.staging, result.commit.id)
-                    yield result
+                with closing(loop.passes(max_batches, follow)) as passes:
+                    for result in passes:
+                        if isinstance(result, Committed):
+                            discard(self.home.staging, result.commit.id)
+                        yield result
             except NeedsOperator as error:
                 self._note("needs_operator", error)
                 raise

@@ -31,7 +31,15 @@ _GRACE_SECONDS = 1.0
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
 _LEADERLESS = frozenset(
-    {KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE}
+    {
+        KafkaError._NOENT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        # KIP-320: client and broker do not know the same leader yet; seen when a broker comes back.
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }
 )
 _SETTLE_SECONDS = 2.0
 """How long a topic or a partition that was just created, or a leader that just moved, may be unknown to a broker."""

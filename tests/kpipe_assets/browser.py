@@ -88,6 +88,21 @@ class Browser:
         """Wait until this checkbox, or the input of this switch, is on or off."""
         self._until(lambda: self._do("GET", f"element/{self._last(xpath)}/selected") is on, f"{xpath} {'on' if on else 'off'}")
 
+    def turn(self, xpath: str, on: bool) -> None:
+        """Click the switch until its input is on or off: while a page is being drawn, a click may be lost."""
+        clicked = -math.inf
+
+        def done() -> bool:
+            nonlocal clicked
+            if self._do("GET", f"element/{self._last(f'{xpath}/input')}/selected") is on:
+                return True
+            if time.monotonic() - clicked > 10:
+                self._do("POST", f"element/{self._last(xpath)}/click")
+                clicked = time.monotonic()
+            return False
+
+        self._until(done, f"{xpath} {'on' if on else 'off'}")
+
     def click(self, xpath: str) -> None:
         """Press the mouse on the last such element (a dialog comes behind the page) as soon as it is there and free."""
         self._until(lambda: self._do("POST", f"element/{self._last(xpath)}/click") is None, f"a click on {xpath}")

@@ -181,7 +181,7 @@ def test_the_sensor_is_switched_on_and_off(page: Browser, ui: Ui) -> None:
     assert producer.flush(30) == 0
     on = "//label[.//*[name()='rect']]"
     page.open("/locations/kpipe/sensors/tweets_ingest")
-    page.click(on)
+    page.turn(on, True)
     page.sees("^1 run requested$", seconds=400)
     page.turned(f"{on}/input", True)
     page.picture("sensor")
@@ -190,8 +190,7 @@ def test_the_sensor_is_switched_on_and_off(page: Browser, ui: Ui) -> None:
     assert shown == read(END, END + MORE_EACH, MORE_EACH)
     page.open("/locations/kpipe/sensors/tweets_ingest")
     page.turned(f"{on}/input", True)
-    page.click(on)
-    page.turned(f"{on}/input", False)
+    page.turn(on, False)
 
 
 def test_what_is_built_on_the_table_has_been_computed_by_itself(page: Browser) -> None:

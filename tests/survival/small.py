@@ -37,6 +37,12 @@ class Context:
         assert slices == len(items)
         return Context.Work(items)
 
+    def setJobGroup(self, name: str, description: str) -> None:
+        """What is cancelled by that name would be this thread's work."""
+
+    def cancelJobGroup(self, name: str) -> None:
+        """It ends by itself."""
+
     def addFile(self, path: str) -> None:
         SparkFiles._root_directory = str(Path(path).parent)
 

@@ -57,7 +57,7 @@ def nothing_is_left() -> Iterator[None]:
     """No test leaves descriptors or children of this process behind."""
     descriptors, children = _descriptors(), _children()
     yield
-    assert _descriptors() == descriptors
+    assert _descriptors() <= descriptors  # what was somebody else's may be collected meanwhile
     assert _children() <= children
 
 

@@ -122,7 +122,7 @@ def test_many_runs_leak_no_descriptor_here() -> None:
             list(run(Program(("false",)), [b"1\n"]))
         with pytest.raises(TransformFailed):
             list(run(Program(("no-such-program",)), [b"1\n"]))
-    assert count() == before
+    assert count() <= before
 
 
 def test_a_line_without_end_is_stopped_and_its_program_killed() -> None:
