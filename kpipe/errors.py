@@ -8,6 +8,7 @@
     │   ├── BrokerUnreachable                no broker answered before the deadline (retriable)
     │   ├── TopicUnknown                     the cluster has no such topic
     │   ├── CredentialsRefused               authentication, authorization or TLS
+    │   ├── RegistryFailed                   the schema registry gave no answer that says anything (retriable)
     │   ├── ReadStalled                      a read made no progress before its deadline (retriable)
     │   └── ReadFailed                       the broker or the client refused a read
     ├── RecordRejected                       a record could not become a row and the policy says fail
@@ -50,6 +51,7 @@ __all__ = [
     "ReadFailed",
     "ReadStalled",
     "RecordRejected",
+    "RegistryFailed",
     "SchemaConflict",
     "SourceError",
     "SourceIdentityChanged",
@@ -131,6 +133,12 @@ class CredentialsRefused(SourceError):
 
 class ReadStalled(SourceError):
     """A bounded read made no progress before its deadline. Silence is never taken for the end of a range."""
+
+    retriable = True
+
+
+class RegistryFailed(SourceError):
+    """The schema registry gave no answer that says anything about a schema. One that it does not know is the record's fault."""
 
     retriable = True
 

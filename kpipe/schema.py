@@ -68,6 +68,9 @@ Type = Scalar | ListOf | Struct
 BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
 VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
 INSTANT = Scalar("TIMESTAMP WITH TIME ZONE")
+FLOAT = Scalar("FLOAT")
+#: Numbers that formats with types have, each of which the later ones can hold (BIGINT in DOUBLE: to its 53 bits).
+_LADDER = (Scalar("INTEGER"), BIGINT, FLOAT, DOUBLE)
 _NOTHING = Scalar('"NULL"')  # what a null or an empty list tells: not a column's type, only a stage of inference
 
 
@@ -216,8 +219,9 @@ def merge(a: Type, b: Type) -> Type:
         return a
     if a == _NOTHING:
         return b
-    if {a, b} == {BIGINT, DOUBLE}:
-        return DOUBLE
+    if a in _LADDER and b in _LADDER:
+        # A FLOAT has 24 bits for digits, an INTEGER more: together they are DOUBLE. JSON itself gives BIGINT and DOUBLE only.
+        return max(a, b, key=_LADDER.index) if FLOAT not in (a, b) else DOUBLE
     if isinstance(a, ListOf) and isinstance(b, ListOf):
         return ListOf(merge(a.item, b.item))
     if isinstance(a, Struct) and isinstance(b, Struct):

@@ -17,6 +17,7 @@ from kpipe.ingest import Decisions, Event, Ingest
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
 from kpipe.ports import Destination, Stager, Topics
+from kpipe_assets.formats import check_formats
 from kpipe_assets.requests import Ear, mark
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
@@ -36,14 +37,10 @@ def check_available(pipeline: Pipeline) -> None:
     """
     errors, into = pipeline.errors, pipeline.into
     refused = {
-        f"format: {pipeline.format.type}": pipeline.format.type not in ("json", "csv", "raw"),
         "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
         f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
         f"format.mapping of {pipeline.format.type}": pipeline.format.mapping is not None and pipeline.format.type != "json",
-        "format.schema": pipeline.format.definition is not None,
-        "format.registry": pipeline.format.registry is not None,
-        "key_format": pipeline.key_format is not None,
         "errors.batch: skip": errors.batch != "fail",
         "into.key": into.key is not None,
         f"into.on_conflict: {into.on_conflict}": into.on_conflict != "error",
@@ -53,6 +50,7 @@ def check_available(pipeline: Pipeline) -> None:
             raise NotAvailable(f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md")
     if pipeline.format.type == "raw" and pipeline.columns:
         raise NotAvailable(f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`")
+    check_formats(pipeline)
     lines = pipeline.format.type == "csv" and (pipeline.format.skip_lines > 0 or pipeline.format.line_end != "\n")
     if pipeline.transform is not None and lines:
         raise NotAvailable(

@@ -17,6 +17,7 @@ from kpipe import faults
 from kpipe.errors import KpipeError, NotAvailable
 from resources.java import JavaHome, find_java
 from resources.local.broker import LocalBroker
+from tests.registry import LocalRegistry
 from tests.resources.destinations.postgres import PostgresServer
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
@@ -141,3 +142,17 @@ def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL server of the session."""
     with PostgresServer() as server:
         yield server
+
+
+@pytest.fixture
+def local_registry() -> Iterator[LocalRegistry]:
+    """A schema registry that can be told to misbehave."""
+    registry = LocalRegistry()
+    yield registry
+    registry.stop()
+
+
+@pytest.fixture
+def registry_url(local_registry: LocalRegistry) -> str:
+    """Address of a registry: a real one where KPIPE_TEST_REGISTRY names it, else one that stands in (tests/registry.py)."""
+    return os.environ.get("KPIPE_TEST_REGISTRY") or local_registry.url

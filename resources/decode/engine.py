@@ -12,7 +12,7 @@ import pyarrow as pa
 from kpipe.schema import Columns, Type
 from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
-__all__ = ["ask", "cast", "castable", "json_valid", "parse_sql", "parsed", "query"]
+__all__ = ["ask", "cast", "castable", "evaluated", "json_valid", "parse_sql", "parsed", "query"]
 
 
 @lru_cache(maxsize=1)
@@ -144,3 +144,13 @@ def castable(text: str, kind: str) -> str | None:
     where = f"TRY_CAST($1 AS {kind}) IS NOT NULL AND NOT ({refused})"
     found = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
     return str(found[0][0]) if found and found[0][0] is not None else None
+
+
+def evaluated(values: pa.Array, expression: str) -> pa.Array:
+    """An SQL expression over a column that is called v there. The expression holds nothing that a record said.
+
+    Raises:
+        duckdb.Error: it cannot be evaluated.
+    """
+    found = query(f"SELECT {expression} AS x FROM block", pa.table({"v": values}))  # noqa: S608 - our own text
+    return found.column("x").combine_chunks()

@@ -8,34 +8,71 @@ from kpipe.formats import Format
 from kpipe.schema import Columns, infer
 from resources.decode.block import Decoder, Payloads
 from resources.decode.csv_format import CsvDecoder
+from resources.decode.framed_format import FramedDecoder
 from resources.decode.json_format import JsonDecoder
 from resources.decode.json_rows import Reject, load
+from resources.decode.keyed import KeyedDecoder
 from resources.decode.mapped_json import MappedJsonDecoder, sampled_paths
 from resources.decode.raw_format import RawDecoder
+from resources.registry import wire
+from resources.registry.access import Access
 
 __all__ = ["decoder", "sampled"]
 
 
-def decoder(kind: Format, columns: Columns) -> Decoder:
+def decoder(kind: Format, columns: Columns, key: Format | None = None, access: Access | None = None) -> Decoder:
     """The decoder of a format. Not for two threads at once.
 
     Args:
         kind: the format and its options.
         columns: the payload columns.
+        key: the format of keys, if they become columns, too.
+        access: to the schema registry.
+
+    Raises:
+        InvalidPipeline: the format's schema or registry is none.
     """
+    value = _decoder(kind, columns, access, "value")
+    return value if key is None else KeyedDecoder(value, _decoder(key, columns, access, "key"))
+
+
+def _decoder(kind: Format, columns: Columns, access: Access | None, name: str) -> Decoder:
     if kind.type == "raw":
         return RawDecoder()
     if kind.type == "csv":
         return CsvDecoder(kind, columns)
-    return JsonDecoder(columns) if kind.mapping is None else MappedJsonDecoder(kind.mapping, columns)
+    if kind.type == "avro":
+        from resources.decode.avro_format import AvroDecoder
+
+        return AvroDecoder(kind, columns, access, name)
+    read: Decoder = JsonDecoder(columns) if kind.mapping is None else MappedJsonDecoder(kind.mapping, columns)
+    return read if kind.registry is None else FramedDecoder(read)
 
 
-def sampled(kind: Format, payloads: Sequence[bytes]) -> Columns:
-    """The columns that payloads hold, for a table that is yet to be made; those that cannot be decoded are left out."""
-    if kind.type == "json" and kind.mapping is not None:
-        return sampled_paths(kind.mapping, payloads)
+def sampled(
+    kind: Format,
+    payloads: Sequence[bytes],
+    key: Format | None = None,
+    keys: Sequence[bytes] = (),
+    access: Access | None = None,
+) -> Columns:
+    """The columns that payloads and keys hold, for a table that is yet to be made; those that cannot be decoded are left out.
+
+    Raises:
+        RegistryFailed, CredentialsRefused: the registry did not say what an id is.
+    """
+    found = _sampled(kind, payloads, access, "value")
+    return found if key is None else found.joined(_sampled(key, keys, access, "key"))
+
+
+def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str) -> Columns:
     if kind.type != "json":
-        return decoder(kind, Columns()).decode(Payloads.of(payloads)).new_columns
+        return _decoder(kind, Columns(), access, name).decode(Payloads.of(payloads)).new_columns
+    if kind.registry is not None:
+        block = Payloads.of(payloads)
+        payloads = [payload[wire.LENGTH :] for payload, good in zip(payloads, wire.framed(block)[1], strict=True) if good]
+    if kind.mapping is not None:
+        return sampled_paths(kind.mapping, payloads)
     objects = []
     for payload in payloads:
         try:

@@ -3,11 +3,53 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["arrays"]
+__all__ = ["arrays", "planned"]
+
+_STRUCT, _LIST, _BOOLEAN, _INTEGER, _DOUBLE, _TEXT = range(6)
+
+
+def planned(kind: pa.DataType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], bytes]:
+    """A node and all below it, as `kp_build` reads them: nodes, ranges of integers, names.
+
+    Values of fixed width that are neither booleans nor doubles are integers to it.
+    """
+    nodes: list[int] = []
+    ranges: list[int] = []
+    names = bytearray()
+    _plan("", kind, nodes, ranges, names)
+    return np.array(nodes, np.int32), np.array(ranges, np.uint64), bytes(names)
+
+
+def _plan(name: str, kind: pa.DataType, nodes: list[int], ranges: list[int], names: bytearray) -> None:
+    raw = name.encode()
+    names += raw
+    most = least = width = 0
+    children: list[tuple[str, pa.DataType]] = []
+    if pa.types.is_struct(kind):
+        code, children = _STRUCT, [(item.name, item.type) for item in kind]
+    elif pa.types.is_list(kind):
+        code, children = _LIST, [("", kind.value_type)]
+    elif pa.types.is_boolean(kind):
+        code = _BOOLEAN
+    elif pa.types.is_float64(kind):
+        code = _DOUBLE
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        code = _TEXT
+    else:
+        code, width = _INTEGER, kind.bit_width // 8
+        if pa.types.is_integer(kind):
+            signed = pa.types.is_signed_integer(kind)
+            most = 2 ** (kind.bit_width - signed) - 1
+            least = most + 1 if signed else 0
+    nodes += [code, width, len(children), len(raw)]
+    ranges += [most, least]
+    for child, inner in children:
+        _plan(child, inner, nodes, ranges, names)
 
 
 def arrays(found: ctypes.CDLL, decoder: int, kind: pa.StructType, rows: int) -> list[pa.Array]:

@@ -21,8 +21,9 @@ from resources.kafka.settings import (
     SECRETS,
     why_refused,
 )
+from resources.registry import access as registry
 
-__all__ = ["admin_config", "client_config", "secrets"]
+__all__ = ["admin_config", "client_config", "registry_access", "secrets"]
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -46,15 +47,28 @@ def client_config(source: Source, environ: Mapping[str, str] | None = None) -> d
         InvalidPipeline: a setting is not allowed, stands in the wrong place, or would send credentials in the clear;
             a variable of a template is not set. Names settings, never a value of a credential.
     """
-    given = {key: _text(value) for key, value in source.config.items() if key not in (OPT_IN, OPERATION_TIMEOUT)}
+    ours = (OPT_IN, OPERATION_TIMEOUT, *registry.SETTINGS)
+    given = {key: _text(value) for key, value in source.config.items() if key not in ours}
     for key in given:
         _check_setting(key)
     for key in source.credentials:
         _check_credential(key, given)
-    hidden = {key: Secret(_resolved(key, value, environ)) for key, value in source.credentials.items()}
+    kafka = {key: value for key, value in source.credentials.items() if key not in registry.CREDENTIALS}
+    hidden = {key: Secret(_resolved(key, value, environ)) for key, value in kafka.items()}
     asked = {_ALIASES.get(key, key): value for key, value in {**given, **hidden}.items()}
     _check_values(asked, hidden, _text(source.config.get(OPT_IN, False)))
     return {**DEFAULTS, **_sizes(asked), **asked, **FIXED, "bootstrap.servers": source.bootstrap}
+
+
+def registry_access(source: Source, environ: Mapping[str, str] | None = None) -> registry.Access:
+    """How the schema registry is reached: the settings and credentials that begin with `schema.registry.`.
+
+    Raises:
+        InvalidPipeline: as `client_config`.
+    """
+    given = {key: _text(value) for key, value in source.config.items() if key in registry.SETTINGS}
+    hidden = {key: _resolved(key, value, environ) for key, value in source.credentials.items() if key in registry.CREDENTIALS}
+    return registry.Access.of(given, hidden, _text(source.config.get(OPT_IN, False)) == "true")
 
 
 def admin_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +98,7 @@ def secrets(source: Source, environ: Mapping[str, str] | None = None) -> tuple[s
     Raises:
         InvalidPipeline: as `client_config`.
     """
-    return secrets_in(client_config(source, environ))
+    return (*secrets_in(client_config(source, environ)), *registry_access(source, environ).secrets)
 
 
 def _text(value: object) -> str:
@@ -92,7 +106,7 @@ def _text(value: object) -> str:
 
 
 def _check_setting(key: str) -> None:
-    if key in SECRETS:
+    if key in SECRETS | registry.CREDENTIALS:
         raise InvalidPipeline(
             f"source.config: {key} is a secret",
             f"move it to source.credentials, as a template: {key}: \"{{{{ env('NAME') }}}}\"",
@@ -102,17 +116,18 @@ def _check_setting(key: str) -> None:
     reason = why_refused(key)
     if reason:
         raise InvalidPipeline(f"source.config: {key} cannot be set: {reason}", "remove it")
-    near = get_close_matches(key, sorted(ALLOWED | {OPT_IN, OPERATION_TIMEOUT}), n=3)
+    near = get_close_matches(key, sorted(ALLOWED | {OPT_IN, OPERATION_TIMEOUT} | registry.SETTINGS), n=3)
     known = f"did you mean {' or '.join(near)}?" if near else "see the list in resources/kafka/settings.py"
     raise InvalidPipeline(f"source.config: {key} is not a setting that kpipe passes on", known)
 
 
 def _check_credential(key: str, given: Mapping[str, str]) -> None:
-    if key not in CREDENTIALS:
+    known = CREDENTIALS | registry.CREDENTIALS
+    if key not in known:
         reason = why_refused(key)
         what = f"source.credentials: {key} " + (f"cannot be set: {reason}" if reason else "is not a credential")
-        where = f"move it to source.config; credentials are {', '.join(sorted(CREDENTIALS))}"
-        raise InvalidPipeline(what, where if key in ALLOWED else f"credentials are {', '.join(sorted(CREDENTIALS))}")
+        where = "move it to source.config; " if key in ALLOWED | registry.SETTINGS else ""
+        raise InvalidPipeline(what, f"{where}credentials are {', '.join(sorted(known))}")
     if key in given:
         raise InvalidPipeline(f"{key} stands both in source.config and in source.credentials", "remove one of them")
 

@@ -1,4 +1,4 @@
-"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, JSON and CSV into columns.
+"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, JSON, CSV and Avro into columns.
 
 Built by setuptools where there is a C compiler; nothing depends on it but speed. `KPIPE_NATIVE=0` leaves it unused.
 """
@@ -26,7 +26,7 @@ def library() -> ctypes.CDLL | None:
         except OSError:  # built for another machine: a shared folder, an image
             continue
         # Built from older sources: `make install` builds it again.
-        if not hasattr(found, "kp_lines_2") or not hasattr(found, "kp_absent"):
+        if not all(hasattr(found, name) for name in ("kp_lines_2", "kp_absent", "kp_avro_new")):
             continue
         for name, result, arguments in (
             ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
@@ -39,6 +39,9 @@ def library() -> ctypes.CDLL | None:
             ("kp_csv_new", _P, [_P, _P, ctypes.c_char_p, _P]),
             ("kp_csv_free", None, [_P]),
             ("kp_csv_decode", _L, [_P, _P, _P, _L, _P, _P]),
+            ("kp_avro_new", _P, [_P, _L, _L, ctypes.c_char_p, _L, _P, _P, ctypes.c_char_p]),
+            ("kp_avro_free", None, [_P]),
+            ("kp_avro_decode", _L, [_P, _P, _P, _P, _L, _L, _P]),
             ("kp_size", None, [_P, _I, _P]),
             ("kp_copy", None, [_P, _I, _P, _P, _P]),
             ("kp_taken_new", _P, [_P]),

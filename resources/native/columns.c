@@ -1,6 +1,43 @@
 /* Columns that are built, as Arrow's buffers. */
 #include "columns.h"
 
+/* RFC 3629: no overlong form, no surrogate, nothing above U+10FFFF. */
+int kp_is_utf8(const uint8_t *p, const uint8_t *end) {
+    while (p < end) {
+        uint64_t eight;
+        while (end - p >= 8 && (memcpy(&eight, p, 8), !(eight & 0x8080808080808080u))) p += 8;
+        if (p == end) break;
+        unsigned c = *p++;
+        if (c < 0x80) continue;
+        int more = c >= 0xc2 && c <= 0xdf ? 1 : c >= 0xe0 && c <= 0xef ? 2 : c >= 0xf0 && c <= 0xf4 ? 3 : 0;
+        if (!more || end - p < more) return 0;
+        if ((c == 0xe0 && p[0] < 0xa0) || (c == 0xed && p[0] > 0x9f) || (c == 0xf0 && p[0] < 0x90) || (c == 0xf4 && p[0] > 0x8f))
+            return 0;
+        while (more--)
+            if ((*p++ & 0xc0) != 0x80) return 0;
+    }
+    return 1;
+}
+
+/* Nodes in order of depth, each: kind, width, number of children, length of its name; names one behind the other. */
+int kp_build(column *c, const int32_t **node, const uint64_t **range, const char **names) {
+    c->kind = (*node)[0];
+    c->width = (*node)[1];
+    int count = (*node)[2];
+    c->name_length = (size_t)(*node)[3];
+    c->most = (*range)[0];
+    c->least = (*range)[1];
+    *node += 4;
+    *range += 2;
+    if (!(c->name = malloc(c->name_length + 1))) return FAIL;
+    memcpy(c->name, *names, c->name_length);
+    *names += c->name_length;
+    if (count && !(c->children = calloc((size_t)count, sizeof(column)))) return FAIL;
+    for (c->count = 0; c->count < count;)
+        if (!kp_build(&c->children[c->count++], node, range, names)) return FAIL;
+    return OK;
+}
+
 void kp_release(column *c) {
     for (int i = 0; i < c->count; i++) kp_release(&c->children[i]);
     free(c->children);

@@ -110,5 +110,7 @@ static inline void cut_members(column *c) {
     for (int i = 0; i < c->count; i++) cut(&c->children[i], c->rows);
 }
 
+int kp_is_utf8(const uint8_t *p, const uint8_t *end);
+int kp_build(column *c, const int32_t **node, const uint64_t **range, const char **names);
 void kp_release(column *c);
 #endif

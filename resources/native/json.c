@@ -73,21 +73,6 @@ static const char *text_end(const scan *s, const char *p, int *high) {
     return p;
 }
 
-/* RFC 3629: no overlong form, no surrogate, nothing above U+10FFFF. */
-static int is_utf8(const unsigned char *p, const unsigned char *end) {
-    while (p < end) {
-        unsigned c = *p++;
-        if (c < 0x80) continue;
-        int more = c >= 0xc2 && c <= 0xdf ? 1 : c >= 0xe0 && c <= 0xef ? 2 : c >= 0xf0 && c <= 0xf4 ? 3 : 0;
-        if (!more || end - p < more) return 0;
-        if ((c == 0xe0 && p[0] < 0xa0) || (c == 0xed && p[0] > 0x9f) || (c == 0xf0 && p[0] < 0x90) || (c == 0xf4 && p[0] > 0x8f))
-            return 0;
-        while (more--)
-            if ((*p++ & 0xc0) != 0x80) return 0;
-    }
-    return 1;
-}
-
 static int hex4(const char *p, unsigned *out) {
     unsigned value = 0;
     for (int i = 0; i < 4; i++) {
@@ -145,7 +130,7 @@ static int text(scan *s, column *c) {
         int high = 0;
         const char *from = s->p, *to = text_end(s, from, &high);
         size_t length = (size_t)(to - from);
-        if (to >= s->end || (high && !is_utf8((const unsigned char *)from, (const unsigned char *)to))) break;
+        if (to >= s->end || (high && !kp_is_utf8((const uint8_t *)from, (const uint8_t *)to))) break;
         if (!reserve(&s->d->base, c, length + 4)) break;
         memcpy(c->values + c->used, from, length);
         c->used += length;
@@ -321,7 +306,7 @@ static int any_text(scan *s, column *c) {
     for (;;) {
         int high = 0;
         const char *from = s->p, *to = text_end(s, from, &high);
-        if (to >= s->end || (high && !is_utf8((const unsigned char *)from, (const unsigned char *)to))) return FAIL;
+        if (to >= s->end || (high && !kp_is_utf8((const uint8_t *)from, (const uint8_t *)to))) return FAIL;
         if (!put(s, c, from, (size_t)(to - from))) return FAIL;
         s->p = to;
         if (*to == '"') {
@@ -375,7 +360,7 @@ static int any(scan *s, column *c, int depth) {
                 if (!next_is(s, '"')) return FAIL;
                 int high = 0;
                 const char *name = s->p, *to = text_end(s, name, &high);
-                if (to >= s->end || *to != '"' || (high && !is_utf8((const unsigned char *)name, (const unsigned char *)to)))
+                if (to >= s->end || *to != '"' || (high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to)))
                     return FAIL;
                 s->p = to + 1;
                 if (!add_name(&names, name, (size_t)(to - name)) || !put(s, c, name - 1, (size_t)(to - name) + 2)) return FAIL;
@@ -441,7 +426,7 @@ static int members(scan *s, column *c, int64_t row, int depth) {
             if (to >= s->end || *to != '"') return FAIL;
             column *child = member(c, name, (size_t)(to - name), &hint);
             if (!child && s->d->skips) {
-                if ((high && !is_utf8((const unsigned char *)name, (const unsigned char *)to))) return FAIL;
+                if ((high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to))) return FAIL;
                 s->p = to + 1;
                 if (!add_name(&others, name, (size_t)(to - name)) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
                 continue;
@@ -510,25 +495,6 @@ static int value(scan *s, column *c, int depth) {
 
 /* ---- what Python calls ---------------------------------------------------------------------------------------- */
 
-/* Nodes in order of depth, each: kind, width, number of children, length of its name; names one behind the other. */
-static int build(column *c, const int32_t **node, const uint64_t **range, const char **names) {
-    c->kind = (*node)[0];
-    c->width = (*node)[1];
-    int count = (*node)[2];
-    c->name_length = (size_t)(*node)[3];
-    c->most = (*range)[0];
-    c->least = (*range)[1];
-    *node += 4;
-    *range += 2;
-    if (!(c->name = malloc(c->name_length + 1))) return FAIL;
-    memcpy(c->name, *names, c->name_length);
-    *names += c->name_length;
-    if (count && !(c->children = calloc((size_t)count, sizeof(column)))) return FAIL;
-    for (c->count = 0; c->count < count;)
-        if (!build(&c->children[c->count++], node, range, names)) return FAIL;
-    return OK;
-}
-
 void kp_json_free(json *d) {
     if (!d) return;
     kp_release(&d->base.root);
@@ -540,7 +506,7 @@ json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *name
     json *d = calloc(1, sizeof(json));
     if (!d) return NULL;
     d->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!d->c_locale || !build(&d->base.root, &nodes, &ranges, &names)) {
+    if (!d->c_locale || !kp_build(&d->base.root, &nodes, &ranges, &names)) {
         kp_json_free(d);
         return NULL;
     }

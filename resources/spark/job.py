@@ -13,6 +13,7 @@ from kpipe.schema import Columns
 from kpipe.source import PartitionId
 from resources.decode.block import Decoder
 from resources.decode.formats import decoder
+from resources.registry.access import Access
 from resources.spark.shape import Shape
 
 __all__ = ["Failure", "Job", "ProgramSpec"]
@@ -67,6 +68,8 @@ class Job:
         shape: what is decoded, and what becomes of it; None: the columns, as they are.
         extras: further coordinate columns: any of topic, key, headers.
         program: the pipeline's program, if it has one.
+        key: how keys become columns; None: they do not.
+        access: to the schema registry; not shown by repr.
         killers: records that are known to make it fail, with the reasons, by partition and offset.
     """
 
@@ -81,12 +84,15 @@ class Job:
     shape: Shape | None = None
     extras: tuple[str, ...] = ()
     program: ProgramSpec | None = None
+    key: Format | None = None
+    access: Access | None = field(default=None, repr=False)
     killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def decoder(self) -> Decoder:
         """Makes records of payloads. Not for two threads at once."""
-        return decoder(self.format, self.columns) if self.shape is None else decoder(self.shape.format, self.shape.reads)
+        kind, columns = (self.format, self.columns) if self.shape is None else (self.shape.format, self.shape.reads)
+        return decoder(kind, columns, self.key, self.access)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def shaped(
     known = Columns(tuple(taken))
     declared = Columns.of({name: text for name, text in pipeline.columns.items() if name.lower() not in assigned})
     extra: list[tuple[str, Type]] = []
-    by_name = kind.type == "json" and kind.mapping is None and pipeline.evolution != "ignore"
+    by_name = kind.type in ("json", "avro", "protobuf") and kind.mapping is None and pipeline.evolution != "ignore"
     for name in chosen.wanted:
         if name in known or kind.type == "raw":
             continue
@@ -89,5 +89,6 @@ def shaped(
         kind = kind.model_copy(update={"mapping": paths})
     if by_name:  # members that are replaced are no new columns: they are read, so that the decoder knows them
         there = {name.lower() for name, _ in extra}
-        extra += [(name, VARCHAR) for name in chosen.targets if name.lower() not in there]
+        types = Columns() if kind.type == "json" else sample()  # of JSON, VARCHAR takes anything
+        extra += [(name, types.get(name) or VARCHAR) for name in chosen.targets if name.lower() not in there]
     return Shape(kind, Columns((*taken, *extra)), chosen, tuple(name for name in columns.names() if name in required))

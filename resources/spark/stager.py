@@ -22,7 +22,8 @@ from kpipe.source import PartitionId
 from resources.decode.expressions import check
 from resources.decode.formats import sampled
 from resources.home import Home
-from resources.kafka.config import client_config, secrets
+from resources.kafka.config import client_config, registry_access, secrets
+from resources.registry.access import check_registry
 from resources.spark import worker
 from resources.spark.job import Job, ProgramSpec
 from resources.spark.select import Selector, selector
@@ -95,6 +96,9 @@ class SparkStager:
         self._pipeline, self._home, self._spark = pipeline, home, spark
         self._environ = os.environ if environ is None else environ
         self._config = client_config(pipeline.source, self._environ)
+        self._access = registry_access(pipeline.source, self._environ)
+        for kind in (pipeline.format, pipeline.key_format):
+            check_registry(kind, self._access)
         self._program = _resolved(pipeline)
         self._selection = selection(pipeline)
         self._never_null: frozenset[str] | None = None
@@ -135,12 +139,15 @@ class SparkStager:
         spec = self._spec(str(self._program.file)) if self._program else None
         job = self._job(batch, Columns(), spec)
         payloads: list[bytes] = []
+        keys: list[bytes] = []
         for step in batch.steps[:_SAMPLE_PARTITIONS]:
             part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
             found, killers = worker.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
             self._killers[step.source] = {**self._killers.get(step.source, {}), **killers}
             payloads += found
-        columns = sampled(self._pipeline.format, payloads)
+            if self._pipeline.key_format is not None:
+                keys += worker.sample_keys(job, Piece(step.source, part), _SAMPLE_RECORDS)
+        columns = sampled(self._pipeline.format, payloads, self._pipeline.key_format, keys, self._access)
         self._seen = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen
 
@@ -191,6 +198,8 @@ class SparkStager:
             constraint=errors.constraint,
             extras=tuple(name for name in extras if name in self._pipeline.metadata),
             program=program,
+            key=self._pipeline.key_format,
+            access=self._access,
             killers=self._killers,
         )
 

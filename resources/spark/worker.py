@@ -19,7 +19,7 @@ from resources.spark.job import Failure, Job
 from resources.spark.output import RangeOutput
 from resources.spark.program import killers, payloads, transformed
 
-__all__ = ["run", "sample", "stage"]
+__all__ = ["run", "sample", "sample_keys", "stage"]
 
 
 def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
@@ -105,6 +105,17 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
         found = killers(job, piece, error, 0, known)
     with _reader(job, piece) as reader:
         return payloads(job, piece, reader, {**known, **found})[:limit], found
+
+
+def sample_keys(job: Job, piece: Piece, limit: int) -> list[bytes]:
+    """The keys of the first records of a range, at most `limit`."""
+    keys: list[bytes] = []
+    with _reader(job, piece) as reader:
+        for block, _ in reader.blocks():
+            keys += block.column("key").drop_null().to_pylist()
+            if len(keys) >= limit:
+                break
+    return keys[:limit]
 
 
 def _reader(job: Job, piece: Piece) -> RangeReader:

@@ -1,0 +1,345 @@
+"""An Avro schema as a plan: how a datum is read, step by step, and which columns come of it.
+
+Types (Avro 1.12, "Schemas"): int INTEGER, long BIGINT, float FLOAT, double DOUBLE, bytes and fixed BLOB, string and enum
+VARCHAR, record STRUCT, array a list; `["null", T]` is T that may be NULL. What no column type is exact for is JSON: maps,
+unions of several types, records inside of themselves, decimals of more than 38 digits. Logical types: decimal DECIMAL, date
+DATE, time-* TIME, timestamp-millis and -micros TIMESTAMP WITH TIME ZONE, local-timestamp-* TIMESTAMP, uuid UUID; others, and
+nanoseconds, which a TIMESTAMP would cut, stay what they are stored as.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from kpipe.schema import BIGINT, BLOB, BOOLEAN, DOUBLE, INSTANT, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
+from resources.decode.schemas import Unfit
+from resources.decode.types import wire_type
+
+__all__ = ["WITHIN", "Node", "Plan", "plan"]
+
+# The steps; resources/native/avro.c has the same numbers.
+(NOTHING, FLAG, INT, LONG, FLOAT, REAL, BYTES, STRING, FIXED, ENUM, RECORD, ARRAY, MAP, OPTIONAL, UNION, SPAN, SCALED, DECIMAL,
+ UUID) = range(19)  # fmt: skip
+
+_PLAIN = {
+    "boolean": (FLAG, BOOLEAN), "int": (INT, Scalar("INTEGER")), "long": (LONG, BIGINT), "float": (FLOAT, Scalar("FLOAT")),
+    "double": (REAL, DOUBLE), "bytes": (BYTES, BLOB), "string": (STRING, VARCHAR),
+}  # fmt: skip
+_TIMES = {
+    ("int", "date"): (INT, 0, "DATE"), ("int", "time-millis"): (SCALED, 1, "TIME"), ("long", "time-micros"): (LONG, 0, "TIME"),
+    ("long", "timestamp-millis"): (SCALED, 0, str(INSTANT)), ("long", "timestamp-micros"): (LONG, 0, str(INSTANT)),
+    ("long", "local-timestamp-millis"): (SCALED, 0, "TIMESTAMP"), ("long", "local-timestamp-micros"): (LONG, 0, "TIMESTAMP"),
+}  # fmt: skip
+_TIME_OF_DAY, _MOMENT, _DAY = 1, 2, 3
+#: What a number may be, in microseconds and days. Moments and days: the years 1 to 9999, which every destination has.
+WITHIN = {
+    0: (-(2**63), 2**63 - 1), _TIME_OF_DAY: (0, 86_399_999_999), _MOMENT: (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    _DAY: (-719_162, 2_932_896),
+}  # fmt: skip
+_CARRIED = {
+    "FLOAT": pa.float32(), "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"),
+    str(INSTANT): pa.timestamp("us", "UTC"), "BLOB": pa.binary(),
+}  # fmt: skip
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# A schema is a stranger's: with more it is refused instead of filling memory. Confluent's largest are some thousand.
+_MOST_NODES = 20_000
+_DEEPEST = 60
+
+
+@dataclass
+class Node:
+    """A step.
+
+    Attributes:
+        op: which.
+        kind: type of the column that it gives; None: none.
+        a: FIXED: size; OPTIONAL: index of null; SCALED: 1 for an int; DECIMAL: size, -1 for its own.
+        b: DECIMAL: precision; INT, LONG, SCALED: which of `WITHIN`.
+        inner: nodes of the parts: fields, items, branches.
+        places: RECORD: which member of the struct each field is; -1: none.
+        names: RECORD: names of fields; ENUM: symbols.
+        scale: DECIMAL.
+        said: what the schema calls it.
+    """
+
+    op: int
+    kind: Type | None = None
+    a: int = 0
+    b: int = 0
+    inner: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    scale: int = 0
+    said: str = ""
+
+
+@dataclass
+class Plan:
+    """How data of one schema are read.
+
+    Attributes:
+        nodes: the steps; the first is the record.
+        columns: of the table that data of this schema would make.
+        carried: Arrow type of each column as it is read: JSON as the bytes of the part that it is made of.
+    """
+
+    nodes: list[Node]
+    columns: Columns
+    carried: pa.StructType
+
+
+def plan(text: str, references: Iterable[tuple[str, str]] = (), name: str = "value") -> Plan:
+    """The plan of a schema.
+
+    Args:
+        text: of the schema, JSON.
+        references: (name, text) of the schemas that it refers to, each behind those that it needs itself.
+        name: of the column, where the schema is no record.
+
+    Raises:
+        Unfit: not a schema, or no table fits it.
+    """
+    builder = _Builder()
+    try:
+        for _, other in references:
+            builder.learn(_parsed(other))
+        root = _parsed(text)
+        if builder.type_of(root) != "record":
+            root = {"type": "record", "name": "kpipe.whole", "fields": [{"name": name, "type": root}]}
+        builder.build(root, "", 0)
+    except RecursionError:
+        raise Unfit("the schema is nested too deeply") from None
+    kind = builder.nodes[0].kind
+    columns = Columns(kind.fields if isinstance(kind, Struct) else ())
+    if not columns:
+        raise Unfit("the schema has no field that could be a column")
+    return Plan(builder.nodes, columns, pa.struct([(item, carried(inner)) for item, inner in columns]))
+
+
+def carried(kind: Type) -> pa.DataType:
+    """Arrow type in which a value leaves the reader."""
+    if isinstance(kind, Struct):
+        return pa.struct([(name, carried(item)) for name, item in kind.fields])
+    if isinstance(kind, ListOf):
+        return pa.list_(carried(kind.item))
+    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
+    if found:
+        return pa.decimal128(int(found[1]), int(found[2]))
+    if kind == JSON:
+        return pa.binary()
+    return _CARRIED.get(kind.name) or wire_type(kind)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        if _NAME.fullmatch(text.strip()):  # `string` without quotes is how some tools register a primitive
+            return text.strip()
+        raise Unfit("the schema is not JSON") from None
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._types: dict[str, tuple[Any, str]] = {}  # definition, and the namespace around it
+        self._built: dict[str, int] = {}
+        self._open: set[str] = set()
+
+    def type_of(self, schema: Any) -> str:
+        """The name of a schema's type."""
+        if isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
+            return self.type_of(schema["type"])
+        return "union" if isinstance(schema, list) else str(schema.get("type") if isinstance(schema, dict) else schema)
+
+    def learn(self, schema: Any, space: str = "") -> None:
+        """Named types of another schema."""
+        if isinstance(schema, list):
+            for item in schema:
+                self.learn(item, space)
+        elif isinstance(schema, dict):
+            if schema.get("type") in ("record", "error", "enum", "fixed"):
+                full, space = _full(schema, space)
+                self._types[full] = schema, space
+            for item in (schema.get("type"), schema.get("items"), schema.get("values")):
+                if isinstance(item, dict | list):
+                    self.learn(item, space)
+            for item in schema.get("fields") or () if isinstance(schema.get("fields"), list) else ():
+                if isinstance(item, dict):
+                    self.learn(item.get("type"), space)
+
+    def build(self, schema: Any, space: str, depth: int) -> int:
+        """Index of the node of a schema."""
+        if depth > _DEEPEST:
+            raise Unfit("the schema is nested too deeply")
+        if isinstance(schema, list):
+            return self._union(schema, space, depth)
+        if isinstance(schema, str):
+            return self._named(schema, space, depth)
+        if not isinstance(schema, dict) or "type" not in schema:
+            raise Unfit("the schema has a part without a type")
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.build(kind, space, depth + 1)
+        if kind in ("record", "error"):
+            return self._record(schema, space, depth)
+        if kind == "array":
+            return self._array(schema, space, depth)
+        if kind == "map":
+            at = self._add(Node(MAP, said="a map"))
+            self.nodes[at].inner = [self.build(schema.get("values"), space, depth + 1), self._add(Node(STRING, VARCHAR))]
+            return self._span(at)
+        if kind == "enum":
+            return self._enum(schema, space)
+        if kind == "fixed":
+            return self._fixed(schema, space)
+        logical = schema.get("logicalType")
+        if logical == "decimal" and kind == "bytes":
+            return self._decimal(schema, -1) or self._add(Node(BYTES, BLOB, said="bytes"))
+        if isinstance(logical, str) and (kind, logical) in _TIMES:
+            op, a, name = _TIMES[kind, logical]
+            within = {"DATE": _DAY, "TIME": _TIME_OF_DAY}.get(name, _MOMENT)
+            return self._add(Node(op, Scalar(name), a=a, b=within, said=logical))
+        if logical == "uuid" and kind == "string":
+            return self._add(Node(STRING, Scalar("UUID"), said="uuid"))
+        return self._named(kind, space, depth)
+
+    def _add(self, node: Node) -> int:
+        if len(self.nodes) >= _MOST_NODES:
+            raise Unfit(f"the schema has more than {_MOST_NODES:,} parts")
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _span(self, at: int) -> int:
+        return self._add(Node(SPAN, JSON, inner=[at]))
+
+    def _named(self, name: Any, space: str, depth: int) -> int:
+        if not isinstance(name, str):
+            raise Unfit("the schema has a part without a type")
+        if name == "null":
+            return self._add(Node(NOTHING, said="null"))
+        if name in _PLAIN:
+            op, kind = _PLAIN[name]
+            return self._add(Node(op, kind, said=name))
+        known = self._types.keys() | self._built.keys()
+        full = f"{space}.{name}" if space and "." not in name and f"{space}.{name}" in known else name
+        if full in self._open:
+            return self._span(self._built[full])
+        if full in self._built:
+            return self._built[full]
+        if full not in self._types:
+            raise Unfit(f"the schema does not say what {name[:80]!r} is")
+        definition, around = self._types[full]
+        return self.build(definition, around, depth + 1)
+
+    def _define(self, schema: dict[str, Any], space: str, at: int) -> tuple[str, str]:
+        full, space = _full(schema, space)
+        if full in self._built:
+            raise Unfit(f"the schema defines {full[:80]} twice")
+        self._built[full] = at
+        return full, space
+
+    def _record(self, schema: dict[str, Any], space: str, depth: int) -> int:
+        fields = schema.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(item, dict) and "type" in item for item in fields):
+            raise Unfit("the schema has a record without fields")
+        at = self._add(Node(RECORD, said="a record"))
+        full, space = self._define(schema, space, at)
+        self._open.add(full)
+        node, seen = self.nodes[at], set()
+        members: list[tuple[str, Type]] = []
+        for item in fields:
+            name = item.get("name")
+            if not isinstance(name, str) or not 0 < len(name) <= 255 or "\0" in name:
+                raise Unfit("the schema has a field without a name that a column can have")
+            inner = self.build(item["type"], space, depth + 1)
+            kind = self.nodes[inner].kind
+            if name.lower() in seen:
+                raise Unfit(f"the schema has the field {name[:80]} twice (upper and lower case are the same)")
+            seen.add(name.lower())
+            node.inner.append(inner)
+            node.names.append(name)
+            node.places.append(-1 if kind is None else len(members))
+            if kind is not None:
+                members.append((name, kind))
+        self._open.discard(full)
+        node.kind = Struct(tuple(members)) if members else None
+        return at
+
+    def _array(self, schema: dict[str, Any], space: str, depth: int) -> int:
+        at = self._add(Node(ARRAY, said="an array"))
+        inner = self.build(schema.get("items"), space, depth + 1)
+        if not self._has_bytes(inner):
+            raise Unfit("the schema has an array whose items have no bytes")
+        kind = self.nodes[inner].kind
+        self.nodes[at].inner = [inner]
+        self.nodes[at].kind = None if kind is None else ListOf(kind)
+        return at
+
+    def _has_bytes(self, at: int) -> bool:
+        node = self.nodes[at]
+        if node.op in (NOTHING, RECORD):
+            return any(self._has_bytes(item) for item in node.inner)
+        if node.op == SPAN:  # a map or a union, or a record that is still being built: it holds itself, so it has a choice
+            return True
+        return node.op != FIXED or node.a > 0
+
+    def _union(self, schema: list[Any], space: str, depth: int) -> int:
+        if not schema or any(isinstance(item, list) for item in schema):
+            raise Unfit("the schema has a union of nothing, or of unions")
+        inner = [self.build(item, space, depth + 1) for item in schema]
+        nulls = [place for place, at in enumerate(inner) if self.nodes[at].op == NOTHING]
+        if len(inner) == 2 and len(nulls) == 1:
+            other = inner[1 - nulls[0]]
+            return self._add(Node(OPTIONAL, self.nodes[other].kind, a=nulls[0], inner=[other], said="a union"))
+        at = self._add(Node(UNION, inner=inner, said="a union"))
+        return at if len(nulls) == len(inner) else self._span(at)
+
+    def _enum(self, schema: dict[str, Any], space: str) -> int:
+        symbols = schema.get("symbols")
+        if not isinstance(symbols, list) or not symbols or not all(isinstance(item, str) for item in symbols):
+            raise Unfit("the schema has an enum without symbols")
+        at = self._add(Node(ENUM, VARCHAR, names=symbols, said="an enum"))
+        self._define(schema, space, at)
+        return at
+
+    def _fixed(self, schema: dict[str, Any], space: str) -> int:
+        size = schema.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 2**31:
+            raise Unfit("the schema has a fixed without a size")
+        logical = schema.get("logicalType")
+        at = self._decimal(schema, size) if logical == "decimal" and size else None
+        if at is None:
+            uuid = logical == "uuid" and size == 16
+            at = self._add(Node(UUID if uuid else FIXED, Scalar("UUID") if uuid else BLOB, a=size, said="a fixed"))
+        self._define(schema, space, at)
+        return at
+
+    def _decimal(self, schema: dict[str, Any], size: int) -> int | None:
+        """None where precision and scale are none: then the logical type is to be ignored."""
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if not isinstance(precision, int) or not isinstance(scale, int) or precision <= 0 or not 0 <= scale <= precision:
+            return None
+        node = Node(DECIMAL, Scalar(f"DECIMAL({precision},{scale})"), a=size, b=precision, scale=scale, said="decimal")
+        if precision <= 38:
+            return self._add(node)
+        node.kind = None
+        return self._span(self._add(node))
+
+
+def _full(schema: dict[str, Any], space: str) -> tuple[str, str]:
+    """Full name of a named type, and the namespace inside of it."""
+    name = schema.get("name")
+    if not isinstance(name, str) or not name:
+        raise Unfit("the schema has a type without a name")
+    if "." in name:
+        return name, name.rpartition(".")[0]
+    given = schema.get("namespace")
+    space = given if isinstance(given, str) else space
+    return (f"{space}.{name}" if space else name), space

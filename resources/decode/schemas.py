@@ -1,0 +1,122 @@
+"""Which schema each payload of a block was written with: one for all, or the one whose id stands before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from kpipe.formats import Format
+from kpipe.schema import Columns
+from resources.decode.block import Decoded, Payloads
+from resources.decode.types import schema
+from resources.registry import wire
+from resources.registry.access import Access
+from resources.registry.client import Schema, UnknownSchema, registry
+
+__all__ = ["Part", "Unfit", "Written", "assembled"]
+
+Reader = TypeVar("Reader")
+
+
+class Unfit(Exception):
+    """A schema that cannot be read, or that no table fits: a reason for each record that was written with it."""
+
+
+@dataclass
+class Part:
+    """What became of some payloads of a block.
+
+    Attributes:
+        table: rows in staged types.
+        kept: index of the payload of each row.
+        rejects: (index, reason) of the others.
+        new: what the schema has beyond the columns.
+    """
+
+    table: pa.Table | None
+    kept: np.ndarray[Any, Any]
+    rejects: list[tuple[int, str]]
+    new: Columns
+
+
+class Written(Generic[Reader]):
+    """Groups payloads by the schema that they were written with, and keeps what was made of each schema.
+
+    Args:
+        kind: with a `registry`, or with the schema itself.
+        name: of the schema's kind as a registry says it: AVRO, PROTOBUF.
+        make: the reader of a schema; raises Unfit.
+        access: to the registry.
+
+    Raises:
+        InvalidPipeline: the registry's address is none.
+    """
+
+    def __init__(self, kind: Format, name: str, make: Callable[[Schema], Reader], access: Access | None) -> None:
+        self._name, self._make, self._schema = name, make, kind.definition
+        self._registry = registry(kind.registry, access or Access()) if kind.registry is not None else None
+        self._made: dict[int, Reader | Unfit] = {}
+
+    def groups(self, payloads: Payloads) -> Iterator[tuple[np.ndarray[Any, Any], int, Reader | str]]:
+        """Indices of payloads, bytes before the datum, and the reader of it, or why there is none.
+
+        Raises:
+            RegistryFailed, CredentialsRefused: the registry did not say what an id is.
+        """
+        if self._registry is None:
+            yield np.arange(len(payloads)), 0, self._reader(0)
+            return
+        ids, good = wire.framed(payloads)
+        for at in np.flatnonzero(~good):
+            yield np.array([at]), 0, wire.unframed(payloads[int(at)])
+        for number in np.unique(ids[good]).tolist():
+            yield np.flatnonzero(good & (ids == number)), wire.LENGTH, self._reader(number)
+
+    def _reader(self, number: int) -> Reader | str:
+        if number not in self._made:
+            try:
+                self._made[number] = self._make(self._found(number))
+            except UnknownSchema as error:
+                return str(error)  # not kept: it may be registered any moment
+            except Unfit as error:
+                where = f"schema {number}: " if self._registry is not None else ""
+                self._made[number] = Unfit(f"{where}{error}")
+        made = self._made[number]
+        return str(made) if isinstance(made, Unfit) else made
+
+    def _found(self, number: int) -> Schema:
+        if self._registry is None:
+            return Schema(self._name, self._schema or "")
+        found = self._registry.schema(number)
+        if found.kind != self._name:
+            raise Unfit(f"it is of kind {found.kind[:40]}, not {self._name}")
+        return found
+
+
+def assembled(parts: list[Part], columns: Columns, count: int) -> Decoded:
+    """The parts as one block, in the order of the payloads.
+
+    Args:
+        parts: each payload in one of them.
+        columns: the table's.
+        count: number of payloads.
+    """
+    rejects = sorted(item for part in parts for item in part.rejects)
+    new = Columns()
+    for part in parts:
+        new = new.joined(part.new)
+    filled = [part for part in parts if part.table is not None and len(part.kept)]
+    if not filled:
+        return Decoded(schema(columns).empty_table(), 0, [], rejects, new)
+    kept = np.concatenate([part.kept for part in filled])
+    tables = [part.table for part in filled if part.table is not None]
+    if len(tables) == 1:
+        whole = tables[0]
+    else:
+        order = np.argsort(kept, kind="stable")
+        kept, whole = kept[order], pa.concat_tables(tables).take(pa.array(order))
+    return Decoded(whole, len(kept), None if len(kept) == count else kept.tolist(), rejects, new)

@@ -1,0 +1,1 @@
+"""A schema registry with Confluent's API: which schema an id names. Imported by Spark's workers."""
