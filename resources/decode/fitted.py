@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,8 @@ def _is_json(text: str) -> bool:
 
 def _shown(value: Any) -> Any:
     """A value for a reason."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
     return value if value is None or isinstance(value, str | int | float | dict | list) else str(value)
 
 

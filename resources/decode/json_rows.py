@@ -205,7 +205,7 @@ def _json(value: Any) -> str:
         return "{" + ",".join([f"{json.dumps(name, ensure_ascii=False)}:{_json(item)}" for name, item in value.items()]) + "}"
     if isinstance(value, list):
         return "[" + ",".join([_json(item) for item in value]) + "]"
-    if isinstance(value, float):  # all others are written as they were
+    if isinstance(value, float) and not isfinite(value):
         raise Reject("NaN and Infinity are no JSON")
     return json.dumps(value, ensure_ascii=False)
 
