@@ -12,7 +12,11 @@ from kpipe.pipeline import Pipeline
 from kpipe.ports import Constrained, Destination
 from resources.kafka.secret import MASK, Secret
 
-__all__ = ["Home", "open_destination", "required_columns", "summary"]
+__all__ = ["WITHOUT_NUL", "Home", "open_destination", "required_columns", "summary"]
+
+
+#: Types of destinations whose texts cannot hold the character NUL.
+WITHOUT_NUL = frozenset({"postgres"})
 
 
 class Home(Protocol):

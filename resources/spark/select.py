@@ -1,4 +1,4 @@
-"""Between decoder and output: which rows are wanted, columns that are computed, and columns that take no NULL.
+"""Between decoder and output: which rows are wanted, columns that are computed, and what the table does not take.
 
 A pipeline without any of these has no selector, and its blocks go from the decoder to the output as before.
 """
@@ -20,6 +20,7 @@ from resources.decode.block import Decoded
 from resources.decode.expressions import Assigned, Evaluator
 from resources.decode.types import staged_type
 from resources.spark.job import Job
+from resources.spark.nul import may_hold_nul, rows_with_nul
 
 __all__ = ["Selector", "selector"]
 
@@ -43,7 +44,10 @@ def selector(job: Job) -> Selector | None:
         InvalidPipeline: an expression does not fit the types of the columns.
     """
     shape = job.shape
-    if shape is None or not (shape.selection.where or shape.selection.assigned or shape.required or shape.reads != job.columns):
+    if shape is None:
+        return None
+    wanted = shape.selection.where or shape.selection.assigned or shape.required or shape.no_nul or shape.reads != job.columns
+    if not wanted:
         return None
     return Selector(job)
 
@@ -62,6 +66,7 @@ class Selector:
         assert job.shape is not None
         shape, selection = job.shape, job.shape.selection
         self._columns, self._required, self._where = job.columns, shape.required, selection.where
+        self._texts = [(name, kind) for name, kind in job.columns if shape.no_nul and may_hold_nul(kind)]
         names = {name.lower() for name in selection.names}
         self._inputs = Columns(tuple((name, kind) for name, kind in shape.reads if name.lower() in names))
         self._coordinates = [name for name in _COORDINATES.names() if name in names]
@@ -108,6 +113,9 @@ class Selector:
         for name in self._required:
             for at in _nulls(made, name):
                 reasons.setdefault(int(rows[at]), f"{name}: NULL, and the column takes none")
+        for name, kind in self._texts:
+            for at in rows_with_nul(made.column(name), kind):
+                reasons.setdefault(int(rows[at]), f"{name}: the character NUL, which the table cannot hold")
         bad: dict[int, str] = {}
         for row in sorted(reasons):
             bad.setdefault(int(payloads[row]), reasons[row])

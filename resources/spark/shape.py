@@ -23,12 +23,14 @@ class Shape:
         reads: what the decoder gives: columns of the table that are taken as they are, and what expressions need besides.
         selection: the expressions.
         required: columns that take no NULL.
+        no_nul: whether the table's texts cannot hold the character NUL.
     """
 
     format: Format
     reads: Columns
     selection: Selection
     required: tuple[str, ...] = ()
+    no_nul: bool = False
 
 
 def shaped(
@@ -37,6 +39,7 @@ def shaped(
     columns: Columns,
     sample: Callable[[], Columns],
     required: Collection[str] = (),
+    no_nul: bool = False,
 ) -> Shape | None:
     """The shape of a batch; None where records are decoded to the table's columns and nothing else happens to them.
 
@@ -49,11 +52,12 @@ def shaped(
         columns: the table's payload columns.
         sample: columns of the first records, as they are without expressions.
         required: columns of the table that take no NULL, if rows are to be looked at for that.
+        no_nul: the table's texts cannot hold the character NUL, and rows are to be looked at for that.
 
     Raises:
         SchemaConflict: a column is assigned that the table lacks, and the table is not to be widened.
     """
-    if selection is None and not required and pipeline.format.mapping is None:
+    if selection is None and not required and not no_nul and pipeline.format.mapping is None:
         return None
     chosen = selection or Selection()
     kind, assigned = pipeline.format, {name.lower() for name in chosen.targets}
@@ -91,4 +95,5 @@ def shaped(
         there = {name.lower() for name, _ in extra}
         types = Columns() if kind.type == "json" else sample()  # of JSON, VARCHAR takes anything
         extra += [(name, types.get(name) or VARCHAR) for name in chosen.targets if name.lower() not in there]
-    return Shape(kind, Columns((*taken, *extra)), chosen, tuple(name for name in columns.names() if name in required))
+    never_null = tuple(name for name in columns.names() if name in required)
+    return Shape(kind, Columns((*taken, *extra)), chosen, never_null, no_nul)

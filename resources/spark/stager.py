@@ -21,6 +21,7 @@ from kpipe.selection import Selection
 from kpipe.source import PartitionId
 from resources.decode.expressions import check
 from resources.decode.formats import sampled
+from resources.destinations import WITHOUT_NUL
 from resources.home import Home
 from resources.kafka.config import client_config, registry_access, secrets
 from resources.registry.access import check_registry
@@ -174,7 +175,8 @@ class SparkStager:
         """The job with what expressions and constraints make of its records."""
         if self._never_null is None:
             self._never_null = frozenset(self._required() if self._pipeline.errors.constraint != "fail" else ())
-        shape = shaped(self._pipeline, self._selection, columns, lambda: self._sampled(batch), self._never_null)
+        no_nul = self._pipeline.errors.constraint != "fail" and self._pipeline.into.type in WITHOUT_NUL
+        shape = shaped(self._pipeline, self._selection, columns, lambda: self._sampled(batch), self._never_null, no_nul)
         job = replace(self._job(batch, columns, program), shape=shape)
         selector(job)  # what does not fit the columns is said here, once, and not by every task
         return job

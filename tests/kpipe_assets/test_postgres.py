@@ -71,6 +71,25 @@ def test_the_command_line(kpipe: Any, topic: Any, write: Any, table: Any) -> Non
     assert any("199 rows" in problem for problem in kpipe.json("verify", "plain", status=1)[0]["problems"])
 
 
+def test_what_postgresql_cannot_hold_fails_or_is_set_aside(kpipe: Any, topic: Any, write: Any, table: Any) -> None:
+    into, ask = table
+    name = topic(1)
+    write(name, records(0, 30))
+    write(name, ['{"id": 30, "text": "a\\u0000b"}', '{"id": 31, "user": {"name": "\\u0000", "tags": []}}'])
+    write(name, ['{"id": 32, "text": "\\\\u0000", "user": {"name": "a", "tags": [1]}}'])
+    kpipe.define("plain", name, into={**into, "table": "plain"})
+    failed = kpipe("run", "plain", status=1).stderr
+    assert "partition 0, offset 30 holds the character NUL" in failed and "constraint: dead_letter" in failed
+    kpipe.define("plain", name, into={**into, "table": "plain"}, errors={"constraint": "dead_letter"})
+    summary = kpipe.json("run", "plain")[-1]
+    assert (summary["rows"], summary["dead_letters"]) == (31, 2)
+    assert ask("SELECT text FROM plain WHERE id > 29") == [("\\u0000",)]
+    assert {row["offset"]: row["error_message"] for row in kpipe.json("errors", "plain") if row["dead_letter"]} == {
+        30: "text: the character NUL, which the table cannot hold", 31: "user: the character NUL, which the table cannot hold"
+    }  # fmt: skip
+    assert kpipe.json("verify", "plain")[0]["ok"]
+
+
 def test_without_the_variable_the_message_names_it(kpipe: Any, topic: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     into, _ = table
     kpipe.define("plain", topic(1), into={**into, "table": "plain"})

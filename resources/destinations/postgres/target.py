@@ -158,7 +158,7 @@ def _explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], path
             return SchemaConflict(
                 f"table {table}, column {match[0]!r}: the record at {record} holds the character NUL, which PostgreSQL's"
                 f" {sql_type(match[2])} cannot; nothing was written",
-                "declare the column as BLOB under `columns`, or let a program take the character out",
+                "set such records aside with `errors: {constraint: dead_letter}`; or declare the column as BLOB under `columns`",
             )
     return SchemaConflict(
         f"table {table} refuses a value: {error.diag.message_primary or error}; nothing was written",
