@@ -40,7 +40,6 @@ def check_available(pipeline: Pipeline) -> None:
         "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
         f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
-        f"format.mapping of {pipeline.format.type}": pipeline.format.mapping is not None and pipeline.format.type != "json",
         "errors.batch: skip": errors.batch != "fail",
         "into.key": into.key is not None,
         f"into.on_conflict: {into.on_conflict}": into.on_conflict != "error",

@@ -28,8 +28,6 @@ def check_formats(pipeline: Pipeline) -> None:
     if key is None:
         return
     _check(key, f"{where}key_format")
-    if key.mapping is not None:
-        raise NotAvailable(f"{where}key_format.mapping is not available in this version", "see CHANGELOG.md")
     if key.type == "raw" or pipeline.format.type == "raw":
         raise InvalidPipeline(f"{where}key_format with format: raw, or raw itself", "metadata: [key] keeps a key as it is")
     if key.type == "csv" and key.fields is None:

@@ -19,6 +19,7 @@ from resources.decode.avro_rows import Reader
 from resources.decode.block import Decoded, Payloads
 from resources.decode.fitted import Fitting
 from resources.decode.json_rows import Reject
+from resources.decode.mapped_columns import MappedFitting
 from resources.decode.native_avro import native_avro
 from resources.decode.schemas import Part, Written, assembled
 from resources.registry.access import Access
@@ -47,7 +48,7 @@ class AvroDecoder:
 
     def __init__(self, kind: Format, columns: Columns, access: Access | None = None, name: str = "value") -> None:
         self._columns = columns
-        self._written = Written(kind, "AVRO", lambda schema: _Schema(schema, columns, name), access)
+        self._written = Written(kind, "AVRO", lambda schema: _Schema(schema, columns, name, kind), access)
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`.
@@ -67,10 +68,13 @@ class AvroDecoder:
 class _Schema:
     """Data of one schema, as rows of the table."""
 
-    def __init__(self, schema: Schema, columns: Columns, name: str) -> None:
+    def __init__(self, schema: Schema, columns: Columns, name: str, kind: Format) -> None:
         self._plan = steps.plan(schema.text, schema.references, name)
         self._native, self._reader = native_avro(self._plan), Reader(self._plan)
-        self._fitting = Fitting(self._plan.columns, columns)
+        natural = self._plan.columns
+        self._fitting: Fitting | MappedFitting = Fitting(natural, columns)
+        if kind.mapping is not None:
+            self._fitting = MappedFitting(natural, columns, kind.mapping)
 
     def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Part:
         """Rows of the chosen payloads."""

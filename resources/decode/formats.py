@@ -32,8 +32,16 @@ def decoder(kind: Format, columns: Columns, key: Format | None = None, access: A
     Raises:
         InvalidPipeline: the format's schema or registry is none.
     """
-    value = _decoder(kind, columns, access, "value")
-    return value if key is None else KeyedDecoder(value, _decoder(key, columns, access, "key"))
+    if key is None:
+        return _decoder(kind, columns, access, "value")
+    value = _decoder(kind, _given(kind, columns), access, "value")
+    return KeyedDecoder(value, _decoder(key, _given(key, columns), access, "key"), columns)
+
+
+def _given(kind: Format, columns: Columns) -> Columns:
+    """The columns that a format gives beside another one."""
+    names = {name.lower() for name in kind.mapping or kind.fields or ()}
+    return Columns(tuple(item for item in columns if item[0].lower() in names)) if names else columns
 
 
 def _decoder(kind: Format, columns: Columns, access: Access | None, name: str) -> Decoder:

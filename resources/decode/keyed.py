@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kpipe.schema import Columns
 from resources.decode.block import Decoded, Decoder, Payloads
+from resources.decode.types import schema
 
 __all__ = ["KeyedDecoder"]
 
@@ -20,19 +23,20 @@ class KeyedDecoder:
     not, the record is a reject: either answer would lose the other.
 
     Args:
-        value: decoder of values.
-        key: decoder of keys, for the same columns.
+        value: decoder of values, for some of the columns or all.
+        key: decoder of keys, likewise.
+        columns: what the two give together.
     """
 
-    def __init__(self, value: Decoder, key: Decoder) -> None:
-        self._value, self._key = value, key
+    def __init__(self, value: Decoder, key: Decoder, columns: Columns) -> None:
+        self._value, self._key, self._schema = value, key, schema(columns)
         self.takes_nulls = value.takes_nulls
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`. Without keys, only the values."""
         values = self._value.decode(payloads, keys)
         if keys is None:
-            return values
+            return replace(values, table=self._whole(values.table, values.rows))
         given = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
         nothing, newline = pa.scalar(b"", pa.large_binary()), pa.scalar(b"\n", pa.large_binary())
         lines = pc.binary_join_element_wise(keys.drop_null().cast(pa.large_binary()), nothing, newline)
@@ -47,10 +51,10 @@ class KeyedDecoder:
         rows = place[records]
         take = pa.array(rows, pa.int64(), mask=rows < 0)
         columns = []
-        for name in values.table.column_names:
-            both = values.table.column(name), found.table.column(name)
-            columns.append(self._joined(name, *both, take, records, bad))
-        table = pa.table(columns, names=values.table.column_names) if columns else values.table
+        one, other = self._whole(values.table, values.rows), self._whole(found.table, found.rows)
+        for name in self._schema.names:
+            columns.append(self._joined(name, one.column(name), other.column(name), take, records, bad))
+        table = pa.table(columns, schema=self._schema) if columns else one
         new = values.new_columns.joined(found.new_columns)
         if not bad:
             return Decoded(table, values.rows, values.kept, values.rejects, new)
@@ -58,6 +62,12 @@ class KeyedDecoder:
         known = {at for at, _ in values.rejects}
         rejects = sorted([*values.rejects, *(item for item in bad.items() if item[0] not in known)])
         return Decoded(table.filter(pa.array(good)), int(good.sum()), records[good].tolist(), rejects, new)
+
+    def _whole(self, table: pa.Table, rows: int) -> pa.Table:
+        """The table with all columns."""
+        given = set(table.column_names)
+        arrays = [table.column(item.name) if item.name in given else pa.nulls(rows, item.type) for item in self._schema]
+        return pa.table(arrays, schema=self._schema)
 
     def _joined(
         self,

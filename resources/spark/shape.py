@@ -70,6 +70,8 @@ def shaped(
     if kind.type == "csv" and kind.fields is None:
         kind = kind.model_copy(update={"fields": list(columns.names())})
     given = {name.lower() for name in kind.mapping or kind.fields or ()}
+    if pipeline.key_format is not None:  # which columns the key gives is seen when it is read
+        given |= {name.lower() for name in columns.names()}
     taken = [(n, k) for n, k in columns if n.lower() not in assigned and (kind.mapping is None or n.lower() in given)]
     known = Columns(tuple(taken))
     declared = Columns.of({name: text for name, text in pipeline.columns.items() if name.lower() not in assigned})

@@ -25,6 +25,8 @@ SECOND = {
     ],
 }
 
+OBJECT = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'
+
 
 def avro(schema: Any, row: Any) -> bytes:
     buffer = io.BytesIO()
@@ -103,7 +105,7 @@ def test_avro_with_its_schema_in_the_definition(kpipe: Kpipe, topic: Any, write:
 
 def test_json_behind_a_registrys_prefix_and_keys_as_columns(kpipe: Kpipe, topic: Any, write: Any, registry_url: str) -> None:
     name = topic(1)
-    number = register(registry_url, subject(), '{"type": "object"}', "JSON")
+    number = register(registry_url, subject(), OBJECT, "JSON")
     write(name, [framed(number, b'{"a": 1, "id": 5}'), b'{"a": 2}', framed(number, b'{"a": 3}')], key=b'{"id": 5, "part": "x"}')
     write(name, [framed(number, b'{"a": 4}')], key=b"no json")
     write(name, [framed(number, b'{"a": 5, "id": 6}')], key=b'{"id": 7}')
@@ -134,3 +136,20 @@ def test_keys_of_other_formats(kpipe: Kpipe, topic: Any, write: Any, registry_ur
     )
     assert last(kpipe, "csv_by_key")["rows"] == 2
     assert kpipe.sql("SELECT n, t, key FROM csv_by_key ORDER BY n") == [("1", "a", 77), ("2", "b", 77)]
+
+
+def test_avro_by_paths_in_a_statement_and_keys_by_paths(kpipe: Kpipe, topic: Any, write: Any, registry_url: str) -> None:
+    name = topic(1)
+    second = register(registry_url, subject(), SECOND)
+    rows = [{"id": 1, "city": "x", "items": ["a", "b"]}, {"id": 2, "city": None, "items": []}]
+    write(name, [framed(second, avro(SECOND, row)) for row in rows], key=b'{"device": {"id": 9}}')
+    create = f"""CREATE PIPELINE paths AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE paths
+        FORMAT AVRO SCHEMA REGISTRY '{registry_url}' (number <- id, first <- items::0 DEFAULT 'none', @city <- city)
+        FORMAT JSON KAFKA KEY (device <- device::id, serial <- serial DEFAULT 'x')
+        SET town = upper(@city)"""
+    kpipe("sql", create)
+    assert last(kpipe, "paths")["rows"] == 2
+    assert kpipe.sql("SELECT number, first, device, serial, town FROM paths ORDER BY number") == [
+        (1, "a", 9, "x", "X"),
+        (2, "none", 9, "x", None),
+    ]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
 from kpipe.schema import Columns
 from resources.decode import avro_format
@@ -265,6 +266,51 @@ def test_records_of_several_schemas_in_one_block(way: str, local_registry: Local
         (5, f"schema {text}: it is of kind JSON, not AVRO"),
         (7, f"schema {broken}: the schema does not say what 'Gone' is"),
     ]
+
+
+def test_values_by_paths_absent_and_null_told_apart(way: str) -> None:
+    inner = record(("name", ["null", "string"]), ("tags", {"type": "array", "items": "int"}), name="U")
+    schema = record(("id", "long"), ("user", ["null", inner]), ("map", {"type": "map", "values": ["null", "int"]}))
+    payloads = written(
+        schema,
+        {"id": 1, "user": {"name": "x", "tags": [5, 6]}, "map": {"a b": 1}},
+        {"id": 2, "user": {"name": None, "tags": [7]}, "map": {"a b": None}},
+        {"id": 3, "user": None, "map": {}},
+    )
+    mapping = {
+        "ID": "ID",
+        "name": {"path": "user::name", "default": "nobody"},
+        "second": {"path": "user::tags::1", "default": 0},
+        "one": {"path": "map::`a b`", "default": -1},
+        "whole": "user",
+        "gone": {"path": "no::where", "default": 2.5},
+        "empty": {"path": "no::where", "default": None},
+        "@v": "id",
+    }
+    kind = Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": mapping})
+    new = AvroDecoder(kind, Columns()).decode(Payloads.of(payloads)).new_columns
+    assert new.to_dict() == {
+        "ID": "BIGINT", "name": "VARCHAR", "second": "INTEGER", "one": "JSON",
+        "whole": "STRUCT(name VARCHAR, tags INTEGER[])", "gone": "DOUBLE",
+    }  # fmt: skip
+    columns = Columns.of({**new.to_dict(), "one": "BIGINT", "whole": "JSON", "empty": "DATE", "@v": "VARCHAR"})
+    decoded = AvroDecoder(kind, columns).decode(Payloads.of(payloads))
+    assert not decoded.rejects and not decoded.new_columns
+    rest = {"gone": 2.5, "empty": None}
+    assert decoded.table.to_pylist() == [
+        {"ID": 1, "name": "x", "second": 6, "one": 1, "whole": '{"name":"x","tags":[5,6]}', "@v": "1", **rest},
+        {"ID": 2, "name": None, "second": 0, "one": None, "whole": '{"name":null,"tags":[7]}', "@v": "2", **rest},
+        {"ID": 3, "name": "nobody", "second": 0, "one": -1, "whole": None, "@v": "3", **rest},
+    ]
+    strict = Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": {"name": "user::name"}})
+    decoded = AvroDecoder(strict, Columns.of({"name": "VARCHAR"})).decode(Payloads.of(payloads))
+    assert decoded.table.to_pylist() == [{"name": "x"}, {"name": None}]
+    assert decoded.rejects == [(2, "name: the record has no user::name (DEFAULT NULL makes that NULL)")]
+    wrong = Format.model_validate(
+        {"type": "avro", "schema": json.dumps(schema), "mapping": {"id": {"path": "id", "default": "x"}}}
+    )
+    with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of id is no BIGINT"):
+        AvroDecoder(wrong, Columns.of({"id": "BIGINT"})).decode(Payloads.of(payloads))
 
 
 _SCALARS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
