@@ -50,10 +50,9 @@ class KeyedDecoder:
         records = np.arange(values.rows) if values.kept is None else np.asarray(values.kept, np.int64)
         rows = place[records]
         take = pa.array(rows, pa.int64(), mask=rows < 0)
-        columns = []
         one, other = self._whole(values.table, values.rows), self._whole(found.table, found.rows)
-        for name in self._schema.names:
-            columns.append(self._joined(name, one.column(name), other.column(name), take, records, bad))
+        names = self._schema.names
+        columns = [self._joined(name, one.column(name), other.column(name), take, records, bad) for name in names]
         table = pa.table(columns, schema=self._schema) if columns else one
         new = values.new_columns.joined(found.new_columns)
         if not bad:
