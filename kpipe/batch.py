@@ -215,6 +215,11 @@ class Committed:
     seq: int
     batch: Batch | None = None
 
+    def heads(self) -> dict[PartitionId, int]:
+        """Next offsets at the head of the partitions that it moved; backfills of older ranges do not count."""
+        lanes = (change.become for change in self.commit.changes)
+        return {lane.source: lane.next for lane in lanes if lane is not None and lane.open}
+
 
 def total(counts: Iterable[Counts]) -> Counts:
     """Sum of counts."""

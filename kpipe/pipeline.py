@@ -60,6 +60,7 @@ class Source(Model):
         end: exclusive end of a bounded pipeline, fixed at the first plan; None reads for ever.
         config: librdkafka settings, allow-listed, no secrets.
         credentials: librdkafka settings that are secrets; templates, masked wherever they are shown.
+        group: a consumer group whose offsets in Kafka follow the commits, for tools that watch lag; never read back.
         on_data_loss: `fail` needs an operator when offsets vanished from Kafka; `record` notes them as lost and goes on.
     """
 
@@ -71,6 +72,7 @@ class Source(Model):
     end: Literal["latest"] | Timestamp | Offsets | None = None
     config: dict[str, str | int | float | bool] = Field(default_factory=dict)
     credentials: dict[str, str] = Field(default_factory=dict)
+    group: str | None = Field(default=None, min_length=1)
     on_data_loss: Literal["fail", "record"] = "fail"
 
     @property

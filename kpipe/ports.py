@@ -17,7 +17,7 @@ from kpipe.pipeline import Timestamp
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
 
-__all__ = ["Constrained", "Destination", "ErrorLog", "Publication", "Stager", "Topics"]
+__all__ = ["Constrained", "Destination", "ErrorLog", "GroupFollower", "Publication", "Stager", "Topics"]
 
 
 class Topics(Protocol):
@@ -44,6 +44,18 @@ class Topics(Protocol):
 
         Raises:
             BrokerUnreachable, CredentialsRefused.
+        """
+        ...
+
+
+@runtime_checkable
+class GroupFollower(Protocol):
+    """What topics can besides: show how far a pipeline is as a consumer group's offsets."""
+
+    def follow(self, positions: Mapping[PartitionId, int]) -> None:
+        """Set the offsets of the group that `source.group` names, if it names one. They are never read back.
+
+        A failure is logged and changes nothing: it must not hold up ingest.
         """
         ...
 

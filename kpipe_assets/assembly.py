@@ -16,7 +16,7 @@ from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
 from kpipe.ingest import Decisions, Event, Ingest
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
-from kpipe.ports import Destination, Stager, Topics
+from kpipe.ports import Destination, GroupFollower, Stager, Topics
 from kpipe_assets.formats import check_formats
 from kpipe_assets.requests import Ear, mark
 from resources.destinations import open_destination, required_columns
@@ -162,6 +162,8 @@ class Run:
                     for result in passes:
                         if isinstance(result, Committed):
                             discard(self.home.staging, result.commit.id)
+                            if isinstance(self.topics, GroupFollower):
+                                self.topics.follow(result.heads())
                         yield result
             except NeedsOperator as error:
                 self._note("needs_operator", error)

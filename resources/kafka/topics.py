@@ -17,6 +17,7 @@ from kpipe.pipeline import Source, Timestamp
 from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
 from resources.kafka.config import admin_config, client_config, operation_timeout_s
 from resources.kafka.failures import Voice, failure, unreachable_hint
+from resources.kafka.group import GroupOffsets
 from resources.kafka.secret import redact, secrets_in
 
 __all__ = ["KafkaTopics"]
@@ -84,6 +85,7 @@ class KafkaTopics:
         self._brokers = source.bootstrap
         self._config = admin_config(client_config(source, environ))
         self._secrets = secrets_in(self._config)
+        self._group = GroupOffsets(source, environ) if source.group is not None else None
         self._timeout = operation_timeout_s(source) if timeout_s is None else timeout_s
         self._voice = Voice(self._secrets)
         self._admin: AdminClient | None = None
@@ -106,6 +108,11 @@ class KafkaTopics:
     def present(self) -> Collection[PartitionId]:
         """See `Topics`."""
         return self._call(self._partitions)
+
+    def follow(self, positions: Mapping[PartitionId, int]) -> None:
+        """See `GroupFollower`."""
+        if self._group is not None:
+            self._group.follow(positions)
 
     def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
         """See `Topics`. Never beyond the snapshot's end."""

@@ -36,7 +36,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "name": "tweets",
         "source": {
             "brokers": "localhost:9092", "topic": "tweets", "topics": None, "topic_pattern": None, "start": "earliest",
-            "end": None, "config": {}, "credentials": {}, "on_data_loss": "fail",
+            "end": None, "config": {}, "credentials": {}, "group": None, "on_data_loss": "fail",
         },
         "batch": {
             "interval_ms": 2500, "max_offsets_per_partition": 1_000_000, "max_bytes_per_partition": None,

@@ -95,7 +95,7 @@ sources = st.builds(
     | st.lists(topics, min_size=1, max_size=3).map(lambda found: {"brokers": "b", "topics": found})
     | words.map(lambda text: {"brokers": "b", "topic_pattern": "^" + text}),
     some(start=moments, end=moments.filter(lambda at: at != "earliest") | st.none(), config=configs, credentials=credentials,
-         on_data_loss=st.sampled_from(["fail", "record"])),
+         on_data_loss=st.sampled_from(["fail", "record"]), group=names),
 )  # fmt: skip
 targets = st.builds(
     lambda table, more, conflict: {"table": table, **more, **conflict},
