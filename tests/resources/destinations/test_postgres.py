@@ -47,7 +47,13 @@ from tests.resources.destinations.place import COORDINATES, DEAD_LETTERS, batch,
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
 
-STEPS = [point for point in faults.POINTS if point.startswith("commit.") or point == "readback"]
+# Each step in `make chaos`; those where something else is true in every run.
+OFTEN = ("commit.begin", "commit.data", "commit.before", "commit.after")
+STEPS = [
+    pytest.param(point, marks=() if point in OFTEN else pytest.mark.chaos)
+    for point in faults.POINTS
+    if point.startswith("commit.") or point == "readback"
+]
 
 
 @pytest.fixture
