@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from kpipe.batch import Counts, total
+from kpipe.batch import SETTLED, Counts, total
 from kpipe.ledger import Ledger, check_disjoint
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.source import PartitionId
 
-__all__ = ["Audit", "Entry", "Recount", "audit"]
+__all__ = ["Audit", "Entry", "Holding", "Keeping", "Recount", "audit"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,32 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Holding:
+    """Rows of one partition in a table, and the sum of their offsets (NULL counts as 0)."""
+
+    rows: int = 0
+    offsets: int = 0
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """A table that is written with a key: what its commits have left in it, and what it holds.
+
+    Attributes:
+        expected: as the commits have left it, by partition number.
+        found: counted afresh.
+        repeated_keys: keys that more than one row has.
+        unbalanced: rows that were left, less those that were there before any commit, less all that batches have inserted, plus
+            all that they have deleted; 0 when the counters of the ranges add up.
+    """
+
+    expected: Mapping[int, Holding]
+    found: Mapping[int, Holding]
+    repeated_keys: int = 0
+    unbalanced: int = 0
+
+
+@dataclass(frozen=True)
 class Recount:
     """What the destination really holds, counted afresh.
 
@@ -45,6 +71,7 @@ class Recount:
             rows do not carry an offset.
         entries: rows by (batch, partition, start) whose range does not hold as many as the ledger says: found, expected.
         expected_rows: what the ledgers of all pipelines that write this table say together, by partition number.
+        keeping: where the table is written with a key; ranges then say nothing about which rows are there.
     """
 
     rows: Mapping[int, int] = field(default_factory=dict)
@@ -52,6 +79,7 @@ class Recount:
     duplicates: Mapping[int, int] = field(default_factory=dict)
     entries: Sequence[tuple[Entry, int]] = ()
     expected_rows: Mapping[int, int] = field(default_factory=dict)
+    keeping: Keeping | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +105,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `kpipe verify --json` prints."""
-        names = ("rows", "dead_letters", "filtered", "gaps")
+        names = ("rows", "deletes", "dead_letters", "filtered", "gaps", *SETTLED)
         return {
             "ok": self.ok,
             "span": self.span,
@@ -107,7 +135,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
         mine = [entry for source, entries in by_source.items() if source.partition == number for entry in entries]
         counts = total(entry.counts for entry in mine)
         rows, dead = found.rows.get(number, 0), found.dead_letters.get(number, 0)
-        expected = found.expected_rows.get(number, counts.rows)
+        expected = found.expected_rows.get(number, counts.rows if found.keeping is None else 0)
         if rows != expected:
             problems.append(f"partition {number}: the table holds {rows} rows, the ledger says {expected}")
         if dead != counts.dead_letters:
@@ -119,11 +147,14 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
             "ranges": [[r.start, r.end] for source in by_source if source.partition == number for r in _merged(ledger, source)],
             "span": sum(len(entry.range) for entry in mine if not entry.reread),
             "rows": counts.rows,
+            "deletes": counts.deletes,
             "dead_letters": counts.dead_letters,
             "filtered": counts.filtered,
             "gaps": counts.gaps,
+            **{name: getattr(counts, name) for name in SETTLED},
             "rows_found": rows,
         }
+    problems += _kept(found.keeping) if found.keeping is not None else []
     problems += [
         f"{entry.source} {entry.range}: {count} rows found, {entry.counts.rows} committed by batch {entry.batch}"
         for entry, count in found.entries
@@ -136,12 +167,35 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
     )
 
 
+def _kept(keeping: Keeping) -> list[str]:
+    """A table with a key against what its commits have left: the numbers of rows are compared before."""
+    problems = []
+    for number in sorted(set(keeping.expected) | set(keeping.found)):
+        expected, found = keeping.expected.get(number, Holding()), keeping.found.get(number, Holding())
+        if expected.rows == found.rows and expected.offsets != found.offsets:
+            problems.append(
+                f"partition {number}: the {found.rows} rows in the table are not those that were left there"
+                f" (their offsets sum up to {found.offsets}, not to {expected.offsets})"
+            )
+    if keeping.repeated_keys:
+        problems.append(f"{keeping.repeated_keys} keys are in the table more than once")
+    if keeping.unbalanced:
+        problems.append(
+            f"the table was left with {keeping.unbalanced:+d} rows beyond those that batches inserted and did not delete"
+        )
+    return problems
+
+
 def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> list[str]:
     problems = []
     for entry in entries:
         off = 0 if entry.reread else entry.counts.unaccounted(len(entry.range))
         if off:
             problems.append(f"{source} {entry.range}: {off} offsets of batch {entry.batch} are not accounted for")
+        if entry.counts.unsettled:
+            problems.append(
+                f"{source} {entry.range}: batch {entry.batch} leaves open what became of {entry.counts.unsettled} writes"
+            )
     try:
         check_disjoint(ledger.of(source))
     except Overlap as error:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from kpipe.ledger import Lane, LaneChange
 from kpipe.offsets import Range
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
 
-__all__ = ["Batch", "Commit", "Committed", "Counts", "Piece", "RangeReport", "StagedFile", "Step"]
+__all__ = ["SETTLED", "Batch", "Commit", "Committed", "Counts", "Piece", "RangeReport", "StagedFile", "Step"]
+
+#: Counts that are only known when the commit is made.
+SETTLED = ("inserted", "updated", "deleted", "ignored")
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,16 @@ class Counts:
         messages: records read.
         rows: rows staged.
         dead_letters: records, or a program's output rows, set aside.
-        filtered: records that deliberately gave no row: tombstones, those a program dropped.
+        filtered: records that deliberately gave no row: tombstones that delete nothing, those a program dropped.
         gaps: offsets without a record: control records, aborted transactions, compacted away.
         given: where a record may give any number of rows: records given to a `flatmap` program, or records that gave rows and
             of which some gave several (CSV); 0 otherwise.
         set_aside_before: of the dead letters, those that are not among `given`; only counted with it.
         bytes: of keys and values read.
+        deletes: tombstones that delete the row of their key (kpipe/keys.py).
+        inserted, updated, ignored: what became of the rows in the table: `rows` together. Known when the commit is made; without
+            a key rule all rows are inserted.
+        deleted: of the deletes, those that found a row of their key.
     """
 
     messages: int = 0
@@ -101,6 +108,11 @@ class Counts:
     given: int = 0
     set_aside_before: int = 0
     bytes: int = 0
+    deletes: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    ignored: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -108,12 +120,22 @@ class Counts:
     def unaccounted(self, span: int) -> int:
         """Offsets of a range of that span that nothing explains; 0 when it adds up.
 
-        Where a record gives one row at most, `span = rows + dead letters + filtered + gaps`. Where it may give several, the
-        rows say nothing about the records, so those that were given stand in their place.
+        Where a record gives one row at most, `span = rows + deletes + dead letters + filtered + gaps`. Where it may give
+        several, the rows say nothing about the records, so those that were given stand in their place.
         """
         if self.given:
-            return span - (self.given + self.set_aside_before + self.filtered + self.gaps)
-        return span - (self.rows + self.dead_letters + self.filtered + self.gaps)
+            return span - (self.given + self.set_aside_before + self.deletes + self.filtered + self.gaps)
+        return span - (self.rows + self.deletes + self.dead_letters + self.filtered + self.gaps)
+
+    @property
+    def unsettled(self) -> int:
+        """Rows of which the commit does not say what became of them, or more deletes done than asked for; 0 when it adds up.
+
+        Without a key there is nothing to say: all rows are inserted.
+        """
+        if not (self.deletes or self.inserted or self.updated or self.ignored or self.deleted):
+            return 0
+        return abs(self.rows - self.inserted - self.updated - self.ignored) + max(0, self.deleted - self.deletes)
 
 
 @dataclass(frozen=True)
@@ -154,6 +176,7 @@ class RangeReport:
     counts: Counts
     rows: StagedFile | None = None
     dead_letters: StagedFile | None = None
+    deletes: StagedFile | None = None
     new_columns: Columns = field(default_factory=Columns)
     seconds: float = 0.0
     sample_dead_letter: str = ""
@@ -174,6 +197,7 @@ class Commit:
         columns: the table's columns that the files carry.
         files: rows.
         dead_letters: dead letters.
+        deletes: keys to delete, in the order of the rows (kpipe/ports.py).
         counts: by partition and start offset of its step.
         ends: log start and high watermark of each partition at plan time, for the cursors view.
         metadata: by partition, what Dagster is to show; stored in the same transaction, published afterwards.
@@ -192,6 +216,7 @@ class Commit:
     columns: Columns = field(default_factory=Columns)
     files: tuple[StagedFile, ...] = ()
     dead_letters: tuple[StagedFile, ...] = ()
+    deletes: tuple[StagedFile, ...] = ()
     counts: Mapping[tuple[PartitionId, int], Counts] = field(default_factory=dict)
     ends: Mapping[PartitionId, tuple[int, int]] = field(default_factory=dict)
     metadata: Mapping[PartitionId, Mapping[str, object]] = field(default_factory=dict)
@@ -205,6 +230,14 @@ class Commit:
     def totals(self) -> Counts:
         """Counts of the whole commit."""
         return total(self.counts.values())
+
+    def settled(self, counts: Mapping[tuple[PartitionId, int], Counts]) -> Commit:
+        """The commit with what became of its rows in the table, in the counts and in the metadata to publish."""
+        metadata = {source: dict(values) for source, values in self.metadata.items()}
+        for source, values in metadata.items():
+            mine = total(found for (where, _), found in counts.items() if where == source)
+            values.update({name: getattr(mine, name) for name in (*SETTLED, "rows", "dead_letters") if name in values})
+        return replace(self, counts=dict(counts), metadata=metadata)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from kpipe.bounds import check_chosen, check_dead_letters, check_still_there
 from kpipe.errors import Fenced, KpipeError, LedgerMismatch, OffsetsBeyondEnd, OffsetsLost
 from kpipe.extract import Ahead, Extract, extract_next, filled, staged, wanted
 from kpipe.faults import reach
+from kpipe.keys import KeyRule
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
 from kpipe.oversight import Decisions, Event, Seen
 from kpipe.pipeline import Pipeline
@@ -152,7 +153,7 @@ class Ingest:
         if isinstance(extract, Idle):
             return extract
         batch, snapshot, ledger = extract.batch, extract.snapshot, extract.ledger
-        counts = collect(batch, extract.reports)
+        counts = collect(batch, extract.reports, KeyRule.of(self.pipeline) is None)
         check_dead_letters(self.pipeline, ledger, counts, extract.reports)
         check_still_there(self.topics, ledger, batch)
         self.tell(Event("staged", batch))
@@ -174,6 +175,7 @@ class Ingest:
                 columns=extract.columns,
                 files=tuple(r.rows for r in extract.reports if r.rows is not None),
                 dead_letters=tuple(r.dead_letters for r in extract.reports if r.dead_letters is not None),
+                deletes=tuple(r.deletes for r in extract.reports if r.deletes is not None),
                 counts=counts,
                 ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
                 metadata=mirror.metadata(batch, counts, snapshot, seconds),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kpipe.batch import Batch, Counts
+from kpipe.batch import SETTLED, Batch, Counts
 from kpipe.source import PartitionId, TopicSnapshot
 
 __all__ = ["metadata"]
@@ -28,6 +28,7 @@ def metadata(
             "end_offset": step.range.end,
             "messages": count.messages,
             "rows": count.rows,
+            **{name: getattr(count, name) for name in SETTLED},
             "dead_letters": count.dead_letters,
             "filtered": count.filtered,
             "gaps": count.gaps,

@@ -170,6 +170,7 @@ class Errors(Model):
     """What happens to a record that fails a stage, and to a batch that fails for good.
 
     Attributes:
+        duplicate_key: for into.on_conflict: error, a row whose key is in the table, or came before.
         batch: `fail` stops the pipeline after the last retry; `skip` records the ranges of the batch as skipped and goes on.
         max_dead_letters: the pipeline stops before it holds more than these; None: no limit.
     """
@@ -177,6 +178,7 @@ class Errors(Model):
     parse: Policy = "dead_letter"
     transform: Policy = "fail"
     constraint: Policy = "fail"
+    duplicate_key: Policy = "fail"
     batch: Literal["fail", "skip"] = "fail"
     max_dead_letters: int | None = Field(default=None, ge=0)
 
@@ -191,6 +193,8 @@ class Into(Model):
         table: name of the table, a plain identifier.
         key: columns of the key, for on_conflict; None: the table's primary key.
         on_conflict: what happens where a row of the same key is there.
+        on_null: a record without a value (a tombstone): `skip` leaves it out, `delete` deletes the row of its key. The key is
+            read from the record's key: one column as text, several from a JSON object.
         update: for `update`, column to expression (`excluded.COLUMN`, or VALUES(COLUMN), is the new row's value); empty:
             every column that the new row has.
     """
@@ -201,6 +205,7 @@ class Into(Model):
     table: str
     key: list[str] | None = None
     on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
+    on_null: Literal["skip", "delete"] = "skip"
     update: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")

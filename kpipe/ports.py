@@ -17,7 +17,7 @@ from kpipe.pipeline import Timestamp
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
 
-__all__ = ["Constrained", "Destination", "ErrorLog", "GroupFollower", "Publication", "Stager", "Topics"]
+__all__ = ["Constrained", "Destination", "ErrorLog", "GroupFollower", "Keyed", "Publication", "Stager", "Topics"]
 
 
 class Topics(Protocol):
@@ -86,6 +86,12 @@ class Stager(Protocol):
             columns: the payload columns that rows are decoded to. Columns that the records hold beyond them are
                 reported in `new_columns`, and are not in the files.
 
+        Files of rows hold the columns and Kafka's coordinates (`_kafka_partition`, `_kafka_offset` ...), rows of one record
+        behind each other; with `KeyRule.keeps_originals` also `_kafka_original`, a STRUCT(key BLOB, value BLOB, headers
+        STRUCT(name VARCHAR, value BLOB)[]) of the whole record. Files of deletes hold a line for each tombstone: the columns of
+        the key, and the same coordinates as rows. Where rows have a key (kpipe/keys.py), a record whose key is NULL is a reject
+        of the stage `parse`.
+
         Raises:
             SourceError, TransformFailed, RecordRejected, StagingFailed.
         """
@@ -143,6 +149,13 @@ class Destination(Protocol):
         After any answer, error or not, the batch id is looked up through a fresh connection, and only that decides:
         found means landed; not found and lanes as expected means not landed; else Fenced.
 
+        With a `KeyRule`, files of rows and of deletes are the writes of the batch, applied as if one by one in the order of
+        (`_kafka_partition`, `_kafka_offset`, place in the file), whatever the order of the files; `into.key`, where it is
+        given, names columns of both that are never NULL. The commit that is given back says what became of them
+        (`Commit.settled`), also when it had landed before: that is stored with the ledger's ranges, in the same transaction. A
+        range of a lane that is not the live one (a backfill) is older than what is there: a write to a row of the same
+        partition with a higher offset is ignored, and does not delete.
+
         Committing a commit that has landed before returns the same result and changes nothing.
 
         Raises:
@@ -198,6 +211,19 @@ class Constrained(Protocol):
 
     def required(self) -> Collection[str]:
         """Payload columns of the table that take no NULL; none where there is no table."""
+        ...
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A destination that knows rows by a key (kpipe/keys.py)."""
+
+    def key(self) -> tuple[str, ...]:
+        """Columns of the key: those of its rule, or else the table's primary key, as the table spells them.
+
+        Raises:
+            InvalidPipeline: the rule names none, and the table has no primary key, or is not there.
+        """
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kpipe.batch import Batch, Counts, RangeReport, total
 from kpipe.errors import StagingFailed
@@ -12,8 +13,13 @@ from kpipe.source import PartitionId
 __all__ = ["collect"]
 
 
-def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[tuple[PartitionId, int], Counts]:
+def collect(batch: Batch, reports: Sequence[RangeReport], plain: bool = False) -> dict[tuple[PartitionId, int], Counts]:
     """Counts by lane, proven: each range is covered once, and everything in it is accounted for.
+
+    Args:
+        batch: what was planned.
+        reports: of the tasks.
+        plain: whether rows have no key, so that all of them will be inserted.
 
     Raises:
         StagingFailed: pieces are missing, overlap, or do not add up.
@@ -29,7 +35,8 @@ def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[tuple[Partitio
             raise StagingFailed(f"batch {batch.id}: {step.source}: a range was staged twice: {error}") from error
         if covered.missing(step.range):
             raise StagingFailed(f"batch {batch.id}: {step.source}: not staged: {covered.missing(step.range)[0]}")
-        result[step.lane.key] = total(report.counts for report in mine)
+        counts = total(report.counts for report in mine)
+        result[step.lane.key] = replace(counts, inserted=counts.rows) if plain else counts
     if sum(len(report.range) for report in reports) != batch.span:
         raise StagingFailed(f"batch {batch.id}: reports cover other offsets than the plan")
     return result
@@ -41,7 +48,11 @@ def _prove(batch: Batch, report: RangeReport) -> None:
     off = report.counts.unaccounted(len(report.range))
     if off:
         raise StagingFailed(f"{where}: {off} offsets are not accounted for: {report.counts}")
-    pairs = (("rows", report.counts.rows, report.rows), ("dead letters", report.counts.dead_letters, report.dead_letters))
+    pairs = (
+        ("rows", report.counts.rows, report.rows),
+        ("dead letters", report.counts.dead_letters, report.dead_letters),
+        ("deletes", report.counts.deletes, report.deletes),
+    )
     for name, count, file in pairs:
         held = 0 if file is None else file.rows
         if held != count:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kpipe.batch import Committed
 from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
 from kpipe.ingest import Decisions, Event, Ingest
+from kpipe.keys import KeyRule, with_key
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
 from kpipe.ports import Destination, GroupFollower, Stager, Topics
@@ -35,15 +36,17 @@ def check_available(pipeline: Pipeline) -> None:
     Raises:
         NotAvailable: names the field.
     """
-    errors, into = pipeline.errors, pipeline.into
+    errors = pipeline.errors
     refused = {
         "several topics": len(pipeline.source.topics or ()) > 1,
         "select": pipeline.select is not None,
         f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
         "errors.batch: skip": errors.batch != "fail",
-        "into.key": into.key is not None,
-        f"into.on_conflict: {into.on_conflict}": into.on_conflict != "error",
     }
+    if KeyRule.of(pipeline) is not None:
+        mode = pipeline.transform.mode if pipeline.transform is not None else "map"
+        refused["rows with a key (into.key ...) from several topics"] = len(pipeline.source.topics or ()) > 1
+        refused[f"rows with a key (into.key ...) from a program with mode: {mode}"] = mode != "map"  # they have no offset
     for name, wanted in refused.items():
         if wanted:
             raise NotAvailable(f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md")
@@ -115,12 +118,13 @@ class Run:
 
         check_available(pipeline)
         home.make()
+        destination = open_destination(pipeline, home)
         return cls(
             pipeline,
             home,
             KafkaTopics(pipeline.source),
-            SparkStager(pipeline, home, spark, required=lambda: required_columns(pipeline, home)),
-            open_destination(pipeline, home),
+            SparkStager(with_key(pipeline, destination), home, spark, required=lambda: required_columns(pipeline, home)),
+            destination,
             version=version(pipeline),
             **more,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from kpipe.batch import SETTLED
 from kpipe.ports import Destination, Publication
 from kpipe.schema import Columns
 from kpipe.source import PartitionState
@@ -31,7 +32,7 @@ LAST_SEQ = "kpipe/last_seq"
 HIGH = "kpipe/high_watermark"
 #: Rows of the whole table, whatever the event's partition: Dagster's own key.
 ROWS = "dagster/row_count"
-_SUMMED = ("messages", "rows", "dead_letters", "filtered", "gaps", "bytes")
+_SUMMED = ("messages", "rows", *SETTLED, "dead_letters", "filtered", "gaps", "bytes")
 # An event holds the newest ranges only: a run of hours may commit thousands, and the ledger has them all.
 _MOST_RANGES = 50
 
@@ -59,7 +60,7 @@ def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, 
 
 def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     last = items[-1][1]
-    sums = {name: sum(int(item[name]) for _, item in items) for name in _SUMMED}
+    sums = {name: sum(int(item.get(name, 0)) for _, item in items) for name in _SUMMED}
     seconds = sum(float(item.get("seconds", 0.0)) for _, item in items)
     ranges = [
         dg.TableRecord(

@@ -237,9 +237,6 @@ LATER: dict[str, list[dict[str, Any]]] = {
     "select": [{"select": "SELECT 1"}],
     "delivery": [{"delivery": kind} for kind in ("at_least_once", "at_most_once")],
     "into.type": [{"into": {"table": "t", "type": "iceberg"}}],
-    "into.key": [{"into": {"table": "t", "key": ["id"]}}],
-    "into.update": [{"into": {"table": "t", "on_conflict": "update", "update": {"a": "1"}}}],
-    "into.on_conflict": [{"into": {"table": "t", "on_conflict": kind}} for kind in ("replace", "ignore", "update")],
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kpipe.batch import Committed, Counts
+from kpipe.batch import SETTLED, Committed, Counts
 from kpipe.errors import KpipeError
 from kpipe.ingest import Decisions
 from kpipe.pipeline import Pipeline
@@ -119,7 +119,7 @@ def batch_line(committed: Committed) -> dict[str, Any]:
 
 
 def _numbers(counts: Counts) -> dict[str, int]:
-    names = ("messages", "rows", "dead_letters", "filtered", "gaps", "bytes")
+    names = ("messages", "rows", "deletes", "dead_letters", "filtered", "gaps", *SETTLED, "bytes")
     return {name: getattr(counts, name) for name in names}
 
 

@@ -69,7 +69,8 @@ def show(result: Audit) -> None:
     if result.ok:
         click.echo(
             f"proven: {count(result.span, 'offset')} = {count(counts.rows, 'row')}"
-            f" + {count(counts.dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
+            + (f" + {count(counts.deletes, 'delete')}" if counts.deletes else "")
+            + f" + {count(counts.dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
             " no offset twice"
         )
         return

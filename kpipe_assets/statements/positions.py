@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from kpipe.beginnings import moments
-from kpipe.errors import Fenced, InvalidStatement
+from kpipe.errors import Fenced, InvalidStatement, NotAvailable
 from kpipe.ingest import Decisions, Ingest
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
@@ -84,9 +84,15 @@ def backfill(home: Home, statement: Backfill) -> Result:
     """BACKFILL PIPELINE: what was skipped is read once more, beside what is new; it may go on running.
 
     Raises:
+        NotAvailable: tombstones delete rows of the table.
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
     pipeline = home.pipeline(statement.pipeline)
+    if pipeline.into.on_null == "delete":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: BACKFILL PIPELINE with into.on_null: delete: what was deleted could come back",
+            "set into.on_null: skip first (CREATE OR REPLACE PIPELINE), and delete what tombstones in the range ask for",
+        )
     gone = 0
 
     def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:

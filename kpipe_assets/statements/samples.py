@@ -13,6 +13,7 @@ from kpipe.beginnings import beginnings
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.formats import Format
 from kpipe.ingest import Ingest
+from kpipe.keys import with_key
 from kpipe.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.paths import write_path
@@ -51,8 +52,10 @@ def test(home: Home, statement: Test) -> Result:
     place.staging.mkdir(mode=0o700, parents=True)
     try:
         topics = KafkaTopics(pipeline.source)
-        stager = LocalStager(pipeline, place, required=lambda: required_columns(pipeline, home))
-        loop = Ingest(pipeline, topics, stager, open_destination(pipeline, home))
+        destination = open_destination(pipeline, home)
+        keyed = with_key(pipeline, destination)
+        stager = LocalStager(keyed, place, required=lambda: required_columns(pipeline, home))
+        loop = Ingest(pipeline, topics, stager, destination)
         ledger, snapshot = _as_if_begun(loop)
         limits = pipeline.batch
         bounds = Limits(statement.limit or _TEST_OFFSETS, limits.max_bytes_per_partition, limits.max_partitions)

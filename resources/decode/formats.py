@@ -17,7 +17,7 @@ from resources.decode.raw_format import RawDecoder
 from resources.registry import wire
 from resources.registry.access import Access
 
-__all__ = ["decoder", "sampled"]
+__all__ = ["decoder", "key_decoder", "sampled"]
 
 
 def decoder(kind: Format, columns: Columns, key: Format | None = None, access: Access | None = None) -> Decoder:
@@ -42,6 +42,11 @@ def _given(kind: Format, columns: Columns) -> Columns:
     """The columns that a format gives beside another one."""
     names = {name.lower() for name in kind.mapping or kind.fields or ()}
     return Columns(tuple(item for item in columns if item[0].lower() in names)) if names else columns
+
+
+def key_decoder(kind: Format, columns: Columns, access: Access | None = None) -> Decoder:
+    """The decoder of keys alone; see `decoder`."""
+    return _decoder(kind, columns, access, "key")
 
 
 def _decoder(kind: Format, columns: Columns, access: Access | None, name: str) -> Decoder:

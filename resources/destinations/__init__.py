@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.keys import KeyRule
 from kpipe.notation import resolve
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Constrained, Destination
@@ -55,17 +56,12 @@ def _duckdb(pipeline: Pipeline, home: Home) -> Destination:
     from resources.destinations.duckdb import DuckDBDestination  # an engine is loaded when it is used
 
     into = pipeline.into
-    if into.key or into.on_conflict != "error":
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for duckdb",
-            "leave them out, and pick the latest row of each key in a view over the table",
-        )
     if into.credentials:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials: a DuckDB file has none", "remove them")
     if into.database == ":memory:":
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database :memory: would forget its ledger", "name a file")
     path = Path(into.database) if into.database is not None else home.data / "kpipe.duckdb"
-    return DuckDBDestination(path, into.table, pipeline.name, summary(pipeline), (home.staging,))
+    return DuckDBDestination(path, into.table, pipeline.name, summary(pipeline), (home.staging,), rule=KeyRule.of(pipeline))
 
 
 def _postgres(pipeline: Pipeline, home: Home) -> Destination:
@@ -78,16 +74,22 @@ def _postgres(pipeline: Pipeline, home: Home) -> Destination:
             "pip install 'kpipe[postgres]'",
         ) from error
     into = pipeline.into
-    if into.key or into.on_conflict != "error":
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for postgres", "leave them out"
-        )
+    _no_key(pipeline)
     if into.database is None:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "postgresql://user@host:5432/database")
     if into.table.lower().startswith("pg_"):
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.table {into.table}: pg_ is PostgreSQL's own", "name another")
     server = Server(into.database, _secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
     return PostgresDestination(server, into.table, pipeline.name, summary(pipeline), (home.staging,))
+
+
+def _no_key(pipeline: Pipeline) -> None:
+    if KeyRule.of(pipeline) is not None:
+        fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
+            "leave them out, and pick the latest row of each key in a view over the table",
+        )
 
 
 def _secrets(given: Mapping[str, str], known: Collection[str]) -> dict[str, Secret]:
@@ -135,11 +137,7 @@ def _folder(pipeline: Pipeline, home: Home) -> Path:
         NotAvailable: rows of a key would have to be replaced, or the folder is not on this machine's disks.
     """
     into = pipeline.into
-    if into.key or into.on_conflict != "error":
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: into.key and into.on_conflict are not available for {into.type}",
-            "leave them out, and pick the latest row of each key where the table is read",
-        )
+    _no_key(pipeline)
     if into.database is None:
         return home.data / into.type
     scheme, found, rest = into.database.partition("://")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -54,7 +54,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
                 "target_table": table,
                 "database_name": database,
                 "batch_state": "Reread" if commit.kind == "reread" else "Succeeded",
-                "batch_rows_written": counts.rows,
+                "batch_rows_written": counts.inserted + counts.updated + counts.deleted,
                 "batch_time": commit.seconds,
                 "batch_start_unix_timestamp": commit.started_ms / 1000,
                 "batch_partition_state": "Succeeded",
@@ -122,9 +122,9 @@ def event_row(
 def entry(row: Mapping[str, Any]) -> Entry:
     """A row of `kpipe_batches` as the range that was committed."""
     source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
-    names = ("messages", "rows", "dead_letters", "filtered", "gaps", "given", "set_aside_before", "bytes")
     where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
-    return Entry(row["batch_id"], source, where, Counts(*(row[name] for name in names)), row["closed_by"] == "reread")
+    counts = Counts(*(row[field.name] for field in fields(Counts)))
+    return Entry(row["batch_id"], source, where, counts, row["closed_by"] == "reread")
 
 
 def keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:

@@ -16,10 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kpipe.audit import Holding
 from kpipe.batch import Commit, StagedFile
 from kpipe.errors import StagingFailed
 
-__all__ = ["Proven", "check_totals", "verify"]
+__all__ = ["Proven", "Writes", "added", "check_totals", "verify"]
 
 _BLOCK = 1 << 20  # bytes hashed at once: large enough for hashlib to release the GIL, small enough for the cache
 _AGAIN = "run it again: the batch is read and staged anew"
@@ -40,6 +41,27 @@ class Proven:
     rows: int
     names: tuple[str, ...]
     shape: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Writes:
+    """A batch's files of rows and of deletes."""
+
+    rows: Sequence[Proven]
+    deletes: Sequence[Proven] = ()
+
+
+def added(files: Sequence[Proven]) -> dict[int, Holding]:
+    """How many rows the files hold of each partition, and the sum of their offsets."""
+    result: dict[int, Holding] = {}
+    for file in files:
+        found = pq.read_table(file.path, columns=["_kafka_partition", "_kafka_offset"])
+        grouped = found.group_by("_kafka_partition").aggregate([([], "count_all"), ("_kafka_offset", "sum")])
+        for row in grouped.to_pylist():
+            old = result.get(row["_kafka_partition"], Holding())
+            more = Holding(old.rows + row["count_all"], old.offsets + (row["_kafka_offset_sum"] or 0))
+            result[row["_kafka_partition"]] = more
+    return result
 
 
 def verify(files: Sequence[StagedFile], roots: Sequence[Path]) -> list[Proven]:
@@ -106,7 +128,11 @@ def check_totals(commit: Commit) -> None:
         StagingFailed: they do not.
     """
     totals = commit.totals
-    for name, files, counted in (("rows", commit.files, totals.rows), ("dead letters", commit.dead_letters, totals.dead_letters)):
+    for name, files, counted in (
+        ("rows", commit.files, totals.rows),
+        ("dead letters", commit.dead_letters, totals.dead_letters),
+        ("deletes", commit.deletes, totals.deletes),
+    ):
         staged = sum(file.rows for file in files)
         if staged != counted:
             raise StagingFailed(f"batch {commit.id}: {staged} {name} are staged, {counted} were counted")

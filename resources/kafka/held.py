@@ -115,6 +115,10 @@ class Held:
             return self, 0
         return Held(self.table.filter(pc.is_valid(self.table.column("line")))), int(none)
 
+    def tombstones(self) -> Held:
+        """The records that have no value."""
+        return Held(self.table.filter(pc.is_null(self.table.column("line"))))
+
 
 def pack_headers(headers: Headers) -> bytes:
     """Headers in one value: their number, then for each the lengths of name and value (-1: null), the name, the value."""

@@ -34,6 +34,10 @@ class Aside(Protocol):
         """Records written there."""
         ...
 
+    def tombstones(self, block: Held) -> None:
+        """The records of a block that have no value."""
+        ...
+
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         """Set records aside as the policy says."""
         ...
@@ -121,8 +125,10 @@ class Feed:
                 values=held.values,
                 headers=held.headers(),
             )
-        held, tombstones = held.split_tombstones()
-        self._output.filtered += tombstones
+        whole = held
+        held, tombstones = whole.split_tombstones()
+        if tombstones:
+            self._output.tombstones(whole)
         if self._stdin == "lines" and len(held):
             text = Payloads.of_array(held.column("line")).text  # each value and a newline, as it is held
             if count_of(b"\n", text, never=b"\r" if self._job.format.type == "json" else b"") == len(held):

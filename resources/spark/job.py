@@ -70,6 +70,9 @@ class Job:
         program: the pipeline's program, if it has one.
         key: how keys become columns; None: they do not.
         access: to the schema registry; not shown by repr.
+        unique: columns of the table's key with their types; empty: rows have none.
+        deletes: whether tombstones delete the row of their key.
+        originals: whether the whole record is staged beside each row.
         killers: records that are known to make it fail, with the reasons, by partition and offset.
     """
 
@@ -86,6 +89,9 @@ class Job:
     program: ProgramSpec | None = None
     key: Format | None = None
     access: Access | None = field(default=None, repr=False)
+    unique: Columns = field(default_factory=Columns)
+    deletes: bool = False
+    originals: bool = False
     killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
 
     @property

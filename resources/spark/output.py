@@ -10,11 +10,14 @@ import pyarrow.compute as pc
 
 from kpipe.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
+from kpipe.keys import ORIGINAL
 from kpipe.schema import Columns
 from resources.decode.block import Decoded
+from resources.decode.keys import KeyReader
 from resources.kafka.held import Held
 from resources.spark.files import StagingWriter
 from resources.spark.job import Job
+from resources.spark.keyed import with_keys
 from resources.spark.select import selector
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
@@ -48,7 +51,8 @@ class RangeOutput:
     def __init__(self, job: Job, piece: Piece) -> None:
         self._job, self._piece = job, piece
         folder = Path(job.staging) / job.batch
-        self._rows, self._dead = StagingWriter(folder), StagingWriter(folder)
+        self._rows, self._dead, self._deletes = StagingWriter(folder), StagingWriter(folder), StagingWriter(folder)
+        self._keys = KeyReader(job.unique, job.key, job.access) if job.deletes else None
         self.filtered = 0
         self._answered = 0  # records that gave rows
         self._select = selector(job)
@@ -76,9 +80,12 @@ class RangeOutput:
                 decoded, lambda name, places: self._coordinate(name, held.pick(places.tolist()), len(places))
             )
         self.new_columns = self.new_columns.joined(decoded.new_columns)
+        if self._job.unique:
+            decoded = with_keys(decoded, self._job.unique)
         if decoded.rows:
             records = held if decoded.kept is None else held.pick(decoded.kept)
-            self._rows.write(self._with_coordinates(decoded.table, records))
+            table = self._with_coordinates(decoded.table, records)
+            self._rows.write(table.append_column(ORIGINAL, _originals(records)) if self._job.originals else table)
         answered = len(held) if decoded.kept is None else len(set(decoded.kept))
         self._answered += answered
         self.filtered += len(held) - answered - len(decoded.rejects) - len(decoded.refused)
@@ -86,6 +93,24 @@ class RangeOutput:
             self.reject(held.pick([at for at, _ in decoded.rejects]), "parse", [why for _, why in decoded.rejects])
         if decoded.refused:
             self.reject(held.pick([at for at, _ in decoded.refused]), "constraint", [why for _, why in decoded.refused])
+
+    def tombstones(self, block: Held) -> None:
+        """Records of a block that have no value: they delete the row of their key, or are filtered.
+
+        Raises:
+            RecordRejected: a key names no row and the policy is `fail`.
+        """
+        held = block.tombstones()
+        if self._keys is None:
+            self.filtered += len(held)
+            return
+        table, reasons = self._keys.read(held.column("key"))
+        if reasons:
+            bad = sorted(reasons)
+            self.reject(held.pick(bad), "parse", [reasons[at] for at in bad])
+            good = [at for at in range(len(held)) if at not in reasons]
+            held, table = held.pick(good), table.take(pa.array(good, pa.int64()))
+        self._deletes.write(self._with_coordinates(table, held))
 
     def loose(self, decoded: Decoded, payloads: Sequence[bytes]) -> None:
         """Rows of a program that does not answer record by record: their offset is not known.
@@ -141,6 +166,7 @@ class RangeOutput:
             given=given,
             set_aside_before=before,
             bytes=size,
+            deletes=self._deletes.rows,
         )
         return RangeReport(
             self._piece.source,
@@ -148,6 +174,7 @@ class RangeOutput:
             counts,
             self._rows.finish(),
             self._dead.finish(),
+            self._deletes.finish(),
             self.new_columns,
             seconds,
             self.first_reason,
@@ -157,6 +184,7 @@ class RangeOutput:
         """Close what is open; nothing will be reported."""
         self._rows.abandon()
         self._dead.abandon()
+        self._deletes.abandon()
 
     def _policy(self, stage: str) -> str:
         return {"transform": self._job.transform, "constraint": self._job.constraint}.get(stage, self._job.parse)
@@ -221,6 +249,11 @@ def _instants(timestamps: pa.Array) -> pa.Array:
     if ends["min"] < 0 or ends["max"] > _LAST_MS:
         timestamps = pc.if_else(pc.and_(pc.greater_equal(timestamps, 0), pc.less_equal(timestamps, _LAST_MS)), timestamps, None)
     return timestamps.cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
+
+
+def _originals(held: Held) -> pa.Array:
+    arrays = [held.column("key"), held.value_array(), _headers(held)]
+    return pa.StructArray.from_arrays(arrays, names=["key", "value", "headers"])
 
 
 def _headers(held: Held) -> pa.Array:

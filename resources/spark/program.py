@@ -212,6 +212,9 @@ class _Nowhere:
     def __init__(self) -> None:
         self.filtered = self.dead_letters = 0
 
+    def tombstones(self, block: Held) -> None:
+        """Nothing becomes of them."""
+
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         """Nothing becomes of them."""
 

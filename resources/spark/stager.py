@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kpipe.batch import Batch, Piece, RangeReport
-from kpipe.errors import InvalidPipeline
+from kpipe.errors import InvalidPipeline, SchemaConflict
+from kpipe.keys import KeyRule
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
@@ -202,8 +203,27 @@ class SparkStager:
             program=program,
             key=self._pipeline.key_format,
             access=self._access,
+            **self._keyed(columns),
             killers=self._killers,
         )
+
+    def _keyed(self, columns: Columns) -> dict[str, Any]:
+        """What tasks need to know of the key; nothing where rows have none.
+
+        Raises:
+            SchemaConflict: rows do not have a column of the key.
+        """
+        rule, names = KeyRule.of(self._pipeline), self._pipeline.into.key
+        if rule is None or names is None or not columns:  # without columns it is a sample
+            return {}
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise SchemaConflict(
+                f"pipeline {self._pipeline.name}: there is no column {missing[0]}, which is of the key",
+                "declare it under `columns`, or name another key: into.key",
+            )
+        key = Columns(tuple((name, kind) for name, kind in columns if name.lower() in {key.lower() for key in names}))
+        return {"unique": key, "deletes": rule.deletes, "originals": rule.keeps_originals}
 
     def _ship(self, context: SparkContext) -> ProgramSpec | None:
         """Give the program to Spark, once a session."""

@@ -58,6 +58,10 @@ class _Aside:
     def __init__(self) -> None:
         self.filtered = self.dead_letters = 0
 
+    def tombstones(self, block: Held) -> None:
+        """See `Aside`."""
+        self.filtered += len(block.tombstones())
+
     def reject(self, held: Held, _: str, __: Sequence[str]) -> None:
         """See `Aside`."""
         self.dead_letters += len(held)

@@ -78,8 +78,9 @@ def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> 
 def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
     reads = job.decoder
     for block, _ in reader.blocks():
-        held, tombstones = (block, 0) if reads.takes_nulls else block.split_tombstones()
-        output.filtered += tombstones
+        held, tombstones = (block, 0) if reads.takes_nulls and not job.deletes else block.split_tombstones()
+        if tombstones:
+            output.tombstones(block)
         output.decoded(reads.decode(Payloads.of_array(held.column("line")), held.column("key")), held)
 
 

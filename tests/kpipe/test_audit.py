@@ -36,6 +36,7 @@ def test_what_adds_up_is_proven_and_printed(full: World) -> None:
     }  # fmt: skip
     assert shown["partitions"]["1"] == {
         "ranges": [[0, 7]], "span": 7, "rows": 4, "dead_letters": 1, "filtered": 1, "gaps": 1, "rows_found": 4,
+        "deletes": 0, "inserted": 4, "updated": 0, "deleted": 0, "ignored": 0,
     }  # fmt: skip
 
 

@@ -56,12 +56,13 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "metadata": ["partition", "offset", "timestamp"],
         "schema": "evolve",
         "errors": {
-            "parse": "dead_letter", "transform": "fail", "constraint": "fail", "batch": "fail", "max_dead_letters": None,
+            "parse": "dead_letter", "transform": "fail", "constraint": "fail", "duplicate_key": "fail", "batch": "fail",
+            "max_dead_letters": None,
         },
         "delivery": "exactly_once",
         "into": {
             "type": "duckdb", "database": None, "credentials": {}, "table": "tweets", "key": None, "on_conflict": "error",
-            "update": {},
+            "on_null": "skip", "update": {},
         },
         # docs/adr/0008: how the table is shown in Dagster
         "asset": {"group": "kpipe", "owners": [], "tags": {}, "description": None},

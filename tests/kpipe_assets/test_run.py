@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-COUNTS = {"messages", "rows", "dead_letters", "filtered", "gaps", "bytes"}
+COUNTS = {
+    "messages", "rows", "deletes", "dead_letters", "filtered", "gaps", "inserted", "updated", "deleted", "ignored", "bytes",
+}  # fmt: skip
 KEYS = {"event", "batch", "seq", "ranges", "seconds", "closed_by", *COUNTS}
 PROGRAMS = Path(__file__).resolve().parents[2] / "transforms" / "programs"
 
@@ -36,7 +38,8 @@ def test_batches_are_bounded_reported_and_exact_and_a_second_run_adds_nothing(kp
     assert summary == {
         **{key: summary[key] for key in ("bytes", "seconds")},
         "event": "summary", "pipeline": "plain", "status": "caught_up", "batches": 3, "messages": 752, "rows": 750,
-        "dead_letters": 1, "filtered": 1, "gaps": 0, "positions": {"0": 252, "1": 250, "2": 250},
+        "deletes": 0, "dead_letters": 1, "filtered": 1, "gaps": 0, "inserted": 750, "updated": 0, "deleted": 0, "ignored": 0,
+        "positions": {"0": 252, "1": 250, "2": 250},
     }  # fmt: skip
     assert kpipe.sql("SELECT count(*), count(DISTINCT id), sum(id), max(nested.list[1]) FROM plain") == [
         (750, 750, sum(sum(range(p * 1000, p * 1000 + 250)) for p in range(3)), 2249)

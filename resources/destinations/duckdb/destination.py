@@ -9,14 +9,18 @@ from typing import Any
 
 import duckdb
 
+from kpipe.audit import Holding
 from kpipe.batch import Commit
+from kpipe.keys import KeyRule
+from kpipe.ledger import Ledger
 from kpipe.schema import Columns
 from resources.destinations.duckdb import layout, target
 from resources.destinations.duckdb.connection import Connection, Database, quote
+from resources.destinations.duckdb.upsert import DUPLICATES, upsert
 from resources.destinations.relational import records
 from resources.destinations.relational.destination import RelationalDestination
 from resources.destinations.relational.hooks import Verdict
-from resources.destinations.staged import Proven
+from resources.destinations.staged import Proven, Writes
 
 __all__ = ["DuckDBDestination"]
 
@@ -42,6 +46,7 @@ class DuckDBDestination(RelationalDestination):
         config_json: the pipeline's definition for people, without secrets.
         staging: folders that staged files lie in; nothing else on the machine can be read through the connection.
         lock_timeout_s: longest wait for another process that has the file open.
+        rule: what happens to rows by their key; None: they have none.
     """
 
     dialect = layout.DIALECT
@@ -56,8 +61,9 @@ class DuckDBDestination(RelationalDestination):
         config_json: Mapping[str, Any] | None = None,
         staging: Sequence[Path] = (),
         lock_timeout_s: float = 30,
+        rule: KeyRule | None = None,
     ) -> None:
-        super().__init__(table, pipeline, config_json, staging)
+        super().__init__(table, pipeline, config_json, staging, rule)
         self.database = Database(path, staging, lock_timeout_s)
 
     def describe(self) -> str:
@@ -107,6 +113,18 @@ class DuckDBDestination(RelationalDestination):
 
     def _insert(self, connection: Connection, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
         target.insert(connection, self.table, commit, staged, known)
+
+    def _primary_key(self, connection: Connection) -> tuple[str, ...]:
+        return target.primary_key(connection, self.table)
+
+    def _upsert(
+        self, connection: Connection, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
+    ) -> tuple[Commit, dict[int, Holding]]:
+        assert self.rule is not None
+        return upsert(connection, self.table, commit, self.rule, ledger, staged, key, known)
+
+    def _set_duplicates_aside(self, connection: Connection, commit: Commit, events: int) -> None:
+        connection.execute(*records.letters(commit, events, f"({DUPLICATES})"))
 
     def _set_aside(self, connection: Connection, commit: Commit, staged: Sequence[Proven], events: int) -> int:
         statement, parameters = records.letters(commit, events, target.READ.format("$11"), [[file.path for file in staged]])

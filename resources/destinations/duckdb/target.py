@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kpipe.batch import Commit
 from kpipe.schema import Columns, ListOf, Struct, Type
@@ -12,7 +12,7 @@ from resources.destinations.fitting import carried
 from resources.destinations.relational.matching import by_shape, check_inserted, matched, parsed, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["READ", "columns", "insert", "prepare", "required", "sql_type"]
+__all__ = ["READ", "columns", "insert", "prepare", "primary_key", "projection", "required", "sql_type"]
 
 #: A file's own columns are all there is: none is guessed from a path (hive).
 READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
@@ -84,7 +84,7 @@ def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[
         SchemaConflict: a column's type cannot become the table's.
     """
     for files in by_shape(staged):
-        names, values = _projection(connection, files[0], commit, known)
+        names, values = projection(connection, files[0], commit, known)
         row = connection.execute(
             f"INSERT INTO {quote('main', table)} ({', '.join(names)}) SELECT {', '.join(values)} FROM {_READ}",
             [[file.path for file in files]],
@@ -92,12 +92,24 @@ def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[
         check_inserted(commit, files, row[0] if row else 0)
 
 
-def _projection(connection: Connection, file: Proven, commit: Commit, known: Columns) -> tuple[list[str], list[str]]:
-    """Column names, and the expressions that fill them from a file of that shape."""
+def primary_key(connection: Connection, table: str) -> tuple[str, ...]:
+    """Columns of the table's primary key; none where it has none, or is not there."""
+    rows = connection.execute(
+        "SELECT constraint_column_names FROM duckdb_constraints() WHERE database_name = current_database()"
+        " AND schema_name = 'main' AND lower(table_name) = lower($1) AND constraint_type = 'PRIMARY KEY'",
+        [table],
+    ).fetchall()
+    return tuple(name for row in rows for name in row[0])
+
+
+def projection(
+    connection: Connection, file: Proven, commit: Commit, known: Columns, besides: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Column names, and the expressions that fill them from a file of that shape. Columns of `besides` are left out."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {_READ}", [[file.path]]).fetchall()
     stored = parsed([row[:2] for row in described], f"staged file {file.path!r}")
     names, values = [], []
-    for name, kind, have in matched(stored, file, commit, known):
+    for name, kind, have in matched(stored.without(besides), file, commit, known):
         names.append(quote(name))
         values.append(quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})")
     return names, values

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from kpipe.audit import Entry, Recount
@@ -21,14 +22,14 @@ from kpipe.ports import Publication
 from kpipe.schema import Columns
 from resources.destinations.fitting import COORDINATES
 from resources.destinations.outcome import Failure, land
-from resources.destinations.relational import lanes, publications, records, views
+from resources.destinations.relational import holdings, lanes, publications, records, views
 from resources.destinations.relational import recount as counting
 from resources.destinations.relational.dialect import Connection
 from resources.destinations.relational.hooks import Hooks, Verdict
-from resources.destinations.relational.matching import missing
+from resources.destinations.relational.matching import missing, spelled, unkeyed
 from resources.destinations.relational.tables import COMMITS, ERRORS, PIPELINES
 from resources.destinations.rows import clean
-from resources.destinations.staged import check_totals, verify
+from resources.destinations.staged import Writes, added, check_totals, verify
 
 __all__ = ["RelationalDestination"]
 
@@ -63,7 +64,9 @@ class RelationalDestination(Hooks):
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
-        return land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit))
+        landed: list[Commit] = []
+        done = land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit, landed))
+        return done if self.rule is None else replace(done, commit=landed[-1])
 
     def _attempt(self, commit: Commit) -> Failure | None:
         """One transaction. Its own answer is never believed: COMMIT of an aborted one may say OK."""
@@ -76,7 +79,7 @@ class RelationalDestination(Hooks):
 
         try:
             enter("verify")  # 1: every staged file is what was reported
-            rows, dead = verify(commit.files, self.staging), verify(commit.dead_letters, self.staging)
+            rows, dead, deletes = (verify(files, self.staging) for files in (commit.files, commit.dead_letters, commit.deletes))
             check_totals(commit)
             enter("open")  # 2: late, because it may keep others out
             with self._writing() as connection:
@@ -85,22 +88,34 @@ class RelationalDestination(Hooks):
                 if not known:
                     self._create(connection)
                 enter("ledger")  # 3: the compare-and-swap comes before anything that costs
+                before = lanes.read(connection, self.pipeline)[1] if self.rule is not None and commit.steps else None
                 lanes.swap(connection, commit)
                 enter("register")  # 4: the number of the commit
                 seq, written, events = records.register(connection, commit, self.table, self.config)
-                if commit.columns or rows:
+                done = commit
+                if commit.columns or rows or deletes:
                     enter("table")  # 5: made or widened
                     if written and not there:
                         raise missing(self.pipeline, self.table, written)
-                    columns = self._prepare(connection, there, commit, rows)
+                    if before is not None:
+                        names = self._all_columns(connection).names() if there else None
+                        holdings.begin(connection, self.dialect, self.table, names)
+                    columns = self._prepare(connection, there, commit, (*rows, *deletes))
                     enter("data")  # 6
-                    self._insert(connection, commit, rows, columns)
+                    if before is not None:
+                        done = self._applied(connection, commit, before, Writes(rows, deletes), columns)
+                    else:
+                        self._insert(connection, commit, rows, columns)
+                        if holdings.known(connection, self.table):
+                            holdings.move(connection, self.table, added(rows))
                 enter("dead_letters")  # 7
                 if dead:
                     records.check_letters(dead)
                     records.check_set_aside(commit, dead, self._set_aside(connection, commit, dead, events))
+                if done.totals.dead_letters > commit.totals.dead_letters:
+                    self._set_duplicates_aside(connection, done, events + commit.totals.dead_letters)
                 enter("history")
-                records.history(connection, commit, self.table, seq)
+                records.history(connection, done, self.table, seq)
                 enter("before")  # 8
                 self._commit(connection)
                 enter("after")
@@ -108,8 +123,29 @@ class RelationalDestination(Hooks):
             return self._failure(error, step, commit)
         return None
 
-    def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
-        """Sequence number of the commit if it is there, else the ledger, through a fresh connection."""
+    def _applied(self, connection: Connection, commit: Commit, before: Ledger, writes: Writes, columns: Columns) -> Commit:
+        key = spelled(self._key(connection), columns, self.table)
+        done, delta = self._upsert(connection, commit, before, writes, key, columns)
+        holdings.move(connection, self.table, delta)
+        records.amend(connection, commit, done)
+        return done
+
+    def key(self) -> tuple[str, ...]:
+        """Columns of the key; see `Keyed`."""
+        return self._read(self._key, ()) or self._key(None)
+
+    def _key(self, connection: Connection | None) -> tuple[str, ...]:
+        named = self.rule.columns if self.rule is not None else ()
+        found = named if named is not None else self._primary_key(connection) if connection is not None else ()
+        if not found and self.rule is not None and connection is None:
+            raise unkeyed(self.table)
+        return found
+
+    def _read_back(self, commit: Commit, landed: list[Commit]) -> tuple[int | None, Ledger]:
+        """Sequence number of the commit if it is there, else the ledger, through a fresh connection.
+
+        What became of its rows is in the ledger too, and is added to `landed`.
+        """
         nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
 
         def read(connection: Connection) -> tuple[int | None, Ledger]:
@@ -119,7 +155,10 @@ class RelationalDestination(Hooks):
             row = connection.execute(
                 f"SELECT seq FROM {COMMITS.sql} WHERE batch_id = $1 AND pipeline_name = $2", [commit.id, self.pipeline]
             ).fetchone()
-            return (row[0], nothing[1]) if row else (None, lanes.read(connection, self.pipeline)[1])
+            if row is None:
+                return None, lanes.read(connection, self.pipeline)[1]
+            landed.append(records.settled(connection, commit) if self.rule is not None else commit)
+            return row[0], nothing[1]
 
         reach("readback")
         return self._read(read, nothing)
@@ -151,7 +190,8 @@ class RelationalDestination(Hooks):
             there = self._exists(connection, self.table)
             self._snapshot(connection)
             known = self._all_columns(connection).names() if there else None
-            return counting.recount(connection, self.dialect, self.pipeline, self.table, known)
+            key = self._key(connection) if there else ()
+            return counting.recount(connection, self.dialect, self.pipeline, self.table, known, key)
 
         return self._read_registered(read, Recount())
 

@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from kpipe.audit import Holding
 from kpipe.batch import Commit
+from kpipe.errors import NotAvailable
+from kpipe.keys import KeyRule
+from kpipe.ledger import Ledger
 from kpipe.schema import Columns
 from resources.destinations.relational.dialect import Dialect
-from resources.destinations.staged import Proven
+from resources.destinations.staged import Proven, Writes
 
 __all__ = ["Hooks", "Verdict"]
 
@@ -44,6 +48,7 @@ class Hooks(ABC):
         pipeline: name of the pipeline.
         config_json: the pipeline's definition for people, without secrets.
         staging: folders that staged files lie in.
+        rule: what happens to rows by their key; None: they have none.
     """
 
     dialect: ClassVar[Dialect]
@@ -52,9 +57,16 @@ class Hooks(ABC):
     #: What a person can do when kpipe's tables are damaged.
     rescue: ClassVar[str]
 
-    def __init__(self, table: str, pipeline: str, config_json: Mapping[str, Any] | None, staging: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        table: str,
+        pipeline: str,
+        config_json: Mapping[str, Any] | None,
+        staging: Sequence[Path],
+        rule: KeyRule | None = None,
+    ) -> None:
         self.staging = tuple(staging)
-        self.table, self.pipeline, self.config = table, pipeline, dict(config_json or {})
+        self.table, self.pipeline, self.config, self.rule = table, pipeline, dict(config_json or {}), rule
 
     @abstractmethod
     def describe(self) -> str:
@@ -103,6 +115,23 @@ class Hooks(ABC):
     @abstractmethod
     def _insert(self, connection: Any, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
         """Insert the staged rows, and count them."""
+
+    def _primary_key(self, connection: Any) -> tuple[str, ...]:
+        """Columns of the table's primary key; none where it has none, or is not there."""
+        raise self._keyless()
+
+    def _upsert(
+        self, connection: Any, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
+    ) -> tuple[Commit, dict[int, Holding]]:
+        """Apply the batch's writes by the rule; the commit with what became of them, and what the table gained by partition."""
+        raise self._keyless()
+
+    def _set_duplicates_aside(self, connection: Any, commit: Commit, events: int) -> None:
+        """Insert the records that `_upsert` has found to be duplicates as dead letters, behind `events` error events."""
+        raise self._keyless()
+
+    def _keyless(self) -> NotAvailable:
+        return NotAvailable(f"{self.describe()} knows no keys", "leave out into.key and into.on_conflict")
 
     @abstractmethod
     def _set_aside(self, connection: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:

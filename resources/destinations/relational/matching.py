@@ -19,6 +19,8 @@ __all__ = [
     "matched",
     "missing",
     "parsed",
+    "spelled",
+    "unkeyed",
     "unsuitable",
     "widening",
 ]
@@ -33,6 +35,32 @@ def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
         f"pipeline {pipeline}: table {table} is gone, the ledger says that {rows} rows were written to it",
         f"restore it; or create {table} empty to go on without these rows; or begin anew under another pipeline name",
     )
+
+
+def unkeyed(table: str) -> InvalidPipeline:
+    """The error of rows with a key where nothing says what the key is."""
+    return InvalidPipeline(
+        f"table {table} is not there, or has no primary key, and nothing else says what the key is",
+        "name its columns: into.key, or KEY (...) behind INTO TABLE",
+    )
+
+
+def spelled(key: Sequence[str], known: Columns, table: str) -> tuple[str, ...]:
+    """The columns of a key as the table spells them.
+
+    Raises:
+        InvalidPipeline: there are none.
+        SchemaConflict: the table lacks one.
+    """
+    if not key:
+        raise unkeyed(table)
+    result = []
+    for column in key:
+        found = next((name for name in known.names() if name.lower() == column.lower()), None)
+        if found is None or found in COORDINATES:
+            raise SchemaConflict(f"table {table} has no column {column}, which is of the key", "name other columns: into.key")
+        result.append(found)
+    return tuple(result)
 
 
 def widening(known: Columns, needed: Columns) -> list[tuple[Path, Type]]:

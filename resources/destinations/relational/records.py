@@ -7,10 +7,11 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timezone
 from typing import Any
 
-from kpipe.batch import Batch, Commit
+from kpipe.batch import Batch, Commit, Counts
 from kpipe.errors import DestinationError, RecordRejected, StagingFailed
 from kpipe.ledger import seal
 from resources.destinations.relational.dialect import Connection, quote
@@ -19,7 +20,7 @@ from resources.destinations.relational.tables import BATCHES, COMMITS, ERRORS, P
 from resources.destinations.rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
 from resources.destinations.staged import Proven
 
-__all__ = ["check_letters", "check_set_aside", "error_event", "history", "letters", "register"]
+__all__ = ["amend", "check_letters", "check_set_aside", "error_event", "history", "letters", "register", "settled"]
 
 
 def register(connection: Connection, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -93,6 +94,33 @@ def _ends(connection: Connection, commit: Commit) -> None:
     known = set(updated)
     fresh = [row for row in rows if (row["cluster_id"], row["topic_id"], row["topic"], row["partition"]) not in known]
     PARTITIONS.insert(connection, fresh)
+
+
+def amend(connection: Connection, planned: Commit, done: Commit) -> None:
+    """Correct what `register` has counted by what became of the rows in the table: `rows` are those that are there for it."""
+    before, after = planned.totals, done.totals
+    connection.execute(
+        f'UPDATE {PIPELINES.sql} SET "rows" = "rows" + $1, dead_letters = dead_letters + $2, error_events = error_events + $2'
+        " WHERE pipeline_name = $3",
+        [after.inserted - after.deleted - before.rows, after.dead_letters - before.dead_letters, planned.pipeline],
+    )
+
+
+def settled(connection: Connection, commit: Commit) -> Commit:
+    """A commit that has landed, with what the ledger says became of its rows."""
+    names = tuple(field.name for field in fields(Counts))
+    rows = connection.execute(
+        f"SELECT cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, {', '.join(map(quote, names))}"
+        f" FROM {BATCHES.sql} WHERE batch_id = $1 AND pipeline_name = $2",
+        [commit.id, commit.pipeline],
+    ).fetchall()
+    found = {tuple(row[:5]): Counts(*row[5:]) for row in rows}
+    counts = dict(commit.counts)
+    for step in commit.steps:
+        topic = step.source.topic
+        key = (topic.cluster, topic.topic_id, topic.name, step.source.partition, step.range.start)
+        counts[step.lane.key] = found.get(key, counts.get(step.lane.key, Counts()))
+    return commit.settled(counts)
 
 
 def check_letters(staged: Sequence[Proven]) -> None:

@@ -10,13 +10,15 @@ from kpipe.batch import Counts
 from kpipe.offsets import Range
 from kpipe.source import PartitionId, TopicId
 from resources.destinations.relational.dialect import Connection, Dialect
+from resources.destinations.relational.holdings import kept
 from resources.destinations.relational.tables import BATCHES, ERRORS
 
 __all__ = ["entries", "recount"]
 
 _ENTRY = (
     "batch_id, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_latest_offset,"
-    ' closed_by, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes'
+    ' closed_by, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes, deletes, inserted,'
+    " updated, deleted, ignored"
 )
 
 
@@ -30,13 +32,16 @@ def entries(connection: Connection, pipeline: str) -> list[Entry]:
     return [_entry(row) for row in rows]
 
 
-def recount(connection: Connection, dialect: Dialect, pipeline: str, table: str, known: Sequence[str] | None) -> Recount:
+def recount(
+    connection: Connection, dialect: Dialect, pipeline: str, table: str, known: Sequence[str] | None, key: Sequence[str] = ()
+) -> Recount:
     """Rows, dead letters, repeated offsets, and rows of each committed range, as the destination really holds them.
 
-    `known` are the names of the table's columns; None: there is no table.
+    `known` are the names of the table's columns; None: there is no table. `key` are those of its key, if it has one.
 
     The table's rows are those of all pipelines that write it. Rows can be told apart by range only when they carry
-    offsets, and offsets mean something only when one topic was read (or rows also carry the topic).
+    offsets, and offsets mean something only when one topic was read (or rows also carry the topic). A table that is written
+    with a key is compared with what its commits have left (holdings.py) instead.
     """
     expected = _by_partition(
         connection,
@@ -51,6 +56,11 @@ def recount(connection: Connection, dialect: Dialect, pipeline: str, table: str,
     )
     if known is None:
         return Recount(dead_letters=dead, expected_rows=expected)
+    keeping = kept(connection, dialect, table, known, key)
+    if keeping is not None:
+        rows = {number: item.rows for number, item in keeping.found.items()}
+        expected = {number: item.rows for number, item in keeping.expected.items()}
+        return Recount(rows, dead, expected_rows=expected, keeping=keeping)
     names, name = {column.lower() for column in known}, dialect.name(table)
     if "_kafka_partition" not in names:
         return Recount(_unnumbered(connection, name, expected), dead, expected_rows=expected)

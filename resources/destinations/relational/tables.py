@@ -17,6 +17,7 @@ __all__ = [
     "BATCHES",
     "COMMITS",
     "ERRORS",
+    "HOLDINGS",
     "LANES",
     "PARTITIONS",
     "PIPELINES",
@@ -68,6 +69,7 @@ _SOURCE = {"cluster_id": "VARCHAR", "topic_id": "VARCHAR", "topic": "VARCHAR", "
 _COUNTS = {
     "messages": "BIGINT", "rows": "BIGINT", "dead_letters": "BIGINT", "filtered": "BIGINT", "gaps": "BIGINT",
     "given": "BIGINT", "set_aside_before": "BIGINT", "bytes": "BIGINT",
+    "deletes": "BIGINT", "inserted": "BIGINT", "updated": "BIGINT", "deleted": "BIGINT", "ignored": "BIGINT",
 }  # fmt: skip
 
 PIPELINES = Table(
@@ -193,7 +195,18 @@ ERRORS = Table(
         "version": "VARCHAR",
     },
 )
-TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, ERRORS)
+HOLDINGS = Table(
+    "kpipe_holdings",
+    {
+        "target_table": "VARCHAR",  # in lower case; only tables that some pipeline writes with a key
+        "partition": "INTEGER",  # as rows name it; -1: rows that kpipe has not written
+        "rows": "BIGINT",
+        "offsets": "NUMERIC(38,0)",  # their sum
+        "baseline": "BIGINT",  # of -1: rows that were there before, and that no batch accounts for
+    },
+    ("target_table", "partition"),
+)
+TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, ERRORS, HOLDINGS)
 
 
 def present(exists: Callable[[str], bool]) -> bool:

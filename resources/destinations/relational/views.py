@@ -38,14 +38,15 @@ SELECT
         AS num_partitions_finished,
     sum(b.batch_partition_extracted_bytes) / 1e6 AS mb_streamed,
     sum(b.batch_partition_extracted_bytes) / 1e6 / nullif(max(b.batch_time), 0) AS mb_per_sec,
-    sum(b."rows")::BIGINT AS rows_inserted,
-    0::BIGINT AS rows_updated,
-    0::BIGINT AS rows_deleted,
+    sum(b.inserted)::BIGINT AS rows_inserted,
+    sum(b.updated)::BIGINT AS rows_updated,
+    sum(b.deleted)::BIGINT AS rows_deleted,
     min(b.seq) AS seq,
     sum(b.dead_letters)::BIGINT AS dead_letters,
     sum(b.filtered)::BIGINT AS filtered,
     sum(b.gaps)::BIGINT AS gaps,
-    min(c.committed) AS committed
+    min(c.committed) AS committed,
+    sum(b.ignored)::BIGINT AS rows_ignored
 FROM {schema}kpipe_batches AS b
 LEFT JOIN {schema}kpipe_commits AS c ON c.batch_id = b.batch_id
 GROUP BY b.pipeline_name, b.batch_id

@@ -404,7 +404,7 @@ class Conformance:
             where = {"_kafka_partition": at, "_kafka_offset": offset, "_kafka_timestamp": None}
             rows = [{"id": n, "text": "x", **where} for n in range(5)]
             key = base.steps[0].lane.key
-            counts = replace(base.counts[key], rows=5, given=2)
+            counts = replace(base.counts[key], rows=5, given=2, inserted=5)
             destination.commit(replace(base, files=(place.staged(rows),), counts={key: counts}))
         found = proof(destination)
         assert found.ok and found.counts.rows == 10

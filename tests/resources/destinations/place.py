@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from kpipe import faults
 from kpipe.batch import Commit, Counts, StagedFile, Step
+from kpipe.keys import KeyRule
 from kpipe.ledger import Lane, LaneChange, Ledger
 from kpipe.ports import Destination
 from kpipe.schema import Columns, ListOf, Struct, Type
@@ -62,9 +63,11 @@ class Place(ABC):
 
     Attributes:
         ledger_in_table: the ledger is part of the table, so that both are dropped together.
+        keyed: whether the destination knows keys (tests/resources/destinations/keyed.py); `open` then takes a rule.
     """
 
     ledger_in_table = False
+    keyed = False
 
     longest_name = 255  #: bytes of a column's name
 
@@ -73,7 +76,7 @@ class Place(ABC):
         self.staging.mkdir()
 
     @abstractmethod
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination: ...
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination: ...
 
     @abstractmethod
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]: ...
@@ -124,7 +127,8 @@ class MemoryPlace(Place):
         super().__init__(folder)
         self.store = MemoryStore()
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
+        assert rule is None
         return MemoryDestination(self.store, pipeline, table, lambda file: pq.read_table(file.path).to_pylist())
 
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
@@ -166,6 +170,8 @@ class MemoryPlace(Place):
 
 
 class DuckDBPlace(Place):
+    keyed = True
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.path = folder / "data" / "kpipe.duckdb"
@@ -179,8 +185,8 @@ class DuckDBPlace(Place):
         if point == "readback" and self.faults and self.faults.pop(0) == "unreadable":
             raise duckdb.IOException("injected: unreadable")
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5)
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
+        return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5, rule)
 
     def sql(self, statement: str, *parameters: Any) -> list[tuple]:
         with duckdb.connect(str(self.path)) as connection:
@@ -256,7 +262,9 @@ def batch(
                 rows.append({**row, "_kafka_partition": number, "_kafka_offset": offset, "_kafka_timestamp": offset})
         files += [place.staged(rows, columns)] if rows else []
         dead_files += [place.file(letters, DEAD_LETTERS)] if letters else []
-        counts[step.lane.key] = Counts(len(rows) + len(letters), len(rows), len(letters), 0, holes, bytes=10 * len(rows))
+        counts[step.lane.key] = Counts(
+            len(rows) + len(letters), len(rows), len(letters), 0, holes, bytes=10 * len(rows), inserted=len(rows)
+        )
     return Commit(
         id=uuid.uuid4().hex,
         pipeline=ledger.pipeline,

@@ -1,0 +1,77 @@
+"""Rows with a key: what a destination does where a row of the same key is there, and in which order.
+
+Writes of one key apply in Kafka's order: by partition, then by offset, then by their order within the record. So the last write
+of a key wins within a partition, in one batch or over many. Between partitions there is no order in Kafka: in one batch the
+higher partition number counts as later, else the batch that commits later (docs/design.md, section 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kpipe.errors import NotAvailable
+from kpipe.pipeline import Pipeline, Policy
+from kpipe.ports import Destination, Keyed
+
+__all__ = ["ORIGINAL", "KeyRule", "with_key"]
+
+#: Column of a staged file of rows that holds the whole record, where a row may yet become a dead letter.
+ORIGINAL = "_kafka_original"
+
+
+@dataclass(frozen=True)
+class KeyRule:
+    """What happens to rows by their key.
+
+    Each write meets a table in which its key is there or is not, the earlier writes of the batch included. A row is *inserted*
+    where it is not; where it is, the row is *updated* (replace, update) or *ignored* (ignore). A delete is counted as *deleted*
+    where the key is there, else it does nothing.
+
+    Attributes:
+        columns: of the key; None: the table's primary key.
+        on_conflict: `error`, `replace`, `ignore` or `update`.
+        update: for `update`, column to expression (DuckDB's SQL, as kpipe/sql/expressions.py translates it): `excluded.x` is
+            the new row's value, a bare name the value that is there; empty: every column that the new row has.
+        duplicates: for `error`, what happens to a row whose key is there.
+        deletes: whether tombstones delete.
+    """
+
+    columns: tuple[str, ...] | None = None
+    on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
+    update: Mapping[str, str] = field(default_factory=dict)
+    duplicates: Policy = "fail"
+    deletes: bool = False
+
+    @classmethod
+    def of(cls, pipeline: Pipeline) -> KeyRule | None:
+        """The rule of a pipeline; None where rows have no key and are only ever inserted."""
+        into, duplicates = pipeline.into, pipeline.errors.duplicate_key
+        if into.key is None and into.on_conflict == "error" and into.on_null == "skip" and duplicates == "fail":
+            return None
+        columns = tuple(into.key) if into.key is not None else None
+        return cls(columns, into.on_conflict, dict(into.update), duplicates, into.on_null == "delete")
+
+    @property
+    def keeps_originals(self) -> bool:
+        """Whether tasks stage the whole record beside each row (`ORIGINAL`)."""
+        return self.on_conflict == "error" and self.duplicates == "dead_letter"
+
+
+def with_key(pipeline: Pipeline, destination: Destination) -> Pipeline:
+    """The pipeline with the columns of its key named: where it names none, they are the table's primary key.
+
+    Raises:
+        InvalidPipeline: the table has none, or is not there.
+        NotAvailable: the destination knows no keys.
+    """
+    rule = KeyRule.of(pipeline)
+    if rule is None:
+        return pipeline
+    if not isinstance(destination, Keyed):
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: {destination.describe()} knows no keys",
+            "leave out into.key and into.on_conflict, and pick the latest row of each key in a view over the table",
+        )
+    return pipeline.model_copy(update={"into": pipeline.into.model_copy(update={"key": list(destination.key())})})

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.resources.destinations.keyed import KeyedConformance
+from tests.resources.destinations.place import PLACES, Place
+
+
+@pytest.fixture(params=sorted(name for name, place in PLACES.items() if place.keyed))
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return PLACES[request.param](tmp_path)
+
+
+class TestKeyedDestinations(KeyedConformance):
+    pass
