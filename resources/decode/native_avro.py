@@ -15,7 +15,7 @@ from resources.decode.block import Payloads
 from resources.decode.native_columns import arrays, planned
 from resources.native import library
 
-__all__ = ["NativeAvro", "native_avro"]
+__all__ = ["NativeAvro", "native_avro", "written"]
 
 
 def native_avro(plan: Plan) -> NativeAvro | None:
@@ -34,16 +34,10 @@ class NativeAvro:
 
     def __init__(self, found: ctypes.CDLL, plan: Plan) -> None:
         self._library, self._kind = found, plan.carried
-        symbols = bytearray()
-        data: list[int] = []
-        for node in plan.nodes:
-            more = _more(node, symbols)
-            data += [node.op, node.a, node.b, len(more) if node.op == steps.ENUM else len(node.inner), len(more), *more]
-        steps_, (columns, ranges, names) = np.array(data, np.int64), planned(self._kind)
+        (data, symbols), (columns, ranges, names) = written(plan), planned(self._kind)
         self._decoder = found.kp_avro_new(
-            steps_.ctypes.data, len(steps_), len(plan.nodes), bytes(symbols), len(symbols),
-            columns.ctypes.data, ranges.ctypes.data, names,
-        )  # fmt: skip
+            data.ctypes.data, len(data), len(plan.nodes), symbols, len(symbols), columns.ctypes.data, ranges.ctypes.data, names
+        )
         if not self._decoder:
             raise MemoryError
         weakref.finalize(self, found.kp_avro_free, self._decoder)
@@ -67,6 +61,16 @@ class NativeAvro:
         if rows < 0:
             raise MemoryError(f"{len(text):,} bytes of Avro")
         return arrays(self._library, self._decoder, self._kind, rows), status == 0
+
+
+def written(plan: Plan) -> tuple[np.ndarray[Any, Any], bytes]:
+    """The steps as `kp_avro_new` reads them, and the symbols of enums one behind the other."""
+    symbols = bytearray()
+    data: list[int] = []
+    for node in plan.nodes:
+        more = _more(node, symbols)
+        data += [node.op, node.a, node.b, len(more) if node.op == steps.ENUM else len(node.inner), len(more), *more]
+    return np.array(data, np.int64), bytes(symbols)
 
 
 def _more(node: Node, symbols: bytearray) -> list[int]:

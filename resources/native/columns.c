@@ -89,7 +89,9 @@ void kp_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *v
     }
     if (values && c->rows) {
         if (c->kind == BOOLEAN) bits((const uint8_t *)c->values, c->rows, (uint8_t *)values);
-        else if (c->kind == TEXT) memcpy(values, c->values, c->used);
+        else if (c->kind == TEXT) {
+            if (c->used) memcpy(values, c->values, c->used); /* empty texts alone have no bytes at all */
+        }
         else memcpy(values, c->values, (size_t)c->rows * (size_t)(c->kind == DOUBLE ? 8 : c->width));
     }
 }
