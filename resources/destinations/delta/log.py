@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,12 +19,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kpipe.errors import DestinationError, LedgerMismatch
 from kpipe.schema import Columns
-from resources.destinations.delta.files import Brought
 from resources.destinations.delta.types import columns_of, has_local_times
+from resources.destinations.lake.files import Brought
 from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.record import Pointer, Record, lane_id
 
-__all__ = ["DeltaState", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions"]
+__all__ = ["DeltaState", "Table", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions"]
 
 #: Table features under which an entry that only adds files is right.
 _FEATURES = {
@@ -72,27 +73,95 @@ def protocol(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"minReaderVersion": 3, "minWriterVersion": 7, **features}
 
 
-class DeltaState:
-    """A Delta table at one version.
+@dataclass(frozen=True)
+class Table:
+    """What the log says of the table itself.
 
-    Args:
-        table: as the library has read it.
-        folder: of the table.
+    Attributes:
+        id, name, description, created: as Delta's metaData has them.
+        fields: of the schema.
+        partitions: names of the columns that the table is divided by.
+        settings: its properties.
+        writer: version that writers must know.
+        reads, writes: features that readers and writers must know.
     """
 
-    def __init__(self, table: DeltaTable, folder: Folder) -> None:
-        self.table, self._folder = table, folder
-        self.fields: list[dict[str, Any]] = json.loads(table.schema().to_json())["fields"]
+    id: str
+    name: str | None
+    description: str | None
+    created: int | None
+    fields: Sequence[dict[str, Any]]
+    partitions: Sequence[str]
+    settings: Mapping[str, str]
+    writer: int
+    reads: Sequence[str]
+    writes: Sequence[str]
+
+
+class DeltaState:
+    """A Delta table at one version: as the library has read it once, with the entries that came afterwards.
+
+    To read entries costs the same however many files the table has; the library goes through all of them each time.
+
+    Args:
+        folder: of the table.
+        base: what the library has read.
+        version: of this state.
+        about: what the log says of the table.
+        said: application transactions since the base.
+    """
+
+    def __init__(self, folder: Folder, base: DeltaTable, version: int, about: Table, said: dict[str, int]) -> None:
+        self._folder, self._base, self._version, self.about, self._said = folder, base, version, about, said
+        self._entry = _identity(folder.path / entry_name(version))
 
     @property
     def version(self) -> int:
         """The table's version."""
-        return int(self.table.version())
+        return self._version
 
     @property
     def columns(self) -> Columns:
         """All columns, coordinates too."""
-        return columns_of(self.fields, str(self._folder.path))
+        return columns_of(self.about.fields, str(self._folder.path))
+
+    def opened(self) -> DeltaTable:
+        """This version, for the library.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        try:
+            return DeltaTable(str(self._folder.path), version=self._version)
+        except (DeltaError, OSError, ValueError) as error:
+            raise _unreadable(self._folder, error) from error
+
+    def followed(self) -> DeltaState | None:
+        """The newest version; None where the log is not the one that it was, or entries on the way are not there any more."""
+        if self._entry is None or _identity(self._folder.path / entry_name(self._version)) != self._entry:
+            return None
+        version, about, said = self._version, self.about, dict(self._said)
+        while (data := self._folder.read(entry_name(version + 1))) is not None:
+            version += 1
+            for action in map(json.loads, data.splitlines()):
+                if "txn" in action:
+                    said[action["txn"]["appId"]] = action["txn"]["version"]
+                elif "metaData" in action:
+                    about = replace(about, **_of_meta(action["metaData"]))
+                elif "protocol" in action:
+                    about = replace(about, **_of_protocol(action["protocol"]))
+        summed = self._folder.read(f"{_LOG}/_last_checkpoint")
+        if summed and json.loads(summed)["version"] > version:  # entries behind this version were cleaned up
+            return None
+        return DeltaState(self._folder, self._base, version, about, said)
+
+    def _transaction(self, name: str) -> int | None:
+        if name not in self._said:
+            found = self._base.transaction_version(name)
+            if found is None:
+                return None
+            self._said[name] = found
+        return self._said[name]
 
     def pointer(self, pipeline: str) -> Pointer | None:
         """What the log says of the pipeline.
@@ -100,8 +169,7 @@ class DeltaState:
         Raises:
             LedgerMismatch: it says only half of it.
         """
-        seq = self.table.transaction_version(transaction(pipeline, "seq"))
-        mark = self.table.transaction_version(transaction(pipeline, "record"))
+        seq, mark = self._transaction(transaction(pipeline, "seq")), self._transaction(transaction(pipeline, "record"))
         if seq is None and mark is None:
             return None
         if seq is None or mark is None:
@@ -144,7 +212,7 @@ class DeltaState:
     def _check_lanes(self, record: Record) -> None:
         """The log says of each lane what the record says."""
         for lane in record.lanes.values():
-            said = self.table.transaction_version(transaction(record.pipeline, f"lane:{lane_id(lane)}"))
+            said = self._transaction(transaction(record.pipeline, f"lane:{lane_id(lane)}"))
             if said != lane.next:
                 raise LedgerMismatch(
                     f"pipeline {record.pipeline}: the log of {self._folder.path} was changed by hand: lane {lane_id(lane)} stands"
@@ -162,13 +230,40 @@ def load(folder: Folder) -> DeltaState | None:
     if not (folder.path / _LOG).is_dir() or not any((folder.path / _LOG).glob("*.json")):
         return None
     try:
-        return DeltaState(DeltaTable(str(folder.path)), folder)
+        table = DeltaTable(str(folder.path))
+        meta, protocol = table.metadata(), table.protocol()
+        about = Table(
+            str(meta.id),
+            meta.name,
+            meta.description,
+            meta.created_time,
+            json.loads(table.schema().to_json())["fields"],
+            meta.partition_columns,
+            meta.configuration,
+            protocol.min_writer_version,
+            protocol.reader_features or (),
+            protocol.writer_features or (),
+        )
+        return DeltaState(folder, table, int(table.version()), about, {})
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, ValueError) as error:
-        raise DestinationError(
-            f"Delta {folder.path} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
-        ) from error
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: Folder, error: Exception) -> DestinationError:
+    return DestinationError(
+        f"Delta {folder.path} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
+    )
+
+
+def _identity(entry: Path) -> tuple[int, int, int] | None:
+    """What tells a file from another one that has taken its name."""
+    try:
+        found = entry.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def check_writable(state: DeltaState, place: Path) -> None:
@@ -177,30 +272,45 @@ def check_writable(state: DeltaState, place: Path) -> None:
     Raises:
         DestinationError: names the property.
     """
-    about, meta = state.table.protocol(), state.table.metadata()
-    settings = meta.configuration
-    fields = state.fields
+    about, settings = state.about, state.about.settings
     refused = {
         "delta.setTransactionRetentionDuration, which makes it forget the ledger": "delta.setTransactionRetentionDuration"
         in settings,
-        "partition columns": bool(meta.partition_columns),
+        "partition columns": bool(about.partitions),
         "column mapping": settings.get("delta.columnMapping.mode", "none") != "none",
         "commit timestamps in the log": settings.get("delta.enableInCommitTimestamps") == "true",
         "row tracking": settings.get("delta.enableRowTracking") == "true",
         "a constraint": any(name.startswith("delta.constraints.") for name in settings),
         "generated or identity columns, or invariants": any(
             name.startswith(("delta.generationExpression", "delta.identity", "delta.invariants"))
-            for field in fields
+            for field in about.fields
             for name in field.get("metadata") or {}
         ),
-        "a column that must not be null": any(not field["nullable"] for field in fields),
+        "a column that must not be null": any(not field["nullable"] for field in about.fields),
     }
-    unknown = set(about.writer_features or ()) - _FEATURES
+    unknown = set(about.writes) - _FEATURES
     refused |= {f"table feature {name}": True for name in sorted(unknown)}
-    refused[f"writer version {about.min_writer_version}"] = about.min_writer_version > 7
+    refused[f"writer version {about.writer}"] = about.writer > 7
     for what, found in refused.items():
         if found:
             raise DestinationError(
                 f"Delta {place} has {what}: kpipe cannot keep what it guarantees there",
                 "change the table's properties, or name another table",
             )
+
+
+def _of_meta(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": said["id"],
+        "name": said.get("name"),
+        "description": said.get("description"),
+        "created": said.get("createdTime"),
+        "fields": json.loads(said["schemaString"])["fields"],
+        "partitions": said.get("partitionColumns") or (),
+        "settings": said.get("configuration") or {},
+    }
+
+
+def _of_protocol(said: Mapping[str, Any]) -> dict[str, Any]:
+    reads, writes = said.get("readerFeatures") or (), said.get("writerFeatures") or ()
+    return {"writer": said["minWriterVersion"], "reads": reads, "writes": writes}

@@ -16,13 +16,13 @@ from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from kpipe.batch import Commit
-from kpipe.errors import SchemaConflict
+from kpipe.errors import DestinationError, SchemaConflict
 from kpipe.schema import Columns
 from resources.destinations.delta import log
-from resources.destinations.delta.files import Brought, bring
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
 from resources.destinations.fitting import COORDINATES
+from resources.destinations.lake.files import Brought, bring
 from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.record import Pointer, Record
 from resources.destinations.lake.table import Overtaken
@@ -53,11 +53,13 @@ class DeltaLake:
     """
 
     kind = "Delta"
+    kept = 32  # only readers that are slow come late: a restored table keeps the newest ledger
 
     def __init__(self, path: Path) -> None:
         self._folder = Folder(path.expanduser().resolve())
         # Delta's own tools leave names alone that begin with an underscore, VACUUM among them.
         self.ledger = Folder(self._folder.path / "_kpipe")
+        self._last: DeltaState | None = None
 
     @property
     def place(self) -> str:
@@ -70,14 +72,15 @@ class DeltaLake:
         Raises:
             DestinationError: it cannot be read, or has properties with which kpipe cannot keep what it guarantees.
         """
-        state = log.load(self._folder)
+        state = (self._last.followed() if self._last is not None else None) or log.load(self._folder)
+        self._last = state
         if state is not None:
             log.check_writable(state, self._folder.path)
         return state
 
     def prepare(self, state: DeltaState | None, wanted: Columns) -> _Schema:
         """The schema with these columns; see `Table.prepare`."""
-        known = state.fields if state is not None else []
+        known = list(state.about.fields) if state is not None else []
         fields = widened(known, wanted if state is not None or wanted else _ALWAYS, self.place)
         payload = columns_of(known, self.place).without(COORDINATES.names())
         if not payload:  # no row yet, and made for the ledger only: payload columns come first
@@ -109,20 +112,21 @@ class DeltaLake:
 
     def rows(self, state: DeltaState, names: Sequence[str]) -> Any:
         """The rows as Arrow, for counting."""
+        table = state.opened()
         try:
             # A table, and no dataset: where DuckDB asks that for rows in which a column is not null, rows of files that lack
             # the column come along (deltalake 1.6.6 with pyarrow 26).
-            return state.table.to_pyarrow_dataset().to_table(columns=list(names))
+            return table.to_pyarrow_dataset().to_table(columns=list(names))
         except (DeltaError, NotImplementedError, ValueError):  # deletion vectors, for one: another engine knows these
             asked = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-            found = QueryBuilder().register("t", state.table).execute(f"SELECT {asked} FROM t")  # noqa: S608 - quoted
+            found = QueryBuilder().register("t", table).execute(f"SELECT {asked} FROM t")  # noqa: S608 - quoted
             return pa.table(found.read_all())
 
     def upkeep(self, state: DeltaState | None) -> None:
         """Sum the log up from time to time; that it fails, or two do it, does no harm."""
         if state is not None and state.version % _CHECKPOINT == 0 and state.version:
-            with suppress(DeltaError, OSError):
-                state.table.create_checkpoint()
+            with suppress(DeltaError, OSError, DestinationError):
+                state.opened().create_checkpoint()
 
     def _about(self, state: DeltaState | None, record: Record) -> dict[str, Any]:
         """Who did what, for people and other tools."""
@@ -139,28 +143,28 @@ class DeltaLake:
         }
 
     def _meta(self, state: DeltaState | None, schema: _Schema) -> dict[str, Any]:
-        known = state.table.metadata() if state is not None else None
+        known = state.about if state is not None else None
         return {
-            "id": str(known.id) if known else str(uuid.uuid4()),
+            "id": known.id if known else str(uuid.uuid4()),
             **({"name": known.name} if known and known.name else {}),
             **({"description": known.description} if known and known.description else {}),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": schema.fields}),
             "partitionColumns": [],
-            "configuration": dict(known.configuration) if known else {},
-            "createdTime": known.created_time if known else int(time.time() * 1000),
+            "configuration": dict(known.settings) if known else {},
+            "createdTime": known.created if known else int(time.time() * 1000),
         }
 
 
 def _upgraded(state: DeltaState, schema: _Schema) -> list[dict[str, Any]]:
     """The protocol, where a new column needs a feature that the table has not got."""
-    about = state.table.protocol()
+    about = state.about
     new = any(has_local_times(field["type"]) for field in schema.fields)
-    if not new or "timestampNtz" in (about.writer_features or ()):
+    if not new or "timestampNtz" in about.writes:
         return []
-    if about.min_writer_version in _LISTED:
+    if about.writer in _LISTED:
         raise SchemaConflict(
-            f"the Delta table has writer version {about.min_writer_version}, and a TIMESTAMP needs a feature that it has not got",
+            f"the Delta table has writer version {about.writer}, and a TIMESTAMP needs a feature that it has not got",
             "declare TIMESTAMP WITH TIME ZONE; or add the table feature timestampNtz to the table",
         )
     made = log.protocol(schema.fields)
@@ -168,8 +172,8 @@ def _upgraded(state: DeltaState, schema: _Schema) -> list[dict[str, Any]]:
         {
             "protocol": {
                 **made,
-                "readerFeatures": sorted({*(about.reader_features or ()), *made["readerFeatures"]}),
-                "writerFeatures": sorted({*(about.writer_features or ()), *made["writerFeatures"]}),
+                "readerFeatures": sorted({*about.reads, *made["readerFeatures"]}),
+                "writerFeatures": sorted({*about.writes, *made["writerFeatures"]}),
             }
         }
     ]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.schema import Columns, ListOf, Scalar, Struct, Type, parse_type
 from resources.destinations.fitting import additions
+from resources.destinations.lake.widening import added
 
 __all__ = ["META", "arrow", "columns_of", "has_local_times", "widened"]
 
@@ -78,7 +79,7 @@ def widened(fields: Sequence[Field], wanted: Columns, where: str) -> list[dict[s
         steps = additions(have, kind, (name,))
         for path, new in steps:
             result[at]["type"] = _added(result[at]["type"], path[1:], new)
-            have = _grown(have, path[1:], new)
+            have = added(have, path[1:], new)
         if steps:
             result[at]["metadata"] = {**result[at].get("metadata", {}), META: str(have)}
     return result
@@ -165,15 +166,3 @@ def _added(kind: Any, path: Sequence[str], new: Type) -> Any:
         for field in kind["fields"]
     ]
     return {**kind, "fields": fields}
-
-
-def _grown(kind: Type, path: Sequence[str], new: Type) -> Type:
-    """A column type with one more field at the end of a path."""
-    if isinstance(kind, ListOf):
-        return ListOf(_grown(kind.item, path[1:], new))
-    assert isinstance(kind, Struct)
-    if len(path) == 1:
-        return Struct((*kind.fields, (path[0], new)))
-    return Struct(
-        tuple((name, _grown(item, path[1:], new) if name.lower() == path[0].lower() else item) for name, item in kind.fields)
-    )

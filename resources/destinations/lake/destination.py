@@ -36,7 +36,6 @@ from resources.destinations.staged import Proven, check_totals, verify
 __all__ = ["LakeDestination"]
 
 _LOOKS = 3  # at a ledger that others are changing: its record may be superseded between two looks
-_KEPT = 32  # commits for which a superseded file stays: whoever read an older state may still come for it
 _TRIED = 8  # commits that then try to remove it
 
 
@@ -170,23 +169,24 @@ class LakeDestination:
             "dead": letters,
         }
         longer = history.extended(self.lake.ledger, record, item)
-        published = self._mirrored(record, spilled=longer.segments != record.segments)
-        passed = ((record.seq, marker(seq)) for seq in range(record.published + 1, published + 1))
-        gone = tuple(item for item in (*longer.gone, *passed) if item[0] > record.seq - _KEPT - _TRIED)
+        mirrored = self._mirrored(record, spilled=longer.segments != record.segments)
+        published = mirrored[-1]["commit"]["seq"] if mirrored else record.published
+        passed = ((record.seq, marker(known)) for known in mirrored if known["commit"]["metadata"])
+        gone = tuple(item for item in (*longer.gone, *passed) if item[0] > record.seq - self.lake.kept - _TRIED)
         return replace(longer, published=published, gone=gone)
 
-    def _mirrored(self, record: Record, spilled: bool) -> int:
-        """Up to which commit everything has been mirrored.
+    def _mirrored(self, record: Record, spilled: bool) -> list[Item]:
+        """Commits, the next ones in order, that have been mirrored since it was looked, or have nothing to mirror.
 
         Segments are looked into only when one is made: a commit must not cost more because nobody mirrors.
         """
-        published = record.published
-        if spilled or not record.segments or record.segments[-1].last <= published:
-            for known in history.items(self.lake.ledger, record, after=published):
-                if known["commit"]["metadata"] and not self._notes.is_published(known["commit"]["seq"]):
+        found: list[Item] = []
+        if spilled or not record.segments or record.segments[-1].last <= record.published:
+            for known in history.items(self.lake.ledger, record, after=record.published):
+                if known["commit"]["metadata"] and not self._notes.is_published(known):
                     break
-                published = known["commit"]["seq"]
-        return published
+                found.append(known)
+        return found
 
     def _bring(self, dead: Sequence[Proven], seq: int) -> list[dict[str, Any]]:
         """Files of dead letters, durable; only a record speaks of them."""
@@ -216,7 +216,7 @@ class LakeDestination:
         if record is not None:
             self._notes.register()
             for seq, name in record.gone:
-                if seq <= record.seq - _KEPT:
+                if seq <= record.seq - self.lake.kept:
                     self.lake.ledger.remove(f"{self._own}/{name}")
         self.lake.upkeep(state)
 
@@ -307,7 +307,7 @@ class LakeDestination:
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark them as mirrored; gives those that this very call marked."""
         asked = set(batches)
-        known = {item["commit"]["batch_id"]: item["commit"]["seq"] for item in self._waiting(asked)} if asked else {}
+        known = {item["commit"]["batch_id"]: item for item in self._waiting(asked)} if asked else {}
         return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
 
     def _waiting(self, asked: set[str] | None = None) -> Iterator[Item]:
@@ -316,7 +316,7 @@ class LakeDestination:
         for item in self._items(record, after=record.published) if record is not None else ():
             if asked and item["commit"]["batch_id"] not in asked:
                 continue
-            if item["commit"]["metadata"] and not self._notes.is_published(item["commit"]["seq"]):
+            if item["commit"]["metadata"] and not self._notes.is_published(item):
                 yield item
             left -= 1
             if left == 0:

@@ -13,15 +13,15 @@ from typing import Any
 
 from kpipe.batch import Batch
 from resources.destinations.lake.folder import Folder
-from resources.destinations.lake.record import folder_of
+from resources.destinations.lake.record import Item, folder_of, mark
 from resources.destinations.rows import clean, event_row
 
 __all__ = ["Notes", "marker"]
 
 
-def marker(seq: int) -> str:
+def marker(item: Item) -> str:
     """Name of the file that says that a commit's metadata was given out."""
-    return f"published/{seq:012}"
+    return f"published/{item['commit']['seq']:012}-{mark(item['commit']['batch_id'].encode()):016x}"
 
 
 class Notes:
@@ -74,10 +74,10 @@ class Notes:
             self._folder.write(f"{self._own}/state.json", json.dumps({**known, "last_error": None}).encode())
         return len(names)
 
-    def is_published(self, seq: int) -> bool:
+    def is_published(self, item: Item) -> bool:
         """Whether somebody was given the metadata of that commit."""
-        return self._folder.read(f"{self._own}/{marker(seq)}") is not None
+        return self._folder.read(f"{self._own}/{marker(item)}") is not None
 
-    def publish(self, seq: int) -> bool:
+    def publish(self, item: Item) -> bool:
         """Give it out; True for one caller only, ever."""
-        return self._folder.claim(f"{self._own}/{marker(seq)}", b"")
+        return self._folder.claim(f"{self._own}/{marker(item)}", b"")

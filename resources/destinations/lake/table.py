@@ -52,6 +52,10 @@ class Table(Protocol):
         """What people call the format."""
 
     @property
+    def kept(self) -> int:
+        """For how many commits a superseded file of the ledger stays: whoever is at an older state may still come for it."""
+
+    @property
     def place(self) -> str:
         """Where the table lies; no secret."""
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.resources.destinations.conformance import Conformance
-from tests.resources.destinations.lake_place import DeltaPlace
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace
 from tests.resources.destinations.place import PLACES as FIRST
 from tests.resources.destinations.place import Place
 from tests.resources.destinations.postgres_place import PostgresPlace
 
-PLACES = {**FIRST, "delta": DeltaPlace}
+PLACES = {**FIRST, "delta": DeltaPlace, "iceberg": IcebergPlace}
 
 
 @pytest.fixture(params=[*sorted(PLACES), "postgres"])

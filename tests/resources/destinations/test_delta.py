@@ -262,7 +262,7 @@ def test_history_moves_into_segments_and_stays_whole(place: DeltaPlace, monkeypa
     """Segments, their merging, what is removed, what stays, and publications that are given out late."""
     for name, value in {"_TAIL_COMMITS": 3, "_FANOUT": 3}.items():
         monkeypatch.setattr(f"resources.destinations.lake.history.{name}", value)
-    monkeypatch.setattr("resources.destinations.lake.destination._KEPT", 4)
+    monkeypatch.setattr(DeltaLake, "kept", 4)
     destination, commits = begun(place), []
     for end in range(1, 41):
         commits.append(batch(place, destination.ledger()[1], {0: end}, dead=[(0, end - 1)] if end % 10 == 0 else []))

@@ -1,0 +1,83 @@
+"""Files of a table's metadata, on the disk before the catalogue names them. The library syncs none (its contract tests)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyiceberg.io import OutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from resources.destinations.lake.folder import sync
+
+__all__ = ["DurableFileIO", "local"]
+
+
+def local(location: str) -> Path:
+    """The file that a location means; plain paths are their own."""
+    return Path(unquote(urlparse(location).path) if location.startswith("file:") else location)
+
+
+class _Output(OutputFile):
+    """A file that is synced when it is closed."""
+
+    def __init__(self, location: str, io: PyArrowFileIO) -> None:
+        super().__init__(location)
+        self._io = io
+
+    def __len__(self) -> int:
+        return local(self.location).stat().st_size
+
+    def exists(self) -> bool:
+        return local(self.location).exists()
+
+    def to_input_file(self) -> Any:
+        return self._io.new_input(self.location)
+
+    def create(self, overwrite: bool = False) -> Any:
+        path = local(self.location)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _Synced(path, "wb" if overwrite else "xb")
+
+
+class _Synced:
+    """What the library writes into."""
+
+    def __init__(self, path: Path, mode: str) -> None:
+        self._path, self._file = path, path.open(mode)
+
+    def write(self, data: bytes) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            sync(self._path.parent)
+
+    def __enter__(self) -> _Synced:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DurableFileIO(PyArrowFileIO):
+    """The library's files, on this machine's disks."""
+
+    def new_output(self, location: str) -> Any:
+        """A file to be written."""
+        return _Output(location, self)

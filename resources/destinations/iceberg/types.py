@@ -1,0 +1,107 @@
+"""Column types as Iceberg's schema has them. What Iceberg has no type for is stored as what holds it exactly.
+
+What such a column was declared as stands in the table's property `kpipe.types`; it counts as long as it fits the schema.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, IcebergType, ListType, StructType
+
+from kpipe.errors import InvalidPipeline, SchemaConflict
+from kpipe.schema import Columns, ListOf, Scalar, Struct, Type, parse_type
+
+__all__ = ["TYPES", "arrow", "arrow_schema", "columns_of", "declared"]
+
+TYPES = "kpipe.types"  #: property of the table
+
+_ICEBERG = {
+    "boolean": "BOOLEAN", "int": "INTEGER", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR",
+    "binary": "BLOB", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMP WITH TIME ZONE",
+}  # fmt: skip
+# Iceberg has no unsigned and no short numbers, none beyond 64 bits, and no JSON; its UUID is not what staged files hold.
+_ARROW = {
+    "BOOLEAN": pa.bool_(), "TINYINT": pa.int32(), "SMALLINT": pa.int32(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
+    "UTINYINT": pa.int32(), "USMALLINT": pa.int32(), "UINTEGER": pa.int64(), "UBIGINT": pa.decimal128(20, 0),
+    "HUGEINT": pa.string(), "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary(),
+    "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"), "UUID": pa.string(), "JSON": pa.string(),
+}  # fmt: skip
+
+
+def arrow(kind: Type) -> pa.DataType:
+    """How values of a column stand in the table's files."""
+    if isinstance(kind, ListOf):
+        return pa.list_(arrow(kind.item))
+    if isinstance(kind, Struct):
+        return pa.struct([(name, arrow(item)) for name, item in kind.fields])
+    decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW[kind.name]
+
+
+def arrow_schema(columns: Columns) -> pa.Schema:
+    """The columns of the table's files."""
+    return pa.schema([(name, arrow(kind)) for name, kind in columns])
+
+
+def columns_of(schema: Schema, properties: Mapping[str, str], where: str) -> Columns:
+    """The columns of an Iceberg schema.
+
+    Raises:
+        SchemaConflict: a column's type is none that kpipe can write.
+    """
+    told: Mapping[str, str] = json.loads(properties.get(TYPES) or "{}")
+    found: list[tuple[str, Type]] = []
+    for field in schema.fields:
+        kind = _of_iceberg(field.field_type)
+        if kind is None:
+            raise SchemaConflict(
+                f"{where}: column {field.name!r} has type {field.field_type}, which kpipe cannot write",
+                "give it another type, or load into another table and derive this one from it",
+            )
+        found.append((field.name, _meant(told.get(field.name), kind)))
+    return Columns(tuple(found))
+
+
+def declared(columns: Columns) -> str:
+    """The property that tells of columns what the schema does not."""
+    return json.dumps({name: str(kind) for name, kind in columns if _plain(kind) != kind})
+
+
+def _meant(told: str | None, kind: Type) -> Type:
+    try:
+        meant = parse_type(told) if told else kind
+    except InvalidPipeline:
+        return kind
+    return meant if arrow(meant) == arrow(kind) else kind
+
+
+def _plain(kind: Type) -> Type:
+    """What the schema alone would tell of a column."""
+    if isinstance(kind, ListOf):
+        return ListOf(_plain(kind.item))
+    if isinstance(kind, Struct):
+        return Struct(tuple((name, _plain(item)) for name, item in kind.fields))
+    if kind.name in _ICEBERG.values() or kind.name.startswith("DECIMAL"):
+        return kind
+    held = {pa.int32(): "INTEGER", pa.int64(): "BIGINT", pa.string(): "VARCHAR"}.get(_ARROW[kind.name])
+    return Scalar(held or "DECIMAL(20,0)")
+
+
+def _of_iceberg(kind: IcebergType) -> Type | None:
+    if isinstance(kind, ListType):
+        item = _of_iceberg(kind.element_type)
+        return None if item is None else ListOf(item)
+    if isinstance(kind, StructType):
+        fields = [(field.name, _of_iceberg(field.field_type)) for field in kind.fields]
+        known = tuple((name, item) for name, item in fields if item is not None)
+        return Struct(known) if len(known) == len(fields) else None
+    if isinstance(kind, DecimalType):
+        return Scalar(f"DECIMAL({kind.precision},{kind.scale})")
+    name = _ICEBERG.get(str(kind))
+    return None if name is None else Scalar(name)
