@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, Transaction
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -30,6 +32,7 @@ from resources.destinations.staged import Proven
 __all__ = ["IcebergLake", "IcebergState"]
 
 _NAMESPACE = "default"
+_TRIES = 10  # at a catalogue that another run is making
 _KEY = "kpipe.pipeline."  # in a snapshot's summary: a pipeline's pointer, `seq:mark`
 _COPY = "kpipe.ledger"  # in the table's properties: all pointers, and the sequence number of their snapshot
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
@@ -193,7 +196,9 @@ class IcebergLake:
             paths = [f"file://{self._data.path / file.name}" for file in brought]
             change.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
             change.commit_transaction()
-        except (CommitFailedException, TableAlreadyExistsError) as error:
+        except (CommitFailedException, TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:
+            raise Overtaken(str(error)) from error
+        except SQLAlchemyError as error:  # the catalogue was locked: what was sent is looked for, and it is tried again
             raise Overtaken(str(error)) from error
 
     def rows(self, state: IcebergState, names: Sequence[str]) -> Any:
@@ -204,16 +209,24 @@ class IcebergLake:
         """Nothing: snapshots are expired by who decides how long the table's past is kept."""
 
     def _opened(self) -> SqlCatalog:
-        if self._catalog is None:
-            self._catalog = SqlCatalog(
-                "kpipe",
-                **{
-                    "uri": f"sqlite:///{self._path / 'catalog.db'}",
-                    "warehouse": f"file://{self._path}",
-                    "py-io-impl": "resources.destinations.iceberg.durable.DurableFileIO",
-                },
-            )
+        for attempt in range(_TRIES):
+            if self._catalog is not None:
+                break
+            try:
+                self._catalog = SqlCatalog("kpipe", **self._settings())
+            except SQLAlchemyError:  # its tables are being made by another first run
+                if attempt == _TRIES - 1:
+                    raise
+                time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
+        assert self._catalog is not None
         return self._catalog
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "uri": f"sqlite:///{self._path / 'catalog.db'}",
+            "warehouse": f"file://{self._path}",
+            "py-io-impl": "resources.destinations.iceberg.durable.DurableFileIO",
+        }
 
     def _created(self, schema: _Schema) -> Transaction:
         self._path.mkdir(parents=True, exist_ok=True)
