@@ -123,7 +123,7 @@ def entry(row: Mapping[str, Any]) -> Entry:
     """A row of `kpipe_batches` as the range that was committed."""
     source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
     where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
-    counts = Counts(*(row[field.name] for field in fields(Counts)))
+    counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers know fewer
     return Entry(row["batch_id"], source, where, counts, row["closed_by"] == "reread")
 
 
