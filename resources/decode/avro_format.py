@@ -77,7 +77,23 @@ class _Schema:
             self._fitting = MappedFitting(natural, columns, kind.mapping)
 
     def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Part:
-        """Rows of the chosen payloads."""
+        """Rows of the chosen payloads. A column of a block has 2 GiB at most; symbols of an enum may make much of few bytes."""
+        try:
+            return self._decode(payloads, chosen, skip)
+        except MemoryError:
+            if len(chosen) == 1:
+                why = "the record is too large: its columns do not fit into memory"
+                return Part(None, chosen[:0], [(int(chosen[0]), why)], Columns())
+        halves = [self.decode(payloads, part, skip) for part in np.array_split(chosen, 2)]
+        tables = [part.table for part in halves if part.table is not None]
+        return Part(
+            pa.concat_tables(tables) if tables else None,
+            np.concatenate([part.kept for part in halves]),
+            [item for part in halves for item in part.rejects],
+            halves[0].new.joined(halves[1].new),
+        )
+
+    def _decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Part:
         rejects: list[tuple[int, str]] = []
         arrays, kept = self._read(payloads, chosen, skip, rejects)
         reasons: dict[int, str] = {}

@@ -21,6 +21,7 @@ from resources.decode import avro_format
 from resources.decode.avro_format import AvroDecoder
 from resources.decode.avro_schema import plan
 from resources.decode.block import Decoded, Payloads
+from resources.decode.native_avro import NativeAvro
 from resources.decode.schemas import Unfit
 from tests.registry import LocalRegistry, framed, register
 
@@ -173,6 +174,23 @@ def test_numbers_without_end_do_not_fill_memory(way: str) -> None:
         assert len(decode(schema, [payload]).rejects) == 1
     with pytest.raises(Unfit, match="an array whose items have no bytes"):
         plan(json.dumps(record(("nulls", {"type": "array", "items": "null"}))))
+
+
+def test_a_block_that_is_too_large_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = record(("id", "int"))
+    payloads = written(schema, *({"id": at} for at in range(7)))
+    native = NativeAvro.decode
+
+    def small(self: Any, block: Payloads, chosen: Any, skip: int) -> Any:
+        if len(chosen) > 2 or 5 in chosen:
+            raise MemoryError
+        return native(self, block, chosen, skip)
+
+    monkeypatch.setattr(NativeAvro, "decode", small)
+    decoded = decode(schema, [*payloads, b""])
+    assert decoded.table.column("id").to_pylist() == [0, 1, 2, 3, 4, 6]
+    assert decoded.kept == [0, 1, 2, 3, 4, 6]
+    assert [at for at, _ in decoded.rejects] == [5, 7] and "too large" in decoded.rejects[0][1]
 
 
 def test_fields_beyond_the_columns_are_new_columns_and_missing_ones_are_null(way: str) -> None:
