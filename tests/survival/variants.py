@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("kpipe", "transforms", "resources", "kpipe_assets", "tests")
 LANES = "resources/destinations/relational/lanes.py"
-DESTINATION = "resources/destinations/relational/destination.py"
+OUTCOME = "resources/destinations/outcome.py"
 READER = "resources/kafka/reader.py"
 
 
@@ -107,12 +107,12 @@ VARIANTS = (
     ),
     Variant(
         "an answer of the database is believed when it is yes",
-        DESTINATION,
+        OUTCOME,
         (
             (
-                "            seq, ledger = self._read_back(commit, failure)",
+                "            seq, ledger = read_back()",
                 "            if failure is None:\n                return Committed(commit, commit.changes and 1)\n"
-                "            seq, ledger = self._read_back(commit, failure)",
+                "            seq, ledger = read_back()",
             ),
         ),
         (LYING_COMMIT,),
@@ -120,12 +120,12 @@ VARIANTS = (
     ),
     Variant(
         "an answer of the database is believed when it is no",
-        DESTINATION,
+        OUTCOME,
         (
             (
-                "            seq, ledger = self._read_back(commit, failure)",
-                "            if failure is not None:\n                raise failure.error\n"
-                "            seq, ledger = self._read_back(commit, failure)",
+                "        try:\n            seq, ledger = read_back()",
+                "        if failure is not None:\n            raise failure.error\n"
+                "        try:\n            seq, ledger = read_back()",
             ),
         ),
         (LOST_ANSWER,),
