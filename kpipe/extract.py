@@ -21,6 +21,7 @@ from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle, arrivals, check_source
 from kpipe.ports import Stager, Topics
 from kpipe.schema import Columns
+from kpipe.selection import Selection
 from kpipe.source import TopicSnapshot
 
 __all__ = ["Ahead", "Extract", "extract_next", "filled", "merged", "staged", "wanted"]
@@ -145,22 +146,30 @@ def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Colum
     Raises:
         SchemaConflict: a declared type does not go with the table's.
     """
-    declared = pipeline.declared
+    declared = filled(pipeline, pipeline.declared)
     if table is not None:
         table = filled(pipeline, table)
         missing = declared.without(table.names())
         return merged(table, missing) if pipeline.evolution == "evolve" else table
     if pipeline.format.type == "raw":
-        return Columns.of({"key": "BLOB", "value": "BLOB"})
+        return filled(pipeline, Columns.of({"key": "BLOB", "value": "BLOB"}))
     return Columns((*declared.items, *sample().without(declared.names()).items))
 
 
 def filled(pipeline: Pipeline, table: Columns) -> Columns:
     """Columns of the table that rows have values for: all, unless the definition spells them out; others get their defaults."""
     format = pipeline.format
+    if pipeline.select is not None:
+        chosen = Selection.of(pipeline)
+        given = chosen.outputs if chosen is not None else None
+        return table if given is None else Columns(tuple((name, kind) for name, kind in table if name.lower() in given))
     if not (format.mapping or format.fields):
         return table
-    named = {name.lower() for name in (*(format.mapping or format.fields or ()), *pipeline.set, *pipeline.columns)}
+    key = pipeline.key_format
+    if key is not None and not (key.mapping or key.fields):
+        return table  # which columns the key gives is seen when it is read
+    spelt = [name for part in (format, key) if part is not None for name in part.mapping or part.fields or ()]
+    named = {name.lower() for name in (*spelt, *pipeline.set, *pipeline.columns)}
     return Columns(tuple((name, kind) for name, kind in table if name.lower() in named))
 
 

@@ -1,12 +1,13 @@
-"""What becomes of decoded records before they are rows: `where` and `set`, as DuckDB runs them. Nothing is executed here."""
+"""What becomes of decoded records before they are rows: `where`, `set`, `select`, as DuckDB runs them. Executes nothing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import VARIABLE
 from kpipe.pipeline import Pipeline
+from kpipe.query import parse_query
 
 __all__ = ["COORDINATES", "Selection"]
 
@@ -23,17 +24,24 @@ class Selection:
     Attributes:
         where: which records become rows; empty: all. It is asked first: nothing is computed for the others.
         assigned: column and the expression that gives its value.
+        only: columns that are taken as they are; None: all that the record gives.
         names: what the expressions take values from: columns, variables with their @, Kafka's coordinates.
     """
 
     where: str = ""
     assigned: tuple[tuple[str, str], ...] = ()
+    only: tuple[str, ...] | None = None
     names: frozenset[str] = frozenset()
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Columns that are assigned."""
         return tuple(name for name, _ in self.assigned)
+
+    @property
+    def outputs(self) -> frozenset[str] | None:
+        """Columns that rows have, in lower case; None: all that the record gives, and those that are assigned."""
+        return None if self.only is None else frozenset(name.lower() for name in (*self.only, *self.targets))
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -53,17 +61,29 @@ class Selection:
         Raises:
             InvalidPipeline: one is none, calls what is not translated, or takes values from what the record does not give.
         """
-        if pipeline.where is None and not pipeline.set:
+        if pipeline.where is None and not pipeline.set and pipeline.select is None:
             return None
+        where, assigned, only = pipeline.where, pipeline.set, None
+        if pipeline.select is not None:
+            if where is not None or assigned:
+                raise InvalidPipeline(f"pipeline {pipeline.name}: select beside where or set", "say all of it in select")
+            if pipeline.format.type == "csv" and pipeline.format.fields is None:
+                raise InvalidPipeline(
+                    f"pipeline {pipeline.name}: select over CSV without names", "name the fields: format.fields"
+                )
+            query = parse_query(pipeline.select, pipeline.name)
+            where, assigned, only = query.where, query.assigned, query.only
         made = cls(
-            _expression(pipeline, "where", pipeline.where) if pipeline.where is not None else "",
-            tuple((_target(pipeline, name), _expression(pipeline, f"set.{name}", text)) for name, text in pipeline.set.items()),
+            _expression(pipeline, "where", where) if where is not None else "",
+            tuple((_target(pipeline, name), _expression(pipeline, f"set.{name}", text)) for name, text in assigned.items()),
+            tuple(_target(pipeline, name) for name in only) if only is not None else None,
         )
-        if len({name.lower() for name in made.targets}) < len(made.targets):
-            raise InvalidPipeline(f"pipeline {pipeline.name}: set names a column twice (upper and lower case are the same)")
+        twice = len({name.lower() for name in (*made.targets, *(made.only or ()))}) < len((*made.targets, *(made.only or ())))
+        if twice or len({name.lower() for name in made.targets}) < len(made.targets):
+            raise InvalidPipeline(f"pipeline {pipeline.name}: a column is given twice (upper and lower case are the same)")
         from kpipe.sql.expressions import columns_of
 
-        made = cls(made.where, made.assigned, frozenset().union(*(columns_of(text) for _, text in made.says())))
+        made = replace(made, names=frozenset().union(*(columns_of(text) for _, text in made.says())))
         _check_names(pipeline, made)
         return made
 
@@ -91,7 +111,7 @@ def _check_names(pipeline: Pipeline, made: Selection) -> None:
     given = ["key", "value"] if kind.type == "raw" else list(kind.mapping or kind.fields or ())
     closed = kind.type == "raw" or kind.mapping is not None or (kind.type == "csv" and kind.fields is not None)
     folded = {name.lower() for name in given}
-    for name in sorted(made.names):
+    for name in sorted({*made.names, *(made.only or ())}):
         where = f"pipeline {pipeline.name}: an expression uses {name}"
         if name.lower().startswith("_kafka_"):
             if name.lower() not in COORDINATES:

@@ -39,9 +39,9 @@ def check_available(pipeline: Pipeline) -> None:
     errors = pipeline.errors
     refused = {
         "several topics": len(pipeline.source.topics or ()) > 1,
-        "select": pipeline.select is not None,
         f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
         "errors.batch: skip": errors.batch != "fail",
+        "select beside key_format": pipeline.select is not None and pipeline.key_format is not None,
     }
     if KeyRule.of(pipeline) is not None:
         mode = pipeline.transform.mode if pipeline.transform is not None else "map"

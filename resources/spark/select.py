@@ -46,8 +46,9 @@ def selector(job: Job) -> Selector | None:
     shape = job.shape
     if shape is None:
         return None
-    wanted = shape.selection.where or shape.selection.assigned or shape.required or shape.no_nul or shape.reads != job.columns
-    if not wanted:
+    selection = shape.selection
+    expressed = selection.where or selection.assigned or selection.only
+    if not (expressed or shape.required or shape.no_nul or shape.reads != job.columns):
         return None
     return Selector(job)
 
@@ -73,13 +74,17 @@ class Selector:
         inputs = Columns((*self._inputs.items, *((name, _kind(name)) for name in self._coordinates)))
         assigned = [Assigned(name, text, job.columns.get(name)) for name, text in selection.assigned]
         self._evaluator = Evaluator(inputs, selection.where, assigned)
+        self._outputs = selection.outputs
         self._assigned = {name.lower() for name in selection.targets}
         new = [(name, kind) for name, kind in self._evaluator.columns if name not in job.columns]
         #: Columns that are computed and that the table lacks.
         self.new_columns = Columns(tuple(new))
         self._unknown = [
             (name, kind) for name, kind in self._inputs
-            if name not in job.columns and name.lower() not in self._assigned and not VARIABLE.fullmatch(name)
+            if name not in job.columns
+            and name.lower() not in self._assigned
+            and not VARIABLE.fullmatch(name)
+            and (selection.outputs is None or name.lower() in selection.outputs)
         ]  # fmt: skip
 
     def apply(self, decoded: Decoded, coordinate: Coordinate) -> Decoded:
@@ -90,6 +95,8 @@ class Selector:
             coordinate: of the block's records.
         """
         new = decoded.new_columns.without(self._assigned)
+        if self._outputs is not None:
+            new = Columns(tuple((name, kind) for name, kind in new if name.lower() in self._outputs))
         if not decoded.rows:
             return replace(decoded, new_columns=new)
         table, count = decoded.table, decoded.rows

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from kpipe.errors import SchemaConflict
-from kpipe.formats import VARIABLE, Format
+from kpipe.formats import VARIABLE, Format, Mapped
+from kpipe.paths import write_path
 from kpipe.pipeline import Pipeline
-from kpipe.schema import VARCHAR, Columns, Type
+from kpipe.schema import BLOB, VARCHAR, Columns, Type
 from kpipe.selection import Selection
 
 __all__ = ["Shape", "shaped"]
@@ -69,18 +70,27 @@ def shaped(
         )
     if kind.type == "csv" and kind.fields is None:
         kind = kind.model_copy(update={"fields": list(columns.names())})
-    given = {name.lower() for name in kind.mapping or kind.fields or ()}
-    if pipeline.key_format is not None:  # which columns the key gives is seen when it is read
+    only = None if chosen.only is None else {name.lower() for name in chosen.only}
+    if only is not None and kind.type == "json" and kind.mapping is None:  # other members are not even looked at
+        names = {name.lower(): name for name in (*chosen.wanted, *(chosen.only or ()))}
+        paths = {name: Mapped(path=write_path((name,)), default=None) for name in names.values()}
+        kind = kind.model_copy(update={"mapping": paths})
+    given = {name.lower() for name in (kind.mapping or ())} if kind.mapping is not None else None
+    if given is not None and pipeline.key_format is not None:  # which columns the key gives is seen when it is read
         given |= {name.lower() for name in columns.names()}
-    taken = [(n, k) for n, k in columns if n.lower() not in assigned and (kind.mapping is None or n.lower() in given)]
+    taken = [
+        (name, type_)
+        for name, type_ in columns
+        if name.lower() not in assigned and (given is None or name.lower() in given) and (only is None or name.lower() in only)
+    ]
     known = Columns(tuple(taken))
     declared = Columns.of({name: text for name, text in pipeline.columns.items() if name.lower() not in assigned})
     extra: list[tuple[str, Type]] = []
     by_name = kind.type in ("json", "avro", "protobuf") and kind.mapping is None and pipeline.evolution != "ignore"
     for name in chosen.wanted:
-        if name in known or kind.type == "raw":
+        if name in known:
             continue
-        found = declared.get(name)
+        found = BLOB if kind.type == "raw" else declared.get(name)
         if found is None and by_name and name.lower() not in assigned:
             found = sample().get(name)
         extra.append((name, found or VARCHAR))
@@ -90,9 +100,10 @@ def shaped(
         # A path that leads nowhere is no row, whether anything takes the value or not.
         extra += [(name, VARCHAR) for name in unused if VARIABLE.fullmatch(name) or name.lower() in assigned]
         wanted |= {name.lower() for name, _ in extra}
-        spare = () if pipeline.evolution == "ignore" else [name for name in kind.mapping if name.lower() not in assigned]
-        paths = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare}
-        kind = kind.model_copy(update={"mapping": paths})
+        free = () if pipeline.evolution == "ignore" else kind.mapping
+        spare = [name for name in free if name.lower() not in assigned and (only is None or name.lower() in only)]
+        left = {n: p for n, p in kind.mapping.items() if n.lower() in wanted or n in spare}
+        kind = kind.model_copy(update={"mapping": left})
     if by_name:  # members that are replaced are no new columns: they are read, so that the decoder knows them
         there = {name.lower() for name, _ in extra}
         types = Columns() if kind.type == "json" else sample()  # of JSON, VARCHAR takes anything

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import InvalidPipeline, SchemaConflict
+from kpipe.extract import filled
 from kpipe.keys import KeyRule
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
@@ -129,7 +130,9 @@ class SparkStager:
             return found
         # As if the table had been made without the columns that expressions give: their types are what is asked for.
         widened = pipeline.model_copy(update={"evolution": "evolve"})
-        declared = pipeline.declared
+        if self._selection.outputs is not None:
+            found = found.without(name for name in found.names() if name.lower() not in (self._selection.outputs or ()))
+        declared = filled(pipeline, pipeline.declared)
         known = Columns((*declared.items, *found.without((*declared.names(), *self._selection.targets)).items))
         job = replace(self._job(batch, known, None), shape=shaped(widened, self._selection, known, lambda: found))
         return Columns((*found.without(self._selection.targets).items, *Selector(job).new_columns.items))

@@ -79,6 +79,20 @@ def test_members_computed_columns_and_dead_letters(kpipe: Any, topic: Any, write
     assert kpipe.json("verify", "days")[0]["ok"]
 
 
+def test_a_query_over_the_records(kpipe: Any, topic: Any, write: Any) -> None:
+    name = topic(2)
+    for partition in range(2):
+        write(name, [f'{{"id": {10 * partition + n}, "user": {{"name": "u{n}"}}, "rest": [{n}]}}' for n in range(3)], partition)
+    kpipe.define("chosen", name, select="""SELECT id, "user"->>'$.name' AS who FROM records WHERE "user"->>'$.name' <> 'u1'""")
+    assert kpipe.json("run", "chosen")[-1]["rows"] == 4
+    write(name, ['{"id": 20, "user": null, "more": 1}', '{"id": 21, "user": {"name": "x"}, "more": 1}'])
+    assert kpipe.json("run", "chosen")[-1]["filtered"] == 1
+    names = [row[0] for row in kpipe.sql("DESCRIBE chosen")]
+    assert names == ["id", "who", "_kafka_partition", "_kafka_offset", "_kafka_timestamp"]
+    assert kpipe.sql("SELECT id, who FROM chosen ORDER BY id") == [(0, "u0"), (2, "u2"), (10, "u0"), (12, "u2"), (21, "x")]
+    assert kpipe.json("verify", "chosen")[0]["ok"]
+
+
 def test_what_cannot_run_is_refused_when_it_is_created(offline: Any) -> None:
     made = "CREATE PIPELINE p AS LOAD DATA KAFKA 'a:1/t' INTO TABLE t FORMAT JSON SET x = "
     for text, words in (("nope(1)", "nope does not exist"), ("sum(a)", "aggregates"), ("nextval('s')", "nextval")):

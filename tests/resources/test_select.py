@@ -272,3 +272,55 @@ def test_the_same_as_record_by_record(tmp_path_factory: pytest.TempPathFactory, 
     alone = [Staged(folder, pipeline(**fields), columns, [{"v": v}]) for v in values]
     assert whole.rows == [{**row, "_kafka_offset": at} for at, one in enumerate(alone) for row in one.rows]
     assert whole.aside == [(at, stage, why) for at, one in enumerate(alone) for _, stage, why in one.aside]
+
+
+def test_select_takes_what_it_names(staged: Callable[..., Staged]) -> None:
+    query = "SELECT id, n + 1 AS more, `odd name` AS odd FROM records WHERE CAST(n AS BIGINT) IS DISTINCT FROM 2"
+    definition = pipeline(select=query.replace("n + 1", "CAST(n AS BIGINT) + 1"), errors=ASIDE)
+    values = [
+        {"id": 1, "n": 1, "odd name": "x", "zz": {}},
+        {"id": 2, "n": 2},
+        {"id": 3, "n": "x"},
+        {"n": None},
+        {"id": 4, "zz": 1},
+    ]
+    found = staged(definition, {"id": "BIGINT", "more": "INTEGER", "odd": "VARCHAR"}, values)
+    assert [(row["id"], row["more"], row["odd"]) for row in found.rows] == [(1, 2, "x"), (None, None, None), (4, None, None)]
+    assert [offset for offset, _, _ in found.aside] == [2] and not found.new
+
+
+def test_select_everything_and_more(staged: Callable[..., Staged]) -> None:
+    found = staged(
+        pipeline(select="select *, n * 2 as twice from records where n > 0"), {"n": "BIGINT"}, [{"n": 1, "m": 2}, {"n": 0}]
+    )
+    assert found.rows == [{"n": 1, "_kafka_offset": 0}] and found.new == {"twice": "BIGINT", "m": "BIGINT"}
+
+
+def test_select_reports_columns_that_the_table_lacks(staged: Callable[..., Staged]) -> None:
+    found = staged(pipeline(select="SELECT id, n, 1 AS one FROM records"), {"id": "BIGINT"}, [{"id": 1, "n": 2.5, "m": 2}])
+    assert found.new == {"one": "INTEGER", "n": "DOUBLE"}
+
+
+def test_select_over_csv_and_raw(staged: Callable[..., Staged]) -> None:
+    kind = {"type": "csv", "fields": ["a", "@b", "c"]}
+    found = staged(
+        pipeline(format=kind, select="SELECT a, @b || c AS bc FROM records"), {"a": "BIGINT", "bc": "VARCHAR"}, [b"1\t2\t3"]
+    )
+    assert [(row["a"], row["bc"]) for row in found.rows] == [(1, "23")] and not found.new
+    raw = pipeline(format={"type": "raw"}, select="SELECT decode(value) AS text FROM records")
+    assert staged(raw, {"text": "VARCHAR"}, [b"x"]).rows[0]["text"] == "x"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1", "INSERT INTO t SELECT 1", "SELECT a FROM other", "SELECT DISTINCT a FROM records", "SELECT a+1 FROM records",
+        "SELECT a FROM records, records", "SELECT a FROM records JOIN x ON true", "SELECT a FROM records ORDER BY a",
+        "SELECT a FROM records WHERE a > 1 GROUP BY a", "SELECT a, A FROM records", "SELECT sum(a) AS s FROM records",
+        "SELECT (SELECT 1) AS s FROM records", "SELECT a FROM records; DROP TABLE t", "SELECT * EXCLUDE (a) FROM records",
+        "SELECT a FROM records WHERE", "SELECT @x AS x FROM records", "SELECT , FROM records",
+    ],
+)  # fmt: skip
+def test_other_queries_are_refused(query: str) -> None:
+    with pytest.raises(InvalidPipeline):
+        selection(pipeline(select=query))
