@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -107,3 +108,22 @@ def test_a_key_that_cannot_be_is_said(kpipe: Kpipe, topic: Any, produce: Any) ->
     line = kpipe.json("run", "some")[0]
     assert (line["rows"], line["dead_letters"]) == (1, 1)
     assert "id, which is of the key, is NULL or missing" in kpipe.json("errors", "some")[0]["error_message"]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", ["commit.data", "commit.before", "commit.after"])
+def test_killed_in_the_commit_and_run_again(kpipe: Kpipe, topic: Any, produce: Any, point: str) -> None:
+    """Counted values tell a write that was applied twice, or not at all."""
+    name = topic(1)
+    produce(name, [row(at % 5, n=1) for at in range(90)] + [(3, None), row(3, n=1)])
+    kpipe.define(
+        "sums",
+        name,
+        batch={"max_offsets_per_partition": 30},
+        into={"table": "sums", "key": ["id"], "on_conflict": "update", "update": {"n": "n + excluded.n"}, "on_null": "delete"},
+    )
+    assert kpipe.outside("run", "sums", status=None, KPIPE_FAULT=f"{point}:3:kill").returncode == -signal.SIGKILL
+    kpipe("run", "sums")
+    assert kpipe.sql("SELECT id, n FROM sums ORDER BY id") == [(0, 18), (1, 18), (2, 18), (3, 1), (4, 18)]
+    proof = kpipe.json("verify", "sums")[0]
+    assert proof["ok"] and (proof["inserted"], proof["updated"], proof["deleted"]) == (6, 85, 1)
