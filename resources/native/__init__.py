@@ -6,12 +6,14 @@ Built by setuptools where there is a C compiler; nothing depends on it but speed
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["library"]
 
+_LOG = logging.getLogger("kpipe.native")
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
 
@@ -27,6 +29,7 @@ def library() -> ctypes.CDLL | None:
             continue
         # Built from older sources: `make install` builds it again.
         if not all(hasattr(found, name) for name in ("kp_lines_2", "kp_absent", "kp_avro_new")):
+            _LOG.warning("%s was built from older sources and is not used, which costs speed: run `make install`", file.name)
             continue
         for name, result, arguments in (
             ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
