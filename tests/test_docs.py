@@ -235,7 +235,7 @@ LATER: dict[str, list[dict[str, Any]]] = {
     "format.schema": [{"format": {"schema": "{}"}}],
     "errors.batch": [{"errors": {"batch": "skip"}}],
     "delivery": [{"delivery": kind} for kind in ("at_least_once", "at_most_once")],
-    "into.type": [{"into": {"table": "t", "type": "iceberg"}}],
+    "into.type": [{"into": {"table": "t", "type": "webhook"}}],
 }
 
 

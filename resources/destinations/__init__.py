@@ -130,6 +130,19 @@ def _delta(pipeline: Pipeline, home: Home) -> Destination:
     )
 
 
+def _iceberg(pipeline: Pipeline, home: Home) -> Destination:
+    try:
+        from resources.destinations.iceberg import IcebergLake
+    except ImportError as error:
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.type iceberg needs the package pyiceberg ({error})", "pip install 'kpipe[iceberg]'"
+        ) from error
+    from resources.destinations.lake import LakeDestination
+
+    table = pipeline.into.table
+    return LakeDestination(IcebergLake(_folder(pipeline, home), table), table, pipeline.name, summary(pipeline), (home.staging,))
+
+
 def _folder(pipeline: Pipeline, home: Home) -> Path:
     """The folder that `into.database` names, for tables that are folders in it.
 
@@ -148,7 +161,12 @@ def _folder(pipeline: Pipeline, home: Home) -> Path:
     return Path(rest if found else into.database).expanduser()
 
 
-_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {"duckdb": _duckdb, "delta": _delta, "postgres": _postgres}
+_TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {
+    "duckdb": _duckdb,
+    "delta": _delta,
+    "iceberg": _iceberg,
+    "postgres": _postgres,
+}
 
 
 def summary(pipeline: Pipeline) -> dict[str, Any]:

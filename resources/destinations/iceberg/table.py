@@ -111,8 +111,7 @@ class IcebergState:
         copy = json.loads(meta.properties.get(_COPY) or "null")
         if copy is None:
             return {}
-        cut = oldest is not None and oldest.parent_snapshot_id is not None
-        if not cut or oldest is None or copy["sequence"] >= (oldest.sequence_number or 0):
+        if oldest is None or copy["sequence"] >= (oldest.sequence_number or 0):
             raise LedgerMismatch(
                 f"Iceberg {self.table.name()}: it was rolled back to a snapshot before the first one of kpipe's",
                 "roll it forward to the newest snapshot; or load into another table",

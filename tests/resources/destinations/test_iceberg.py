@@ -1,0 +1,145 @@
+"""The Iceberg destination beyond the suite: kills, rollbacks, expiry, and what the library does where kpipe goes around it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+from kpipe.errors import Fenced, LedgerMismatch, NotAvailable
+from kpipe.faults import POINTS
+from kpipe.pipeline import Pipeline
+from kpipe.schema import Columns
+from resources.destinations import open_destination
+from resources.destinations.iceberg.table import _Transaction
+from resources.home import Home
+from tests.resources.destinations.conformance import begun, loaded, positions, proof
+from tests.resources.destinations.lake_place import IcebergPlace, killed
+from tests.resources.destinations.place import COLUMNS, batch
+
+STEPS = [point for point in POINTS if point.startswith("commit.")] + ["readback"]
+SAMPLE = ("commit.before", "commit.after")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> IcebergPlace:
+    return IcebergPlace(tmp_path)
+
+
+@pytest.mark.parametrize("point", [pytest.param(p, marks=[] if p in SAMPLE else pytest.mark.chaos) for p in STEPS])
+def test_killed_at_each_step_of_a_commit(place: IcebergPlace, point: str) -> None:
+    destination = loaded(place, dead=[(0, 3)])
+    commit = batch(place, destination.ledger()[1], {0: 20, 1: 9}, dead=[(0, 15), (1, 7)])
+    killed(place, commit, point)
+    fresh = place.open()
+    landed = point in ("commit.after", "readback")
+    assert positions(fresh) == ({0: 20, 1: 9} if landed else {0: 10, 1: 5})
+    assert (len(place.rows()), place.dead_letters(), len(fresh.view("errors"))) == ((26, 3, 3) if landed else (14, 1, 1))
+    assert fresh.commit(commit).seq == 3
+    assert (len(place.rows()), place.dead_letters()) == (26, 3) and proof(fresh).ok
+
+
+def test_zombie_is_fenced_and_widening_comes_with_the_rows(place: IcebergPlace) -> None:
+    zombie = loaded(place)
+    late = batch(place, zombie.ledger()[1], {0: 20})
+    successor, wide = place.open(), Columns((*COLUMNS, *Columns.of({"s": "STRUCT(a BIGINT)", "j": "JSON"})))
+    successor.commit(batch(place, successor.ledger()[1], {0: 11}, wide, {"id": 1, "text": "", "s": {"a": 1}, "j": "[]"}))
+    with pytest.raises(Fenced):
+        zombie.commit(late)
+    assert set(dict(zombie.columns() or ())) == {"id", "text", "s", "j"} and dict(zombie.columns() or ())["j"] == dict(wide)["j"]
+    assert len(place.rows()) == 16 and proof(zombie).ok
+
+
+def test_rolled_back_table_takes_its_ledger_along(place: IcebergPlace) -> None:
+    destination = loaded(place)
+    table = place.iceberg()
+    destination.commit(batch(place, destination.ledger()[1], {0: 20}))
+    with place.iceberg().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(table.current_snapshot().snapshot_id)
+    assert positions(destination) == {0: 10, 1: 5} and destination.ledger()[1].seq == 2 and proof(destination).ok
+    destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+    assert len(place.rows()) == 17 and proof(destination).ok
+    with place.iceberg().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(place.iceberg().metadata.snapshots[0].snapshot_id)
+    assert positions(destination) == {0: 0, 1: 0} and place.rows() == []
+
+
+def test_expired_snapshots_leave_the_ledger(place: IcebergPlace) -> None:
+    """Another program appends, and then only its own snapshot is kept."""
+    destination = loaded(place)
+    place.iceberg().append(pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]}))
+    table = place.iceberg()
+    for snapshot in table.metadata.snapshots[:-1]:
+        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    assert positions(place.open()) == {0: 10, 1: 5}
+    destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+    assert len(place.rows()) == 18 and proof(destination).ok
+
+
+def test_catalogue_that_is_gone_is_noticed(place: IcebergPlace) -> None:
+    destination = loaded(place)
+    (place.folder / "catalog.db").unlink()
+    with pytest.raises(LedgerMismatch, match="table tweets is gone"):
+        place.open().ledger()
+    with pytest.raises(LedgerMismatch):
+        destination.columns()
+
+
+def test_duckdb_reads_it(place: IcebergPlace) -> None:
+    loaded(place)
+    rows = place.iceberg().scan().to_arrow()
+    with duckdb.connect() as connection:
+        connection.register("lake", rows)
+        assert connection.sql("SELECT count(*), max(id) FROM lake").fetchall() == [(15, 1_000_004)]
+
+
+def test_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = {"brokers": "b:9092", "topic": "t"}
+    definition: dict[str, Any] = {"name": "t", "source": source, "into": {"type": "iceberg", "table": "t"}}
+    pipeline = Pipeline.model_validate(definition)
+    assert "Iceberg" in open_destination(pipeline, Home.at(tmp_path)).describe()
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
+    for name in [name for name in sys.modules if name.startswith("resources.destinations.iceberg")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(NotAvailable, match="pyiceberg"):
+        open_destination(pipeline, Home.at(tmp_path))
+
+
+# -- the library
+
+
+def test_stale_commits_are_tried_again_by_the_library_and_not_by_ours(place: IcebergPlace) -> None:
+    """Finding 1: two handles that both saw one state both land. Ours is stopped before the second try."""
+    begun(place)
+    stale, other = place.iceberg(), place.iceberg()
+    other.add_files([], snapshot_properties={"who": "other"})
+    stale.add_files([], snapshot_properties={"who": "stale"})
+    assert [s.summary.additional_properties.get("who") for s in place.iceberg().metadata.snapshots][-2:] == ["other", "stale"]
+    stale, count = place.iceberg(), len(place.iceberg().metadata.snapshots) + 1
+    place.iceberg().add_files([], snapshot_properties={"who": "other"})
+    change = _Transaction(stale)
+    change.add_files([], snapshot_properties={"who": "ours"}, check_duplicate_files=False)
+    with pytest.raises(Exception, match="another snapshot is the newest"):
+        change.commit_transaction()
+    assert len(place.iceberg().metadata.snapshots) == count
+
+
+def test_false_conflict_leaves_the_table_readable(place: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding 2: the catalogue lands a commit and answers with a conflict. The batch is found, and nothing was deleted."""
+    destination, real = loaded(place), SqlCatalog.commit_table
+
+    def lying(*arguments: Any) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", real)
+        real(*arguments)
+        raise CommitFailedException("injected: landed, and answered as a conflict")
+
+    commit = batch(place, destination.ledger()[1], {0: 20})
+    monkeypatch.setattr(SqlCatalog, "commit_table", lying)
+    assert destination.commit(commit).seq == 3
+    assert len(place.rows()) == 25 and proof(place.open()).ok
