@@ -298,5 +298,6 @@ class RelationalDestination(Hooks):
 
     def _damaged(self, error: Exception) -> LedgerMismatch:
         return LedgerMismatch(
-            f"{self.describe()}: kpipe's own tables were changed by hand: {str(error).splitlines()[0]}", self.rescue
+            f"{self.describe()}: kpipe's own tables were changed by hand, or made by another version: {str(error).splitlines()[0]}",
+            self.rescue,
         )
