@@ -176,7 +176,8 @@ class Run:
                 self._note("error", error)
                 raise
             except BaseException:
-                self._note("stopped")
+                with suppress(KpipeError):
+                    self._note("stopped")
                 raise
             self._note("stopped")
 
@@ -186,8 +187,8 @@ class Run:
 
     def _note(self, state: str, error: KpipeError | None = None) -> None:
         """For people; it must not hide the error that is on its way."""
-        self.home.note(self.pipeline.name, state, str(error) if error else "")
         try:
+            self.home.note(self.pipeline.name, state, str(error) if error else "")
             self.destination.record_state(state, str(error) if error else "", type(error).__name__ if error else "")
         except KpipeError:
             if error is None:

@@ -168,9 +168,22 @@ class Home:
 
 
 def _replace(file: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    Path(temporary).replace(file)
+    """Write the file whole, or leave it as it was.
+
+    Raises:
+        KpipeError: the disk is full, or refuses.
+    """
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(temporary).replace(file)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise KpipeError(
+            f"cannot write {file}: {error.strerror or error}", "free space or set KPIPE_HOME to a larger disk, then run it again"
+        ) from error

@@ -298,6 +298,6 @@ class RelationalDestination(Hooks):
 
     def _damaged(self, error: Exception) -> LedgerMismatch:
         return LedgerMismatch(
-            f"{self.describe()}: kpipe's own tables were changed by hand, or made by another version: {str(error).splitlines()[0]}",
+            f"{self.describe()}: kpipe's own tables were changed by hand, or are another version's: {str(error).splitlines()[0]}",
             self.rescue,
         )
