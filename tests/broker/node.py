@@ -55,7 +55,7 @@ class Node:
         if self.process is not None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(90)
             finally:
                 self.process.kill()
                 self.process.wait()

@@ -240,7 +240,12 @@ def test_an_eager_asset_downstream_fires_while_a_continuous_run_goes_on_and_a_pa
     requested: list[int] = []
 
     def later(batch: Any) -> None:
-        if len(world.destination.history()) == 1:
+        """While the second batch is read, and the first one is told: the second is read ahead, in a thread of its own."""
+        deadline = time.monotonic() + 60
+        while world.stager.calls == 2 and not world.events():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if world.stager.calls == 2:
             requested.append(dg.evaluate_automation_conditions(defs, world.instance, cursor=first.cursor).total_requested)
 
     monkeypatch.setattr(tables, "_EVENT_EVERY_S", 0.0)
