@@ -145,6 +145,11 @@ def test_the_readme_names_every_command() -> None:
     assert set(kpipe.list_commands(click.Context(kpipe))) <= named
 
 
+def test_the_readme_links_every_guide() -> None:
+    linked = set(re.findall(r"\]\((docs/guide/[^)#]+)", README[README.index("## More") :]))
+    assert linked == {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
+
+
 @pytest.mark.parametrize("target", ["install", "demo", "test", "check", "lock", "clean"])
 def test_targets_of_make_exist(target: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -230,6 +235,7 @@ def test_defaults_are_those_of_the_model(path: str, default: Any) -> None:
 
 #: For each field that the table marks as (later): what is refused.
 LATER: dict[str, list[dict[str, Any]]] = {
+    "source.topics": [{"source": {"brokers": "b:9092", "topics": ["a", "b"]}}],
     "source.topic_pattern": [{"source": {"brokers": "b:9092", "topic_pattern": "^a"}}],
     "format.type": [{"format": {"type": "protobuf", "registry": "r:8081"}}],
     "format.schema": [{"format": {"schema": "{}"}}],

@@ -181,7 +181,7 @@ class SparkStager:
             self._never_null = frozenset(self._required() if self._pipeline.errors.constraint != "fail" else ())
         no_nul = self._pipeline.errors.constraint != "fail" and self._pipeline.into.type in WITHOUT_NUL
         shape = shaped(self._pipeline, self._selection, columns, lambda: self._sampled(batch), self._never_null, no_nul)
-        job = replace(self._job(batch, columns, program), shape=shape)
+        job = replace(self._job(batch, columns, program), shape=shape, **self._keyed(columns))
         selector(job)  # what does not fit the columns is said here, once, and not by every task
         return job
 
@@ -206,7 +206,6 @@ class SparkStager:
             program=program,
             key=self._pipeline.key_format,
             access=self._access,
-            **self._keyed(columns),
             killers=self._killers,
         )
 
@@ -217,7 +216,7 @@ class SparkStager:
             SchemaConflict: rows do not have a column of the key.
         """
         rule, names = KeyRule.of(self._pipeline), self._pipeline.into.key
-        if rule is None or names is None or not columns:  # without columns it is a sample
+        if rule is None or names is None or not columns:  # without columns nothing becomes a row
             return {}
         missing = [name for name in names if name not in columns]
         if missing:
