@@ -74,13 +74,12 @@ def _postgres(pipeline: Pipeline, home: Home) -> Destination:
             "pip install 'kpipe[postgres]'",
         ) from error
     into = pipeline.into
-    _no_key(pipeline)
     if into.database is None:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "postgresql://user@host:5432/database")
     if into.table.lower().startswith("pg_"):
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.table {into.table}: pg_ is PostgreSQL's own", "name another")
     server = Server(into.database, _secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
-    return PostgresDestination(server, into.table, pipeline.name, summary(pipeline), (home.staging,))
+    return PostgresDestination(server, into.table, pipeline.name, summary(pipeline), (home.staging,), KeyRule.of(pipeline))
 
 
 def _no_key(pipeline: Pipeline) -> None:

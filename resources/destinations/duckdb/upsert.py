@@ -96,7 +96,8 @@ def upsert(
     ).fetchall()
     name, columns = quote("main", table), ", ".join(map(quote, names))
     connection.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT f.rid FROM {_FATES} AS f WHERE {gone})")
-    connection.execute(f"INSERT INTO {name} ({columns}) SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}")
+    if names:  # else there are deletes only
+        connection.execute(f"INSERT INTO {name} ({columns}) SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}")
     return commit.settled(counts), {number: Holding(int(rows), int(offsets)) for number, rows, offsets in delta}
 
 

@@ -12,15 +12,22 @@ from typing import Any
 import duckdb
 import psycopg
 
+from kpipe.audit import Holding
 from kpipe.batch import Commit
+from kpipe.errors import NotAvailable
+from kpipe.keys import KeyRule
+from kpipe.ledger import Ledger
 from kpipe.schema import Columns
 from resources.destinations.duckdb.engine import closed
 from resources.destinations.postgres import layout, target
 from resources.destinations.postgres.connection import Server, Session
+from resources.destinations.postgres.upsert import upsert
+from resources.destinations.postgres.writes import DUPLICATES, copy
+from resources.destinations.relational import records
 from resources.destinations.relational.destination import RelationalDestination
 from resources.destinations.relational.hooks import Verdict
 from resources.destinations.relational.tables import PIPELINES
-from resources.destinations.staged import Proven
+from resources.destinations.staged import Proven, Writes
 
 __all__ = ["PostgresDestination"]
 
@@ -44,6 +51,10 @@ class PostgresDestination(RelationalDestination):
         pipeline: name of the pipeline.
         config_json: the pipeline's definition for people, without secrets.
         staging: folders that staged files lie in.
+        rule: what happens to rows by their key; None: they have none.
+
+    Raises:
+        NotAvailable: the rule has expressions.
     """
 
     dialect = layout.DIALECT
@@ -57,8 +68,14 @@ class PostgresDestination(RelationalDestination):
         pipeline: str,
         config_json: Mapping[str, Any] | None = None,
         staging: Sequence[Path] = (),
+        rule: KeyRule | None = None,
     ) -> None:
-        super().__init__(table, pipeline, config_json, staging)
+        if rule is not None and rule.update:
+            raise NotAvailable(
+                f"pipeline {pipeline}: expressions in into.update are not available for postgres",
+                "leave them out: `on_conflict: update` then sets every column that the new row has",
+            )
+        super().__init__(table, pipeline, config_json, staging, rule)
         self.server = server
 
     def describe(self) -> str:
@@ -84,13 +101,16 @@ class PostgresDestination(RelationalDestination):
         return self.server.session()
 
     def _begin(self, connection: Session) -> tuple[bool, bool]:
-        connection.begin()
+        connection.begin("ISOLATION LEVEL READ COMMITTED" if self.rule is not None else "")
         layout.take_turns(connection, self.pipeline)
         known = layout.present(connection)
         if known:  # two commits of a pipeline never run side by side, whoever else has forgotten to take turns
             lock = f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1 FOR UPDATE"  # noqa: S608 - a name of ours
             connection.execute(lock, [self.pipeline])
-        return known, layout.exists(connection, self.table)
+        there = layout.exists(connection, self.table)
+        if there and self.rule is not None:
+            layout.keep_out(connection, self.table)
+        return known, there
 
     def _snapshot(self, connection: Session) -> None:
         connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -114,6 +134,20 @@ class PostgresDestination(RelationalDestination):
         if staged:
             with self._reader() as reader:
                 target.insert(connection, reader, self.table, commit, staged, known)
+
+    def _primary_key(self, connection: Session) -> tuple[str, ...]:
+        return target.primary_key(connection, self.table)
+
+    def _upsert(
+        self, connection: Session, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
+    ) -> tuple[Commit, dict[int, Holding]]:
+        assert self.rule is not None
+        with self._reader() as reader:
+            carried = copy(connection, reader, self.table, commit, staged, key, known)
+        return upsert(connection, self.table, commit, self.rule, ledger, key, carried)
+
+    def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
+        connection.execute(*records.letters(commit, events, f"({DUPLICATES})"))
 
     def _set_aside(self, connection: Session, commit: Commit, staged: Sequence[Proven], events: int) -> int:
         with self._reader() as reader:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kpipe.errors import SchemaConflict
 from resources.destinations.postgres.connection import Session
 from resources.destinations.relational import tables
-from resources.destinations.relational.dialect import Dialect
+from resources.destinations.relational.dialect import Dialect, quote
 
-__all__ = ["DIALECT", "create", "exists", "present", "take_turns"]
+__all__ = ["DIALECT", "create", "exists", "keep_out", "present", "take_turns"]
 
 DIALECT = Dialect(
     schema="",  # a session sees one schema
@@ -75,6 +75,25 @@ def create(session: Session) -> None:
     tables.create(session, DIALECT)
     for statement in _INDEXES:
         session.execute(statement)
+
+
+def keep_out(session: Session, table: str) -> None:
+    """Let nobody else write the table until the transaction ends, so that what a key meets stays true; all may read it.
+
+    A policy of row security would hide rows from the look at what is there: PostgreSQL now says so instead.
+
+    Raises:
+        SchemaConflict: another table differs from this one in case only, and the sums of both would be one.
+    """
+    session.execute("SELECT set_config('row_security', 'off', true)")
+    session.execute(f"LOCK TABLE {quote(table)} IN SHARE ROW EXCLUSIVE MODE")
+    other = session.execute(
+        "SELECT relname FROM pg_class WHERE lower(relname) = lower($1) AND relname <> $1 AND relkind IN ('r', 'p')"
+        " AND relnamespace = current_schema()::regnamespace",
+        [table],
+    ).fetchone()
+    if other is not None:
+        raise SchemaConflict(f"tables {table} and {other[0]} differ in case only, which rows with a key cannot", "rename one")
 
 
 def take_turns(session: Session, pipeline: str) -> None:

@@ -19,7 +19,7 @@ from resources.destinations.duckdb.engine import literal, quote
 from resources.destinations.duckdb.target import READ, sql_type
 from resources.destinations.relational.matching import Match
 
-__all__ = ["blocks", "field", "lines", "text"]
+__all__ = ["blocks", "field", "filled", "lines", "text"]
 
 _BLOCK_ROWS = 8192  # a block of tweets is some 4 MB
 _QUOTED = {"VARCHAR", "JSON"}
@@ -38,14 +38,19 @@ def field(match: Match, nul: str = "") -> str:
     value = quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})"
     if nul and have == Scalar("VARCHAR"):
         value = f"replace({value}, chr(0), {literal(nul)})"
-    found = text(value, have)
-    quoted = isinstance(have, (ListOf, Struct)) or have.name in _QUOTED
+    return filled(value, have)
+
+
+def filled(value: str, kind: Type) -> str:
+    """A field of a line from an expression of that type."""
+    found = text(value, kind)
+    quoted = isinstance(kind, (ListOf, Struct)) or kind.name in _QUOTED
     return f"""'"' || replace({found}, '"', '""') || '"'""" if quoted else found
 
 
-def lines(matches: Sequence[Match], nul: str = "") -> str:
-    """The statement that gives a line for each row of the files that are its parameter."""
-    fields = ", ',', ".join(field(match, nul) for match in matches)
+def lines(matches: Sequence[Match], nul: str = "", first: Sequence[str] = ()) -> str:
+    """The statement that gives a line for each row of the files that are its parameter; `first` are fields before the columns."""
+    fields = ", ',', ".join([*first, *(field(match, nul) for match in matches)])
     return f"SELECT concat({fields}, chr(10)) FROM {READ.format('?')}"  # concat takes NULL for nothing
 
 

@@ -21,7 +21,7 @@ from resources.destinations.relational.dialect import quote
 from resources.destinations.relational.matching import Match, by_shape, check_inserted, matched, parsed, unsuitable, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["columns", "insert", "prepare", "required", "set_aside"]
+__all__ = ["columns", "explained", "insert", "prepare", "primary_key", "required", "set_aside", "stored"]
 
 _LONGEST = 63  # bytes of a name; PostgreSQL would cut the rest off without a word
 _LETTERS = {
@@ -61,6 +61,18 @@ def required(session: Session, table: str) -> list[str]:
         [table],
     ).fetchall()
     return [name for (name,) in rows if name not in COORDINATES]
+
+
+def primary_key(session: Session, table: str) -> tuple[str, ...]:
+    """Columns of the table's primary key; none where it has none, or is not there."""
+    rows = session.execute(
+        "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)"
+        " WHERE i.indisprimary"
+        " AND i.indrelid = (SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+        " ORDER BY array_position(i.indkey::int2[], a.attnum)",
+        [table],
+    ).fetchall()
+    return tuple(name for (name,) in rows)
 
 
 def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
@@ -127,7 +139,7 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
     """
     names = {name.lower(): name for name, _ in known}
     for files in by_shape(staged):
-        matches = matched(_stored(reader, files[0]), files[0], commit, known)
+        matches = matched(stored(reader, files[0]), files[0], commit, known)
         into = ", ".join(quote(names[name.lower()]) for name, _, _ in matches)
         paths = [file.path for file in files]
         try:
@@ -135,16 +147,17 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
                 f"COPY {quote(table)} ({into}) FROM STDIN (FORMAT csv)", lines.blocks(reader, lines.lines(matches), [paths])
             )
         except psycopg.DataError as error:
-            raise _explained(error, reader, matches, paths, table) from error
+            raise explained(error, reader, matches, paths, table) from error
         check_inserted(commit, files, count)
 
 
-def _stored(reader: Any, file: Proven) -> Columns:
+def stored(reader: Any, file: Proven) -> Columns:
+    """Columns of a staged file."""
     described = reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [[file.path]]).fetchall()
     return parsed([row[:2] for row in described], f"staged file {file.path!r}")
 
 
-def _explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
+def explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
     """Which record holds a NUL, which is what PostgreSQL's texts and its jsonb refuse; else what PostgreSQL says."""
     at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
     for match in matches:
@@ -171,9 +184,9 @@ def set_aside(session: Session, reader: Any, commit: Commit, staged: Sequence[Pr
     parts = ", ".join(f"{quote(name)} {kind}" for name, kind in _LETTERS.items())
     session.execute(f"CREATE TEMP TABLE kpipe_letters ({parts}) ON COMMIT DROP")
     for files in by_shape(staged):
-        stored = _stored(reader, files[0])
-        into = ", ".join(quote(name.lower()) for name, _ in stored)
-        select = lines.lines([(name, kind, kind) for name, kind in stored], nul="\\x00")  # reasons may quote what was found
+        found = stored(reader, files[0])
+        into = ", ".join(quote(name.lower()) for name, _ in found)
+        select = lines.lines([(name, kind, kind) for name, kind in found], nul="\\x00")  # reasons may quote what was found
         session.copy(
             f"COPY pg_temp.kpipe_letters ({into}) FROM STDIN (FORMAT csv)",
             lines.blocks(reader, select, [[file.path for file in files]]),

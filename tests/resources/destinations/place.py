@@ -64,10 +64,12 @@ class Place(ABC):
     Attributes:
         ledger_in_table: the ledger is part of the table, so that both are dropped together.
         keyed: whether the destination knows keys (tests/resources/destinations/keyed.py); `open` then takes a rule.
+        expressions: whether a rule may have expressions; a destination that has none refuses them.
     """
 
     ledger_in_table = False
     keyed = False
+    expressions = True
 
     longest_name = 255  #: bytes of a column's name
 

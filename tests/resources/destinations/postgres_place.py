@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from kpipe import faults
+from kpipe.keys import KeyRule
 from kpipe.ports import Destination
 from kpipe.schema import Columns, ListOf, Struct, Type
 from resources.destinations.postgres import PostgresDestination
@@ -36,6 +37,8 @@ def value(found: Any, kind: Type) -> Any:
 
 class PostgresPlace(Place):
     longest_name = 63
+    keyed = True
+    expressions = False
 
     def __init__(self, folder: Path, server: PostgresServer, port: int | None = None) -> None:
         super().__init__(folder)
@@ -50,9 +53,9 @@ class PostgresPlace(Place):
         if point == "readback" and self.faults and self.faults.pop(0) == "unreadable":
             raise psycopg.OperationalError("injected: unreadable")
 
-    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
         server = self.server.server(self.schema, self.port)
-        return PostgresDestination(server, table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
+        return PostgresDestination(server, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), rule)
 
     def connect(self) -> psycopg.Connection:
         return psycopg.connect(self.server.address(self.schema), password=PASSWORD, autocommit=True, row_factory=dict_row)
