@@ -91,8 +91,8 @@ class Audit:
         span: offsets in all committed ranges.
         partitions: the same by partition number, with the number of ranges and the rows found.
         problems: what does not add up, one sentence each; empty means proven.
-        lost: offsets that were not read and will not be, with the partition, in words; they are in no range and no count. Gone
-            from Kafka, or claimed by a batch whose rows are not there (kpipe/claims.py).
+        lost: what the ledger has as lost, with the partition, in words; it is in no range and no count. Gone from Kafka, or
+            claimed by a batch whose rows are not there, or not yet (kpipe/claims.py).
     """
 
     span: int

@@ -69,7 +69,9 @@ def show(result: Audit) -> None:
     wide().print(table)
     counts = result.counts
     if result.lost:
-        click.echo(f"NOT read, and never will be (lost, not among what is counted): {', '.join(result.lost)}", err=True)
+        click.echo(
+            f"NOT read, lost unless a run is at work on them; not among what is counted: {', '.join(result.lost)}", err=True
+        )
     if result.ok:
         click.echo(
             f"proven: {count(result.span, 'offset')} = {count(counts.rows, 'row')}"

@@ -48,15 +48,15 @@ def lost(site: Site) -> set[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("fault", "loses"),
     [
-        ("plan.offsets:2", False),
-        ("commit.before:3", False),
+        pytest.param("plan.offsets:2", False, marks=pytest.mark.chaos),
+        pytest.param("commit.before:3", False, marks=pytest.mark.chaos),
         ("commit.after:3", True),
-        ("plan.frozen:2", True),
+        pytest.param("plan.frozen:2", True, marks=pytest.mark.chaos),
         ("collect.all:2", True),
-        ("commit.data:2", True),
+        pytest.param("commit.data:2", True, marks=pytest.mark.chaos),
         ("commit.before:4", True),
         ("commit.after:4", False),
-        ("mirror.before:2", False),
+        pytest.param("mirror.before:2", False, marks=pytest.mark.chaos),
     ],
 )
 def test_killed(hasty: Site, fault: str, loses: bool) -> None:
