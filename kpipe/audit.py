@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from kpipe.batch import SETTLED, Counts, total
-from kpipe.ledger import Ledger, check_disjoint
+from kpipe.ledger import LOST, Ledger, check_disjoint
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.source import PartitionId
 
@@ -91,12 +91,15 @@ class Audit:
         span: offsets in all committed ranges.
         partitions: the same by partition number, with the number of ranges and the rows found.
         problems: what does not add up, one sentence each; empty means proven.
+        lost: what the ledger has as lost, with the partition, in words; it is in no range and no count. Gone from Kafka, or
+            claimed by a batch whose rows are not there, or not yet (kpipe/claims.py).
     """
 
     span: int
     counts: Counts
     partitions: Mapping[str, Mapping[str, Any]]
     problems: Sequence[str]
+    lost: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -111,6 +114,7 @@ class Audit:
             "span": self.span,
             **{name: getattr(self.counts, name) for name in names},
             "partitions": dict(self.partitions),
+            "lost": list(self.lost),
             "problems": list(self.problems),
         }
 
@@ -164,7 +168,15 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
         counts=total(entry.counts for entry in history),
         partitions=partitions,
         problems=problems,
+        lost=[f"{source} {gone}" for source in ledger.sources() for gone in _lost(ledger, source)],
     )
+
+
+def _lost(ledger: Ledger, source: PartitionId) -> Sequence[Range]:
+    try:
+        return ledger.unread(source, LOST).ranges
+    except Overlap:  # said among the problems
+        return ()
 
 
 def _kept(keeping: Keeping) -> list[str]:

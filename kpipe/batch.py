@@ -192,7 +192,7 @@ class Commit:
         pipeline: the pipeline's name.
         changes: compare-and-swap of lanes; all must hold.
         kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `backfill`, `reread`,
-            `retire`, `accept_ledger`.
+            `retire`, `accept_ledger`, `claim`, `release` (kpipe/claims.py).
         steps: the ranges, for the history; empty in a ledger-only commit, but for `reread`: what is to be read again.
         columns: the table's columns that the files carry.
         files: rows.
@@ -251,7 +251,8 @@ class Committed:
     def heads(self) -> dict[PartitionId, int]:
         """Next offsets at the head of the partitions that it moved; backfills of older ranges do not count."""
         lanes = (change.become for change in self.commit.changes)
-        return {lane.source: lane.next for lane in lanes if lane is not None and lane.open}
+        read = {step.source: step.end for step in self.commit.steps if step.lane.open}
+        return read | {lane.source: lane.next for lane in lanes if lane is not None and lane.open}
 
 
 def total(counts: Iterable[Counts]) -> Counts:

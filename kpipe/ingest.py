@@ -25,12 +25,13 @@ from kpipe import mirror, moves
 from kpipe.batch import Batch, Commit, Committed, RangeReport, Step
 from kpipe.beginnings import beginnings
 from kpipe.bounds import check_chosen, check_dead_letters, check_still_there
+from kpipe.claims import Claims
 from kpipe.errors import Fenced, KpipeError, LedgerMismatch, OffsetsBeyondEnd, OffsetsLost
 from kpipe.extract import Ahead, Extract, extract_next, filled, staged, wanted
 from kpipe.faults import reach
 from kpipe.keys import KeyRule
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
-from kpipe.oversight import Decisions, Event, Seen
+from kpipe.oversight import Decisions, Event, Seen, ledger_only
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle, Limits, arrivals, check_source, lag, losses, plan
 from kpipe.ports import Destination, Stager, Topics
@@ -82,6 +83,9 @@ class Ingest:
     _all_read: bool = False
     _ahead: Ahead | None = None
     _missed: int = 0
+
+    def __post_init__(self) -> None:
+        self._claims = Claims(self.pipeline.delivery == "at_most_once", self._commit_only, self.tell)
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
@@ -149,9 +153,14 @@ class Ingest:
         Raises:
             KpipeError: the pass failed; nothing of its batch is visible.
         """
-        extract = self._ahead_taken() or self._extract()
-        if isinstance(extract, Idle):
-            return extract
+        try:
+            extract = self._ahead_taken() or self._extract()
+            return extract if isinstance(extract, Idle) else self._commit(extract, last)
+        except BaseException:
+            self._claims.give_back()
+            raise
+
+    def _commit(self, extract: Extract, last: bool) -> Committed:
         batch, snapshot, ledger = extract.batch, extract.snapshot, extract.ledger
         counts = collect(batch, extract.reports, KeyRule.of(self.pipeline) is None)
         check_dead_letters(self.pipeline, ledger, counts, extract.reports)
@@ -163,14 +172,14 @@ class Ingest:
                 self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         left = sum(lag(ledger, snapshot).values()) - sum(len(step.range) for step in batch.steps)
         self._turn = (ledger.seq if self._turn is None else self._turn) + 1
-        if not last and left > 0 and self._missed < _MOST_MISSES:
+        if not last and left > 0 and self._missed < _MOST_MISSES and not self._claims.used:
             self._look_ahead(extract)
         seconds = time.monotonic() - extract.began
         committed = self.destination.commit(  # 6
             Commit(
                 id=batch.id,
                 pipeline=batch.pipeline,
-                changes=tuple(step.change for step in batch.steps),
+                changes=self._claims.landing(batch),
                 steps=batch.steps,
                 columns=extract.columns,
                 files=tuple(r.rows for r in extract.reports if r.rows is not None),
@@ -185,6 +194,7 @@ class Ingest:
                 seconds=seconds,
             )
         )
+        self._claims.landed()
         reach("mirror.before")
         self._all_read = left <= 0
         result = replace(committed, batch=batch)  # 7
@@ -202,14 +212,12 @@ class Ingest:
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
             return batch
         self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-        columns, reports = self.stage(batch)  # 5
+        columns, reports = self.stage(batch := self._claims.take(ledger, batch))  # 5
         return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
 
     def _limits(self) -> Limits:
-        limits = self.pipeline.batch
-        return Limits(
-            limits.max_offsets_per_partition, limits.max_bytes_per_partition, limits.max_partitions, dict(self._mean_bytes)
-        )
+        b = self.pipeline.batch
+        return Limits(b.max_offsets_per_partition, b.max_bytes_per_partition, b.max_partitions, dict(self._mean_bytes))
 
     def _plan(self, ledger: Ledger, snapshot: TopicSnapshot, bounds: Limits) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
@@ -326,22 +334,15 @@ class Ingest:
 
     def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> Ledger:
         """Commit a decision that reads nothing, and read the ledger again. Steps are those that are to be read again."""
-        commit = Commit(
-            id=uuid.uuid4().hex,
-            pipeline=self.pipeline.name,
-            changes=tuple(changes),
-            kind=kind,
-            steps=tuple(steps),
-            run_id=self.run_id,
-            version=self.version,
-            started_ms=int(time.time() * 1000),
-            note=note.rstrip("; "),
-        )
-        self.destination.commit(commit)
+        note = note.rstrip("; ")
+        self._commit_only(kind, changes, note, steps)
         uid, ledger = self.destination.ledger()
         self.seen.note(uid, max(ledger.seq, self.seen.seq) if kind != "accept_ledger" else ledger.seq)
-        self.tell(Event("decided", text=commit.note, ledger=ledger))
+        self.tell(Event("decided", text=note, ledger=ledger))
         return ledger
+
+    def _commit_only(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> None:
+        self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version))
 
     def stage(self, batch: Batch) -> tuple[Columns, Sequence[RangeReport]]:
         """Rows staged, with the columns that the table has or will have (kpipe/extract.py)."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kpipe.batch import Batch, Committed
-from kpipe.ledger import Ledger
+from kpipe.batch import Batch, Commit, Committed, Step
+from kpipe.ledger import LaneChange, Ledger
 from kpipe.source import TopicSnapshot
 
-__all__ = ["Decisions", "Event", "Seen"]
+__all__ = ["Decisions", "Event", "Seen", "ledger_only"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,20 @@ class Event:
     text: str = ""
     snapshot: TopicSnapshot | None = None
     ledger: Ledger | None = None
+
+
+def ledger_only(
+    pipeline: str, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step], run_id: str, version: str
+) -> Commit:
+    """A commit that reads nothing, made now."""
+    return Commit(
+        id=uuid.uuid4().hex,
+        pipeline=pipeline,
+        changes=tuple(changes),
+        kind=kind,
+        steps=tuple(steps),
+        run_id=run_id,
+        version=version,
+        started_ms=int(time.time() * 1000),
+        note=note,
+    )

@@ -39,7 +39,9 @@ def check_available(pipeline: Pipeline) -> None:
     errors = pipeline.errors
     refused = {
         "several topics": len(pipeline.source.topics or ()) > 1,
-        f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
+        "delivery: at_least_once": pipeline.delivery == "at_least_once",
+        f"delivery: at_most_once into {pipeline.into.type}": pipeline.delivery == "at_most_once"
+        and pipeline.into.type != "duckdb",
         "errors.batch: skip": errors.batch != "fail",
         "select beside key_format": pipeline.select is not None and pipeline.key_format is not None,
     }

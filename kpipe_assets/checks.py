@@ -103,6 +103,8 @@ def _complete(destination: Destination) -> _Result:
         for number, item in result.partitions.items()
     ]
     words = "; ".join(result.problems) or f"{result.span:,} offsets accounted for"
+    if result.lost:
+        words += f"; lost, and not among them: {', '.join(result.lost)}"
     metadata: dict[str, Any] = {"kpipe/span": result.span, "kpipe/rows": result.counts.rows}
     if records:
         metadata["kpipe/partitions"] = dg.MetadataValue.table(records)

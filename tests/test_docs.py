@@ -240,7 +240,7 @@ LATER: dict[str, list[dict[str, Any]]] = {
     "format.type": [{"format": {"type": "protobuf", "registry": "r:8081"}}],
     "format.schema": [{"format": {"schema": "{}"}}],
     "errors.batch": [{"errors": {"batch": "skip"}}],
-    "delivery": [{"delivery": kind} for kind in ("at_least_once", "at_most_once")],
+    "delivery": [{"delivery": kind} for kind in ("at_least_once",)],
     "into.type": [{"into": {"table": "t", "type": "webhook"}}],
 }
 

@@ -43,7 +43,7 @@ def test_an_unknown_field_names_file_line_and_what_is_known(offline: Any) -> Non
         ({"key_format": {"type": "csv"}}, ["key_format: csv without fields"]),
         ({"key_format": {"type": "raw"}}, ["metadata: [key]"]),
         ({"select": "SELECT 1"}, ["select", "FROM records"]),
-        ({"delivery": "at_most_once"}, ["at_most_once", "not available"]),
+        ({"delivery": "at_least_once"}, ["at_least_once", "not available"]),
         ({"into": {"table": "x", "type": "mongodb"}}, ["mongodb", "duckdb"]),
         ({"into": {"table": "drop table"}}, ["into.table", "name"]),
         ({"columns": {"a": "BIGINTEGER"}}, ["columns", "BIGINTEGER"]),

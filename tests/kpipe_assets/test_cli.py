@@ -115,6 +115,13 @@ def test_a_proof_that_fails_says_so_last_and_names_a_chapter_that_exists(capsys:
     assert f"\n## {_GUIDE}\n" in guide
 
 
+def test_what_is_lost_is_told_beside_the_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Audit(5, Counts(rows=5), {}, [], ["t/0 [5, 9)"]))
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1].startswith("proven: 5 offsets")
+    assert "NOT read" in told.err and "t/0 [5, 9)" in told.err
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "(null)"), (b"", "(empty)"), (b"\xff\xfe", "x'fffe'"), ("né\n".encode(), "'né\\n'"), (b"(null)", "'(null)'")],
