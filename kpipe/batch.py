@@ -192,7 +192,7 @@ class Commit:
         pipeline: the pipeline's name.
         changes: compare-and-swap of lanes; all must hold.
         kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `backfill`, `reread`,
-            `retire`, `accept_ledger`, `claim`, `release` (kpipe/claims.py).
+            `retire`, `accept_ledger`, `claim`, `release` (kpipe/claims.py); or `replay` (kpipe/replay.py).
         steps: the ranges, for the history; empty in a ledger-only commit, but for `reread`: what is to be read again.
         columns: the table's columns that the files carry.
         files: rows.

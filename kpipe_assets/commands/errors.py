@@ -1,8 +1,10 @@
-"""`kpipe errors NAME`: dead letters and failed runs, newest first."""
+"""`kpipe errors NAME`: dead letters and failed runs, newest first; with `--retry`, dead letters tried again."""
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
@@ -11,7 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from kpipe_assets.commands.options import as_json, emit, pipeline_name, plain, wide
+from kpipe_assets.commands.options import as_json, count, emit, pipeline_name, plain, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -21,16 +23,24 @@ __all__ = ["errors"]
 @click.command()
 @pipeline_name
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Errors to show.")
+@click.option("--retry", "again", is_flag=True, help="Run the dead letters through the definition as it is now.")
 @as_json
-def errors(name: str, limit: int, as_json: bool) -> int:
+def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
     """Dead letters and failed runs of the pipeline NAME, newest first.
+
+    With --retry, dead letters are tried again as they are kept, without Kafka. Those that give rows now stand in the table with
+    their own partition, offset and timestamp, and are dead letters no more; the others stay, with the new reason. Exactly
+    once, whatever dies in between.
 
     \b
     Examples:
       kpipe errors tweets
+      kpipe errors tweets --retry
       kpipe errors tweets --limit 100 --json
     """
     home = Home.from_env()
+    if again:
+        return _retry(name, home, as_json)
     destination = open_destination(home.pipeline(name), home)
     rows = destination.view("errors", limit=limit)
     if as_json:
@@ -47,6 +57,25 @@ def errors(name: str, limit: int, as_json: bool) -> int:
         total = next((known.get("error_events") for known in destination.view("pipelines")), None)
         if total is not None and total > limit:
             click.echo(f"{limit:,} of {total:,} shown; --limit for more")
+    return 0
+
+
+def _retry(name: str, home: Home, as_json: bool) -> int:
+    from kpipe_assets.retry import retry  # only now: it loads what stages records
+
+    sums = dict.fromkeys(("tried", "answered", "rows", "filtered", "failed"), 0)
+    for done in retry(home.pipeline(name), home, f"{getpass.getuser()} on the command line"):
+        if as_json:
+            emit({"event": "replay", "pipeline": name, **asdict(done)})
+        for key in sums:
+            sums[key] += getattr(done, key)
+    if not as_json:
+        click.echo(
+            f"{name}: {count(sums['tried'], 'dead letter')} tried again: {sums['answered']:,} gave {count(sums['rows'], 'row')},"
+            f" {sums['filtered']:,} filtered, {sums['failed']:,} failed again"
+            if sums["tried"]
+            else f"{name}: no dead letter can be tried again"
+        )
     return 0
 
 

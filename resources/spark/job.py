@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kpipe.batch import Piece
 from kpipe.errors import KpipeError, by_name
 from kpipe.formats import Format
 from kpipe.pipeline import Policy
@@ -13,6 +14,9 @@ from kpipe.schema import Columns
 from kpipe.source import PartitionId
 from resources.decode.block import Decoder
 from resources.decode.formats import decoder
+from resources.kafka.held import Held
+from resources.kafka.held_reader import HeldReader
+from resources.kafka.reader import RangeReader
 from resources.registry.access import Access
 from resources.spark.shape import Shape
 
@@ -74,6 +78,7 @@ class Job:
         deletes: whether tombstones delete the row of their key.
         originals: whether the whole record is staged beside each row.
         killers: records that are known to make it fail, with the reasons, by partition and offset.
+        held: the records, where they are not to be read from Kafka; not shown by repr.
     """
 
     batch: str
@@ -93,6 +98,14 @@ class Job:
     deletes: bool = False
     originals: bool = False
     killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
+    held: Mapping[PartitionId, Held] | None = field(default=None, repr=False)
+
+    def reader(self, piece: Piece) -> RangeReader:
+        """Reads the records of a piece."""
+        topic, number = piece.source.topic.name, piece.source.partition
+        if self.held is not None:
+            return HeldReader(self.held.get(piece.source, Held()), topic, number, piece.range)
+        return RangeReader(self.config, topic, number, piece.range)
 
     @property
     def decoder(self) -> Decoder:

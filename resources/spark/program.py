@@ -184,7 +184,7 @@ def _trial(job: Job, spec: ProgramSpec, piece: Piece, attempt: int, without: Map
     """Run the program over a part of a range, and keep nothing of what it writes."""
     where = f"{piece.source} {piece.range}"
     given: list[int] = []
-    with RangeReader(job.config, piece.source.topic.name, piece.source.partition, piece.range) as reader:
+    with job.reader(piece) as reader:
         feed = Feed(job, piece, reader, _Nowhere(), without, seen=given)
         blocks = iter(feed)
         first = next(blocks, None)

@@ -64,7 +64,7 @@ def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> 
     began = time.monotonic()
     output = RangeOutput(job, piece)
     try:
-        with _reader(job, piece) as reader:
+        with job.reader(piece) as reader:
             if job.program is None:
                 _plain(job, reader, output)
                 return output.finish(reader.count, reader.bytes, time.monotonic() - began)
@@ -92,7 +92,7 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
     """
     if job.program is None:
         values: list[bytes] = []
-        with _reader(job, piece) as reader:
+        with job.reader(piece) as reader:
             for block, _ in reader.blocks():
                 values += [value for value in block.values if value is not None]
                 if len(values) >= limit:
@@ -100,24 +100,20 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
         return values[:limit], {}
     known = job.killers.get(piece.source, {})
     try:
-        with _reader(job, piece) as reader:
+        with job.reader(piece) as reader:
             return payloads(job, piece, reader, known)[:limit], {}
     except TransformFailed as error:
         found = killers(job, piece, error, 0, known)
-    with _reader(job, piece) as reader:
+    with job.reader(piece) as reader:
         return payloads(job, piece, reader, {**known, **found})[:limit], found
 
 
 def sample_keys(job: Job, piece: Piece, limit: int) -> list[bytes]:
     """The keys of the first records of a range, at most `limit`."""
     keys: list[bytes] = []
-    with _reader(job, piece) as reader:
+    with job.reader(piece) as reader:
         for block, _ in reader.blocks():
             keys += block.column("key").drop_null().to_pylist()
             if len(keys) >= limit:
                 break
     return keys[:limit]
-
-
-def _reader(job: Job, piece: Piece) -> RangeReader:
-    return RangeReader(job.config, piece.source.topic.name, piece.source.partition, piece.range)

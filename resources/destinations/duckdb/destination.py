@@ -16,9 +16,9 @@ from kpipe.ledger import Ledger
 from kpipe.schema import Columns
 from resources.destinations.duckdb import layout, target
 from resources.destinations.duckdb.connection import Connection, Database, quote
+from resources.destinations.duckdb.replays import ReplayingDestination
 from resources.destinations.duckdb.upsert import DUPLICATES, upsert
 from resources.destinations.relational import records
-from resources.destinations.relational.destination import RelationalDestination
 from resources.destinations.relational.hooks import Verdict
 from resources.destinations.staged import Proven, Writes
 
@@ -34,7 +34,7 @@ _REFUSED = (
 )
 
 
-class DuckDBDestination(RelationalDestination):
+class DuckDBDestination(ReplayingDestination):
     """One pipeline's table in a DuckDB file.
 
     The file is opened for each call and closed at the end of it, so other programs can read between batches.

@@ -1,0 +1,68 @@
+"""Dead letters staged anew in this process, without Spark and without Kafka: the same code as in a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from kpipe.batch import Batch, Step
+from kpipe.ledger import Lane
+from kpipe.pipeline import Pipeline
+from kpipe.replay import DeadLetter
+from kpipe.schema import Columns
+from kpipe.source import PartitionId
+from resources.home import Home
+from resources.kafka.held import Held
+from resources.spark.job import Job, ProgramSpec
+from resources.spark.trial import LocalStager
+
+__all__ = ["LettersStager", "batch_of"]
+
+
+def batch_of(id: str, pipeline: str, letters: Sequence[DeadLetter]) -> Batch:
+    """A batch of the ranges in which these lie; it is staged, and never committed as such."""
+    offsets: dict[PartitionId, list[int]] = {}
+    for letter in letters:
+        offsets.setdefault(letter.source, []).append(letter.offset)
+    steps = (Step(Lane(source, min(found), min(found)), max(found) + 1) for source, found in sorted(offsets.items()))
+    return Batch(id, pipeline, tuple(steps))
+
+
+class LettersStager(LocalStager):
+    """A stager (kpipe/ports.py) whose records are these.
+
+    Args:
+        pipeline: the definition.
+        home: where files are staged.
+        letters: the records; no two of one partition have the same offset.
+        environ: where templates and the program's variables are taken from.
+        required: gives the table's columns that take no NULL.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        letters: Sequence[DeadLetter],
+        environ: Mapping[str, str] | None = None,
+        required: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        super().__init__(pipeline, home, environ, required)
+        found: dict[PartitionId, list[DeadLetter]] = {}
+        for letter in sorted(letters, key=lambda letter: letter.offset):
+            found.setdefault(letter.source, []).append(letter)
+        self._held = {source: _held(mine) for source, mine in found.items()}
+
+    def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
+        job = super()._job(batch, columns, program)
+        return replace(job, held=self._held)
+
+
+def _held(letters: Sequence[DeadLetter]) -> Held:
+    return Held.of(
+        [letter.offset for letter in letters],
+        [letter.timestamp for letter in letters],
+        [letter.value for letter in letters],
+        [letter.key for letter in letters],
+        [letter.headers for letter in letters],
+    )
