@@ -29,6 +29,17 @@ def values(node: Node, topic: str, span: Range, **config: Any) -> list[bytes | N
         return [value for block, _ in reader.blocks() for value in block.values]
 
 
+def again(node: Node, topic: str, span: Range) -> list[bytes | None]:
+    """As a run reads, which tries again what may pass: a broker that has just met a damaged batch has refused, once in some
+    hundred times, the offsets behind it, too.
+    """
+    try:
+        return values(node, topic, span)
+    except ReadFailed as error:
+        assert error.retriable and "run it again" in error.hint
+        return values(node, topic, span)
+
+
 @pytest.fixture
 def topic(node: Node) -> str:
     """Six batches of five records."""
@@ -65,10 +76,10 @@ def test_flipped_bit_in_a_segment(node: Node, topic: str, where: int) -> None:
     for _ in range(2):  # it does not go away by itself
         with pytest.raises(ReadFailed, match=rf"{topic}/0 \[0, 30\).* offset 10 .*CRC.* disk is damaged"):
             values(node, topic, Range(0, 30))
-    assert values(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
-    assert values(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
+    assert again(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
+    assert again(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
     flip(log, bit)
-    assert values(node, topic, Range(0, 30)) == [b"%03d" % at for at in range(30)]
+    assert again(node, topic, Range(0, 30)) == [b"%03d" % at for at in range(30)]
 
 
 def test_without_the_check_a_flipped_bit_would_be_read_as_it_is(node: Node, topic: str) -> None:
