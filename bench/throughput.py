@@ -159,7 +159,7 @@ def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, 
         say(f"  {turn}  {name:<22} FAILED: {problem}")
         return {"name": name, "repeat": repeat, "failed": problem.splitlines()[0]}
     seconds = answer.pop("seconds")
-    keep = {key: value for key, value in answer.items() if key not in ("database", "visible")}
+    keep = {key: value for key, value in answer.items() if key not in ("database", "files", "visible")}
     run = result(seconds, topic, **keep, broker_cpu_s=round(stage.broker_cpu_s() - before, 2), rows_verified=True)
     stage.settle(out)
     say(
