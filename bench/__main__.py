@@ -16,7 +16,7 @@ from bench import freshness, ledger, report, shapes, throughput
 from bench.machine import facts
 from bench.stage import Stage, say, stage
 
-PARTS = ("throughput", "cold", "freshness", "shapes", "backlog", "ledger")
+PARTS = ("throughput", "cold", "tables", "freshness", "shapes", "backlog", "ledger")
 FOLDER = Path(__file__).parent
 
 
@@ -79,8 +79,17 @@ def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Stage], di
         "throughput": (
             "throughput" in only or "cold" in only,
             lambda at: throughput.measure(
-                at, options.records, options.repeats, chosen, warm="throughput" in only, cold="cold" in only
+                at,
+                options.records,
+                options.repeats,
+                chosen,
+                throughput.WARM if "throughput" in only else (),
+                throughput.COLD if "cold" in only else (),
             ),
+        ),
+        "tables": (
+            "tables" in only,
+            lambda at: throughput.measure(at, options.records, options.repeats, chosen, throughput.TABLES, ()),
         ),
         "freshness": ("freshness" in only, lambda at: freshness.measure(at, options.rate, options.seconds, chosen)),
         "shapes": ("shapes" in only, lambda at: shapes.measure(at, options.shapes)),

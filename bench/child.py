@@ -96,9 +96,9 @@ class Child:
             raise RuntimeError(msg)
         return dict(answer)
 
-    def measured(self, do: str, **order: Any) -> dict[str, Any]:
-        """The answer, with `cpu_s`, `peak_rss_mb` and `roles_mb` of the whole tree while it worked."""
-        with Meter(self.process.pid) as meter:
+    def measured(self, do: str, beside: Sequence[int] = (), **order: Any) -> dict[str, Any]:
+        """The answer, with `cpu_s`, `peak_rss_mb` and `roles_mb` of its tree, and of those beside it, while it worked."""
+        with Meter(self.process.pid, *beside) as meter:
             answer = self.ask(do, **order)
         return {**answer, **usage(meter)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.numbers import Spread, paired
 
-__all__ = ["Verdict", "by_repeat", "freshness", "memory", "throughput"]
+__all__ = ["Verdict", "by_repeat", "freshness", "memory", "tables", "throughput"]
 
 Run = Mapping[str, Any]
 
@@ -40,6 +40,11 @@ _RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
     ("`cat` in the way, against nothing in the way (staged)", "kpipe staged cat", "kpipe staged", 0.85),
     ("`cat` in the way (staged), against Spark's own pipe", "kpipe staged cat", "spark pipe cat", 2.5),
 )
+_TABLES: tuple[tuple[str, str, str, float | None], ...] = (
+    ("into Delta, against Structured Streaming to Delta", "kpipe delta", "spark delta", 3.5),
+    ("into Iceberg, against Kafka Connect to Iceberg", "kpipe iceberg", "connect iceberg", 3.5),
+    ("into PostgreSQL, against a bare COPY of the same rows", "kpipe postgres", "copy postgres", 0.8),
+)
 
 
 def by_repeat(runs: Sequence[Run], name: str, field: str = "msg_s") -> dict[int, list[float]]:
@@ -53,8 +58,17 @@ def by_repeat(runs: Sequence[Run], name: str, field: str = "msg_s") -> dict[int,
 
 def throughput(runs: Sequence[Run]) -> list[Verdict]:
     """Ratios of messages a second, paired by repeat."""
+    return _ratios(runs, _RATIOS)
+
+
+def tables(runs: Sequence[Run]) -> list[Verdict]:
+    """The same for destinations that others load, too."""
+    return _ratios(runs, _TABLES)
+
+
+def _ratios(runs: Sequence[Run], pairs: Sequence[tuple[str, str, str, float | None]]) -> list[Verdict]:
     verdicts = []
-    for goal, ours, theirs, wanted in _RATIOS:
+    for goal, ours, theirs, wanted in pairs:
         ratio = paired(by_repeat(runs, ours), by_repeat(runs, theirs))
         reached = None if ratio is None or wanted is None else ratio.median >= wanted
         verdicts.append(Verdict(goal, "" if wanted is None else f"≥ {wanted:g}", _words(ratio), reached))

@@ -24,7 +24,7 @@ from resources.destinations import open_destination
 from resources.home import Home
 from resources.spark.files import StagingWriter
 
-__all__ = ["measure"]
+__all__ = ["OneRow", "measure"]
 
 PARTITIONS = 4
 _TIMED = 60
@@ -49,7 +49,7 @@ class _Topics:
         raise NotImplementedError
 
 
-class _OneRow:
+class OneRow:
     """Stages one row for each range."""
 
     def __init__(self, home: Home) -> None:
@@ -140,7 +140,7 @@ def _batches(home: Home, definition: Any, most: int) -> Iterator[tuple[float, fl
     """Seconds and CPU seconds of each batch; the first one's are from the start of the run."""
     if not most:
         return
-    run = Run(definition, home.make(), _Topics(1 << 40), _OneRow(home), open_destination(definition, home))
+    run = Run(definition, home.make(), _Topics(1 << 40), OneRow(home), open_destination(definition, home))
     wall, cpu = time.monotonic(), time.process_time()
     for _ in run.batches(max_batches=most):
         now, used = time.monotonic(), time.process_time()

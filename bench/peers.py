@@ -31,6 +31,9 @@ _SETS: dict[str, tuple[str, ...]] = {
     ),
     # Apart from Connect's: resolved together, the versions that log4j's POM manages would apply to Kafka's jars.
     "log": ("org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",),
+    # What reads Iceberg's tables, and the catalogue that lies beside them (tests/resources/destinations/test_lake_readers.py).
+    "spark-iceberg": (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG}",),
+    "sqlite": ("org.xerial:sqlite-jdbc:3.50.3.0",),
     "hadoop": (f"org.apache.hadoop:hadoop-client-api:{HADOOP}", f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}"),
 }
 
@@ -61,11 +64,11 @@ class Peers:
         return clean_environment(JAVA_HOME=str(find_java().path), PYSPARK_PYTHON=str(self.python))
 
 
-def install(connect: bool = True) -> Peers:
+def install(*names: str) -> Peers:
     """Install what is missing; nothing to do if it is there.
 
     Args:
-        connect: Kafka Connect with Iceberg's sink, too.
+        names: sets of jars; those of all contenders by default.
     """
     peers = Peers()
     peers.folder.mkdir(exist_ok=True)
@@ -76,8 +79,8 @@ def install(connect: bool = True) -> Peers:
         subprocess.run([*pip, f"pyspark=={SPARK}"], check=True)
         done.touch()
     in_spark = {_artifact(jar.stem) for jar in peers.folder.glob("spark/lib/python*/site-packages/pyspark/jars/*.jar")}
-    for name in ("kafka", "delta", *(("connect", "iceberg", "hadoop", "log") if connect else ())):
-        _fetch(name, peers.folder, in_spark if name in ("kafka", "delta") else set())
+    for name in names or ("kafka", "delta", "connect", "iceberg", "hadoop", "log"):
+        _fetch(name, peers.folder, in_spark if name in ("kafka", "delta", "spark-iceberg") else set())
     return peers
 
 

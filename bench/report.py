@@ -15,7 +15,7 @@ __all__ = ["write"]
 
 Run = Mapping[str, Any]
 
-_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "raw": 4}
+_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4}
 _MEMORY_MB = 600.0
 
 
@@ -25,7 +25,8 @@ def write(folder: Path) -> Path:
     parts = ["# Results", "", "Written by `python -m bench`; [what is measured, and how](../../docs/benchmarks.md).", ""]
     parts += _goals(results)
     for name, section in (
-        ("throughput", _throughput),
+        ("throughput", lambda result, at: _throughput(result, at, "throughput")),
+        ("tables", lambda result, at: _throughput(result, at, "tables")),
         ("freshness", _freshness),
         ("shapes", _shapes),
         ("backlog", _backlog),
@@ -41,6 +42,7 @@ def write(folder: Path) -> Path:
 def _goals(results: Mapping[str, Any]) -> Iterator[str]:
     verdicts = [
         *(goals.throughput(results["throughput"]["runs"]) if "throughput" in results else ()),
+        *(goals.tables(results["tables"]["runs"]) if "tables" in results else ()),
         *(goals.freshness(results["freshness"]["runs"]) if "freshness" in results else ()),
         *(goals.memory(results["shapes"]["runs"]) if "shapes" in results else ()),
     ]
@@ -56,9 +58,9 @@ def _goals(results: Mapping[str, Any]) -> Iterator[str]:
         yield ""
 
 
-def _throughput(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    topic = result["topic"]
-    yield "## Throughput"
+def _throughput(result: Mapping[str, Any], folder: Path, name: str) -> Iterator[str]:
+    topic, plot = result["topic"], name
+    yield {"throughput": "## Throughput", "tables": "## Into tables of lakes and databases"}[name]
     yield ""
     yield f"{topic['records']:,} tweets of {topic['value_bytes'] / topic['records']:.0f} bytes, {topic['partitions']} partitions."
     yield "`raw` keeps nothing; every other row was counted where it was left: rows, different ids, sums."
@@ -84,7 +86,7 @@ def _throughput(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
         drawn.append(Bar(name, rates.median, rates.low, rates.high, _GROUPS[name.split()[0]]))
     yield from _table(("run", "n", "msg/s: median (min to max)", "MB/s", "s", "CPU s", "CPU µs a message", "peak RSS MB"), table)
     yield ""
-    yield _plot(folder, "throughput", bars("Messages a second: median, smallest, largest", drawn))
+    yield _plot(folder, plot, bars("Messages a second: median, smallest, largest", drawn))
 
 
 def _freshness(result: Mapping[str, Any], folder: Path) -> Iterator[str]:

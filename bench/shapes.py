@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from bench.contenders import kpipe
@@ -88,7 +89,7 @@ def _one(stage: Stage, name: str, shape: _Shape) -> dict[str, Any]:
                 columns=None if tweets else {},
                 **one_batch,
             )
-            problem = in_duckdb(answer["database"], TABLE, tweets=False).problem(topic.records)
+            problem = in_duckdb(Path(answer["data"]) / "kpipe.duckdb", TABLE, tweets=False).problem(topic.records)
     except RuntimeError as error:
         answer, problem = {}, str(error)
     finally:

@@ -15,11 +15,12 @@ from typing import Any
 from bench.child import Child, clean_environment
 from bench.contenders import connect, kpipe, spark
 from bench.contenders.pipelines import TABLE, pipeline
+from bench.contenders.postgres import Postgres
 from bench.stage import Stage, result, say
 from bench.topics import Topic, retweets_sum
-from bench.verify import Found, in_duckdb, in_parquet
+from bench.verify import Found, in_delta, in_duckdb, in_iceberg, in_parquet
 
-__all__ = ["WARM", "measure"]
+__all__ = ["TABLES", "WARM", "measure"]
 
 _PROGRAMS = {"": "", " cat": "cat", " echo": "echo"}
 WARM = (
@@ -32,9 +33,15 @@ WARM = (
     "spark pipe cat",
     "connect iceberg",
 )
+TABLES = ("kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg")
 COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold")
 
-Run = Callable[[Path], dict[str, Any]]
+# Where each of kpipe's destinations leaves the table by default, under the home's `data`.
+_FOUND: dict[str, Callable[[Path], Found]] = {
+    "duckdb": lambda data: in_duckdb(data / "kpipe.duckdb", TABLE),
+    "delta": lambda data: in_delta(data / "delta" / TABLE),
+    "iceberg": lambda data: in_iceberg(data / "iceberg", TABLE),
+}
 
 
 class _Contest:
@@ -45,6 +52,7 @@ class _Contest:
         self._kpipe: Child | None = None
         self._spark: Child | None = None
         self._connect: connect.Worker | None = None
+        self._postgres: Postgres | None = None
 
     def run(self, name: str, out: Path) -> dict[str, Any]:
         """Drain the topic once. The answer has `seconds`, `cpu_s`, `peak_rss_mb` and `found`."""
@@ -57,12 +65,30 @@ class _Contest:
 
     def _run_kpipe(self, what: str, out: Path) -> dict[str, Any]:
         if self._kpipe is None:
-            self._kpipe = self._stack.enter_context(kpipe.server(self._stage.folder("kpipe-session")))
+            self._kpipe = self._stack.enter_context(kpipe.server(self._stage.folder("kpipe-session"), **Postgres.environment))
         how, _, program = what.partition(" ")
         order = {"home": str(out), "brokers": self._stage.brokers, "topic": self._topic.name, "program": program}
-        answer = self._kpipe.measured("staged" if how == "staged" else "committed", **order)
-        found = in_parquet(answer.pop("files")) if how == "staged" else in_duckdb(answer["database"], TABLE)
-        return {**answer, "found": found}
+        if how == "staged":
+            answer = self._kpipe.measured("staged", **order)
+            return {**answer, "found": in_parquet(answer.pop("files"))}
+        if how == "postgres":
+            server = self._server()
+            into = server.into()
+            answer = self._kpipe.measured("committed", [server.pid], into=into, **order)
+            return {**answer, "found": server.found(into)}
+        answer = self._kpipe.measured("committed", into={"type": how}, **order)
+        return {**answer, "found": _FOUND[how](Path(answer.pop("data")))}
+
+    def _run_copy(self, what: str, out: Path) -> dict[str, Any]:
+        server = self._server()
+        if not server.filled:
+            self._run_kpipe(what, out)
+        return server.copy()
+
+    def _server(self) -> Postgres:
+        if self._postgres is None:
+            self._postgres = self._stack.enter_context(Postgres(self._stage.folder("postgres")))
+        return self._postgres
 
     def _run_spark(self, what: str, out: Path) -> dict[str, Any]:
         if self._spark is None:
@@ -115,7 +141,9 @@ def _raw(brokers: str, topic: Topic, processes: int) -> dict[str, Any]:
     }
 
 
-def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], warm: bool = True, cold: bool = True) -> Any:
+def measure(
+    stage: Stage, records: int, repeats: int, chosen: Sequence[str], warm: Sequence[str] = WARM, cold: Sequence[str] = COLD
+) -> Any:
     """Every chosen contender `repeats` times, in turns.
 
     Args:
@@ -123,13 +151,13 @@ def measure(stage: Stage, records: int, repeats: int, chosen: Sequence[str], war
         records: in the topic.
         repeats: of each.
         chosen: beginnings of the names that take part; none: all.
-        warm: warm runs, each right after one that does not count.
-        cold: runs from the start of a process.
+        warm: contenders of warm runs, each right after one that does not count.
+        cold: those of runs from the start of a process.
     """
     topic = stage.topic(Topic("tweets", "tweets", records, 4))
     expected = retweets_sum(records)
-    warm_names = [name for name in WARM if warm and _chosen(name, chosen)]
-    cold_names = [name for name in COLD if cold and _chosen(name, chosen)]
+    warm_names = [name for name in warm if _chosen(name, chosen)]
+    cold_names = [name for name in cold if _chosen(name, chosen)]
     runs = []
     with ExitStack() as stack:
         contest = _Contest(stage, topic, stack)
@@ -159,7 +187,7 @@ def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, 
         say(f"  {turn}  {name:<22} FAILED: {problem}")
         return {"name": name, "repeat": repeat, "failed": problem.splitlines()[0]}
     seconds = answer.pop("seconds")
-    keep = {key: value for key, value in answer.items() if key not in ("database", "files", "visible")}
+    keep = {key: value for key, value in answer.items() if key not in ("data", "database", "files", "visible")}
     run = result(seconds, topic, **keep, broker_cpu_s=round(stage.broker_cpu_s() - before, 2), rows_verified=True)
     stage.settle(out)
     say(

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-__all__ = ["Found", "in_duckdb", "in_parquet"]
+__all__ = ["Found", "in_delta", "in_duckdb", "in_iceberg", "in_parquet"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,22 @@ def in_parquet(files: Sequence[str | Path], tweets: bool = True) -> Found:
         return Found(0, 0, -1, -1)
     with duckdb.connect() as connection:
         return _ask(connection, "read_parquet($1)", tweets, [str(file) for file in files])
+
+
+def in_delta(folder: Path) -> Found:
+    """What the files hold that the Delta table there refers to."""
+    from deltalake import DeltaTable
+
+    return in_parquet(DeltaTable(folder).file_uris())
+
+
+def in_iceberg(folder: Path, table: str) -> Found:
+    """What the files hold that the newest metadata of the Iceberg table there refers to."""
+    from pyiceberg.table import StaticTable
+
+    newest = max(folder.glob(f"**/{table}/metadata/*.metadata.json"))
+    files = [task.file.file_path for task in StaticTable.from_metadata(str(newest)).scan().plan_files()]
+    return in_parquet([file.removeprefix("file://") for file in files])
 
 
 def in_duckdb(database: str | Path, table: str, tweets: bool = True) -> Found:

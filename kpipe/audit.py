@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Any
 
 from kpipe.batch import SETTLED, Counts, total
-from kpipe.ledger import LOST, Ledger, check_disjoint
-from kpipe.offsets import Overlap, Range, RangeSet
-from kpipe.source import PartitionId
+from kpipe.ledger import LOST, SKIPPED, Ledger, check_disjoint
+from kpipe.offsets import Overlap, Range, RangeSet, union
+from kpipe.source import Part, PartitionId, folded, in_order, part
 
 __all__ = ["Audit", "Entry", "Holding", "Keeping", "Recount", "audit"]
 
@@ -25,6 +25,8 @@ class Entry:
         range: the offsets.
         counts: what became of them.
         reread: nothing was read: the offsets, read before, are to be read again on somebody's demand.
+        loose: the rows landed without the ledger, which moved afterwards, or did not (`delivery: at_least_once`): the same
+            offsets may be read again.
     """
 
     batch: str
@@ -32,6 +34,7 @@ class Entry:
     range: Range
     counts: Counts
     reread: bool = False
+    loose: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,15 @@ class Keeping:
     """A table that is written with a key: what its commits have left in it, and what it holds.
 
     Attributes:
-        expected: as the commits have left it, by partition number.
+        expected: as the commits have left it, by partition (as rows name it: with their topic, or the number).
         found: counted afresh.
         repeated_keys: keys that more than one row has.
         unbalanced: rows that were left, less those that were there before any commit, less all that batches have inserted, plus
             all that they have deleted; 0 when the counters of the ranges add up.
     """
 
-    expected: Mapping[int, Holding]
-    found: Mapping[int, Holding]
+    expected: Mapping[Part, Holding]
+    found: Mapping[Part, Holding]
     repeated_keys: int = 0
     unbalanced: int = 0
 
@@ -65,21 +68,25 @@ class Recount:
     """What the destination really holds, counted afresh.
 
     Attributes:
-        rows: of the table, by partition number.
-        dead_letters: by partition number.
-        duplicates: rows that share topic, partition and offset with another, by partition number; always empty where
-            rows do not carry an offset.
+        rows: of the table, by partition: TOPIC:NUMBER of rows that name their topic, else the number.
+        dead_letters: by partition.
+        duplicates: rows that share topic, partition and offset with another, by partition; always empty where rows do not
+            carry an offset.
         entries: rows by (batch, partition, start) whose range does not hold as many as the ledger says: found, expected.
-        expected_rows: what the ledgers of all pipelines that write this table say together, by partition number.
+        expected_rows: what the ledgers of all pipelines that write this table say together, by partition.
         keeping: where the table is written with a key; ranges then say nothing about which rows are there.
+        exchanged: ranges that hold as many rows as the ledger says, and of as many records, but not these.
+        also: each further table of the pipeline counted afresh, by its name; dead letters left out.
     """
 
-    rows: Mapping[int, int] = field(default_factory=dict)
-    dead_letters: Mapping[int, int] = field(default_factory=dict)
-    duplicates: Mapping[int, int] = field(default_factory=dict)
+    rows: Mapping[Part, int] = field(default_factory=dict)
+    dead_letters: Mapping[Part, int] = field(default_factory=dict)
+    duplicates: Mapping[Part, int] = field(default_factory=dict)
     entries: Sequence[tuple[Entry, int]] = ()
-    expected_rows: Mapping[int, int] = field(default_factory=dict)
+    expected_rows: Mapping[Part, int] = field(default_factory=dict)
     keeping: Keeping | None = None
+    exchanged: Sequence[Entry] = ()
+    also: Mapping[str, Recount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,15 @@ class Audit:
     Attributes:
         counts: sums over all committed ranges.
         span: offsets in all committed ranges.
-        partitions: the same by partition number, with the number of ranges and the rows found.
+        partitions: the same by partition, with the number of ranges and the rows found.
         problems: what does not add up, one sentence each; empty means proven.
         lost: what the ledger has as lost, with the partition, in words; it is in no range and no count. Gone from Kafka, or
             claimed by a batch whose rows are not there, or not yet (kpipe/claims.py).
+        skipped: what the ledger has as skipped, the same: left out on purpose, or as it failed for good. It can be read later.
+        repeated: what was read more than once with `delivery: at_least_once`, or will be, with the partition, in words; each
+            reading is counted.
+        targets: rows that the ledger says each further table holds, and rows found; empty where there is one table only.
+        set_aside: dead letters that stand for an offset; the others are output of a program that was given their record.
     """
 
     span: int
@@ -100,6 +112,10 @@ class Audit:
     partitions: Mapping[str, Mapping[str, Any]]
     problems: Sequence[str]
     lost: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    repeated: Sequence[str] = ()
+    targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    set_aside: int = 0
 
     @property
     def ok(self) -> bool:
@@ -114,18 +130,23 @@ class Audit:
             "span": self.span,
             **{name: getattr(self.counts, name) for name in names},
             "partitions": dict(self.partitions),
+            **({"targets": {name: dict(rows) for name, rows in self.targets.items()}} if self.targets else {}),
             "lost": list(self.lost),
+            "skipped": list(self.skipped),
+            "repeated": list(self.repeated),
             "problems": list(self.problems),
         }
 
 
-def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
+def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: bool = False) -> Audit:
     """Ledger against itself, history against ledger, table against history.
 
     Args:
         ledger: lanes now.
         history: every committed range.
         found: the destination recounted.
+        several: whether the pipeline has several topics. Partitions are then compared one by one, unless rows of that number
+            do not name their topic; otherwise those of one number together.
     """
     problems: list[str] = []
     by_source: dict[PartitionId, list[Entry]] = {source: [] for source in ledger.sources()}
@@ -134,21 +155,24 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
     for source, entries in sorted(by_source.items()):
         problems += _ranges(ledger, source, entries)
     partitions: dict[str, dict[str, Any]] = {}
-    numbers = {source.partition for source in by_source} | set(found.rows) | set(found.dead_letters) | set(found.expected_rows)
-    for number in sorted(numbers):
-        mine = [entry for source, entries in by_source.items() if source.partition == number for entry in entries]
+    by_part: dict[Part, list[PartitionId]] = {}
+    for source in by_source:
+        by_part.setdefault(part(source, several), []).append(source)
+    rows, dead, expected, repeated = (
+        dict(folded(values, several)) for values in (found.rows, found.dead_letters, found.expected_rows, found.duplicates)
+    )
+    for name in sorted({*by_part, *rows, *dead, *expected}, key=in_order):
+        sources = by_part.get(name, [])
+        mine = [entry for source in sources for entry in by_source[source]]
         counts = total(entry.counts for entry in mine)
-        rows, dead = found.rows.get(number, 0), found.dead_letters.get(number, 0)
-        expected = found.expected_rows.get(number, counts.rows if found.keeping is None else 0)
-        if rows != expected:
-            problems.append(f"partition {number}: the table holds {rows} rows, the ledger says {expected}")
-        if dead != counts.dead_letters:
-            problems.append(f"partition {number}: {dead} dead letters are kept, the ledger says {counts.dead_letters}")
-        again = any(entry.reread for entry in mine) or _read_anew(ledger, number)
-        if found.duplicates.get(number) and not again:
-            problems.append(f"partition {number}: {found.duplicates[number]} rows repeat an offset")
-        partitions[str(number)] = {
-            "ranges": [[r.start, r.end] for source in by_source if source.partition == number for r in _merged(ledger, source)],
+        expected.setdefault(name, counts.rows if found.keeping is None else 0)
+        if dead.get(name, 0) != counts.dead_letters:
+            problems.append(f"partition {name}: {dead.get(name, 0)} dead letters are kept, the ledger says {counts.dead_letters}")
+        again = any(entry.reread or entry.loose for entry in mine) or _read_anew(ledger, sources)
+        if repeated.get(name) and not again:
+            problems.append(f"partition {name}: {repeated[name]} rows repeat an offset")
+        partitions[str(name)] = {
+            "ranges": [[r.start, r.end] for source in sources for r in _merged(ledger, source)],
             "span": sum(len(entry.range) for entry in mine if not entry.reread),
             "rows": counts.rows,
             "deletes": counts.deletes,
@@ -156,25 +180,69 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount) -> Audit:
             "filtered": counts.filtered,
             "gaps": counts.gaps,
             **{name: getattr(counts, name) for name in SETTLED},
-            "rows_found": rows,
+            "rows_found": rows.get(name, 0),
         }
-    problems += _kept(found.keeping) if found.keeping is not None else []
-    problems += [
-        f"{entry.source} {entry.range}: {count} rows found, {entry.counts.rows} committed by batch {entry.batch}"
-        for entry, count in found.entries
-    ]
+    problems += [*_rows(rows, expected), *_held(found)]
+    problems += [f"table {name}: {text}" for name, item in found.also.items() for text in _further(item, several)]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
         counts=total(entry.counts for entry in history),
         partitions=partitions,
         problems=problems,
-        lost=[f"{source} {gone}" for source in ledger.sources() for gone in _lost(ledger, source)],
+        lost=[f"{source} {gone}" for source in ledger.sources() for gone in _unread(ledger, source, LOST)],
+        skipped=[f"{source} {left}" for source in ledger.sources() for left in _unread(ledger, source, SKIPPED)],
+        repeated=[f"{source} {again}" for source, mine in sorted(by_source.items()) for again in _repeated(ledger, source, mine)],
+        targets={
+            name: {"rows": sum(item.expected_rows.values()), "rows_found": sum(item.rows.values())}
+            for name, item in found.also.items()
+        },
+        set_aside=sum(e.counts.set_aside_before if e.counts.given else e.counts.dead_letters for e in history),
     )
 
 
-def _lost(ledger: Ledger, source: PartitionId) -> Sequence[Range]:
+def _held(found: Recount) -> list[str]:
+    """What does not fit in one table, beyond the numbers of rows by partition."""
+    return [
+        *(_kept(found.keeping) if found.keeping is not None else []),
+        *(
+            f"{entry.source} {entry.range}: {count} rows found, {entry.counts.rows} committed by batch {entry.batch}"
+            for entry, count in found.entries
+        ),
+        *(
+            f"{entry.source} {entry.range}: the {entry.counts.rows} rows found are not those of batch {entry.batch}"
+            for entry in found.exchanged
+        ),
+    ]
+
+
+def _further(found: Recount, several: bool) -> list[str]:
+    """A further table against what the ledger says of it."""
+    rows, expected, repeated = (folded(values, several) for values in (found.rows, found.expected_rows, found.duplicates))
+    twice = [
+        f"partition {name}: {repeated[name]} rows repeat an offset" for name in sorted(repeated, key=in_order) if repeated[name]
+    ]
+    return [*_rows(rows, expected), *twice, *_held(found)]
+
+
+def _rows(rows: Mapping[Part, int], expected: Mapping[Part, int]) -> list[str]:
+    """Rows of the table against what the ledgers say; where some of a number name no topic, all of that number together."""
+    problems = []
+    untold = {name for name in (*rows, *expected) if isinstance(name, int)}
+    for name in sorted({*rows, *expected}, key=in_order):
+        number = in_order(name)[1]
+        if name != number and number in untold:
+            continue
+        same = [other for other in {*rows, *expected} if other == name or (name == number == in_order(other)[1])]
+        held, said = sum(rows.get(other, 0) for other in same), sum(expected.get(other, 0) for other in same)
+        if held != said:
+            all_of = " of all topics together" if len(same) > 1 else ""
+            problems.append(f"partition {name}{all_of}: the table holds {held} rows, the ledger says {said}")
+    return problems
+
+
+def _unread(ledger: Ledger, source: PartitionId, kind: str) -> Sequence[Range]:
     try:
-        return ledger.unread(source, LOST).ranges
+        return ledger.unread(source, kind).ranges
     except Overlap:  # said among the problems
         return ()
 
@@ -182,7 +250,7 @@ def _lost(ledger: Ledger, source: PartitionId) -> Sequence[Range]:
 def _kept(keeping: Keeping) -> list[str]:
     """A table with a key against what its commits have left: the numbers of rows are compared before."""
     problems = []
-    for number in sorted(set(keeping.expected) | set(keeping.found)):
+    for number in sorted(set(keeping.expected) | set(keeping.found), key=in_order):
         expected, found = keeping.expected.get(number, Holding()), keeping.found.get(number, Holding())
         if expected.rows == found.rows and expected.offsets != found.offsets:
             problems.append(
@@ -213,36 +281,58 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
     except Overlap as error:
         return [*problems, f"the ledger contradicts itself: {error}"]
     try:
-        done = _done(entries)
+        done, loose = _done(entries)
     except Overlap as error:
         return [*problems, f"{source}: committed twice: {error}"]
     lanes = ledger.committed(source)
-    if done != lanes:
-        words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, done)]
+    # What landed loosely may be in the ledger, or not yet.
+    if _without(done, lanes) or _without(lanes, union([*done, *loose])):
+        words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, union([*done, *loose]))]
         problems.append(f"{source}: the ledger stands at {words[0]}, its history holds {words[1]}")
     return problems
 
 
-def _done(entries: Sequence[Entry]) -> RangeSet:
-    """What the history says has been read. What is to be read again counts from then on as if it had not been.
+def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
+    """What the history says has been read: once, and loosely. What is to be read again counts from then on as if it had not been.
 
     Raises:
         Overlap: an offset was read twice, and nobody had asked for it.
     """
     if not any(entry.reread for entry in entries):
-        return RangeSet.of(entry.range for entry in entries)
-    done = RangeSet()
+        return RangeSet.of(e.range for e in entries if not e.loose), union(e.range for e in entries if e.loose)
+    done = loose = RangeSet()
     for entry in entries:
-        done = done.without(entry.range) if entry.reread else done.add(entry.range)
-    return done
+        if entry.reread:
+            done, loose = done.without(entry.range), loose.without(entry.range)
+        elif entry.loose:
+            loose = union([*loose, entry.range])
+        else:
+            done = done.add(entry.range)
+    return done, loose
 
 
-def _read_anew(ledger: Ledger, number: int) -> bool:
+def _repeated(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> Sequence[Range]:
+    """What was read loosely and then once more, or will be."""
+    loose = union(entry.range for entry in entries if entry.loose)
+    if not loose:
+        return ()
+    ranges = sorted(entry.range for entry in entries if not entry.reread)
+    twice, reached = [], 0
+    for found in ranges:
+        twice.append(Range(found.start, max(found.start, min(found.end, reached))))
+        reached = max(reached, found.end)
+    return union([*twice, *_without(loose, union(_merged(ledger, source)))]).ranges
+
+
+def _without(whole: RangeSet, gone: RangeSet) -> list[Range]:
+    return [left for found in whole for left in gone.missing(found)]
+
+
+def _read_anew(ledger: Ledger, sources: Sequence[PartitionId]) -> bool:
     """Whether the same offsets were read from a topic and from another one that took its name; rows cannot tell them apart.
 
     Their numbers, which are compared anyway, can.
     """
-    sources = [source for source in ledger.sources() if source.partition == number]
     return any(
         a.topic.name == b.topic.name and x.overlaps(y)
         for a, b in combinations(sources, 2)

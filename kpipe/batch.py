@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from kpipe.counts import SETTLED, Counts, total
 from kpipe.ledger import Lane, LaneChange
+from kpipe.lookups import Version
 from kpipe.offsets import Range
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
 
-__all__ = ["SETTLED", "Batch", "Commit", "Committed", "Counts", "Piece", "RangeReport", "StagedFile", "Step"]
-
-#: Counts that are only known when the commit is made.
-SETTLED = ("inserted", "updated", "deleted", "ignored")
+__all__ = [
+    "SETTLED", "Batch", "Commit", "Committed", "Counts", "Mark", "Piece", "Portion", "RangeReport", "Share", "StagedFile", "Step",
+    "shares", "total",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,64 +84,6 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What became of the offsets of a range (design.md, rule 7).
-
-    Attributes:
-        messages: records read.
-        rows: rows staged.
-        dead_letters: records, or a program's output rows, set aside.
-        filtered: records that deliberately gave no row: tombstones that delete nothing, those a program dropped.
-        gaps: offsets without a record: control records, aborted transactions, compacted away.
-        given: where a record may give any number of rows: records given to a `flatmap` program, or records that gave rows and
-            of which some gave several (CSV); 0 otherwise.
-        set_aside_before: of the dead letters, those that are not among `given`; only counted with it.
-        bytes: of keys and values read.
-        deletes: tombstones that delete the row of their key (kpipe/keys.py).
-        inserted, updated, ignored: what became of the rows in the table: `rows` together. Known when the commit is made; without
-            a key rule all rows are inserted.
-        deleted: of the deletes, those that found a row of their key.
-    """
-
-    messages: int = 0
-    rows: int = 0
-    dead_letters: int = 0
-    filtered: int = 0
-    gaps: int = 0
-    given: int = 0
-    set_aside_before: int = 0
-    bytes: int = 0
-    deletes: int = 0
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    ignored: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-    def unaccounted(self, span: int) -> int:
-        """Offsets of a range of that span that nothing explains; 0 when it adds up.
-
-        Where a record gives one row at most, `span = rows + deletes + dead letters + filtered + gaps`. Where it may give
-        several, the rows say nothing about the records, so those that were given stand in their place.
-        """
-        if self.given:
-            return span - (self.given + self.set_aside_before + self.deletes + self.filtered + self.gaps)
-        return span - (self.rows + self.deletes + self.dead_letters + self.filtered + self.gaps)
-
-    @property
-    def unsettled(self) -> int:
-        """Rows of which the commit does not say what became of them, or more deletes done than asked for; 0 when it adds up.
-
-        Without a key there is nothing to say: all rows are inserted.
-        """
-        if not (self.deletes or self.inserted or self.updated or self.ignored or self.deleted):
-            return 0
-        return abs(self.rows - self.inserted - self.updated - self.ignored) + max(0, self.deleted - self.deletes)
-
-
-@dataclass(frozen=True)
 class StagedFile:
     """A finished, immutable Parquet file that no table refers to yet.
 
@@ -147,12 +92,54 @@ class StagedFile:
         size: bytes.
         rows: number of rows.
         sha256: of the file's bytes, hex.
+        share: in a report, how many of the rows are that range's, where several ranges share the file; None: all of them.
     """
 
     path: str
     size: int
     rows: int
     sha256: str
+    share: int | None = None
+
+    @property
+    def own(self) -> int:
+        """Rows of the range that names the file."""
+        return self.rows if self.share is None else self.share
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What rows of a range are told by where a record may give several of them, beyond their number.
+
+    Attributes:
+        records: that gave at least one of them.
+        offsets: of the rows, summed up.
+    """
+
+    records: int = 0
+    offsets: int = 0
+
+    def __add__(self, other: Mark) -> Mark:
+        return Mark(self.records + other.records, self.offsets + other.offsets)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a further table gets of a range (kpipe/targets.py).
+
+    Attributes:
+        count: rows.
+        mark: of these.
+        rows: file of rows; None when there is no row.
+        new_columns: columns that the records hold and the table's lack, with the types seen.
+        parts: further files of rows, where the table is divided by values of columns (`into.partition_by`).
+    """
+
+    count: int = 0
+    mark: Mark = Mark()
+    rows: StagedFile | None = None
+    new_columns: Columns = field(default_factory=Columns)
+    parts: tuple[StagedFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +156,11 @@ class RangeReport:
         seconds: time spent reading, decoding and writing.
         sample_dead_letter: reason of the first dead letter, for messages; empty when there is none.
         killers: records that make the program fail, with the reasons, by offset; they were not given to it.
+        lookups: what was asked, by name (kpipe/lookups.py).
+        mark: of the rows of the first table; made where a record may give several rows.
+        also: what each further table gets, in the order of the definition.
+        host: the machine that did it; empty where there is only one.
+        parts: further files of rows of the first table, where it is divided by values of columns (`into.partition_by`).
     """
 
     source: PartitionId
@@ -181,6 +173,41 @@ class RangeReport:
     seconds: float = 0.0
     sample_dead_letter: str = ""
     killers: Mapping[int, str] = field(default_factory=dict)
+    lookups: Mapping[str, Version] = field(default_factory=dict)
+    mark: Mark = Mark()
+    also: tuple[Share, ...] = ()
+    host: str = ""
+    parts: tuple[StagedFile, ...] = ()
+
+    @property
+    def files(self) -> tuple[StagedFile, ...]:
+        """All files of rows of the first table."""
+        return (*(() if self.rows is None else (self.rows,)), *self.parts)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a commit writes to a further table.
+
+    Attributes:
+        table: its name.
+        columns: that the files carry.
+        files: rows.
+        counts: by partition and start offset of its step: `rows` and what became of them, and in `given` the records that gave
+            at least one of them.
+        marks: the same way, marks of the rows.
+    """
+
+    table: str
+    columns: Columns = field(default_factory=Columns)
+    files: tuple[StagedFile, ...] = ()
+    counts: Mapping[tuple[PartitionId, int], Counts] = field(default_factory=dict)
+    marks: Mapping[tuple[PartitionId, int], Mark] = field(default_factory=dict)
+
+    @property
+    def totals(self) -> Counts:
+        """Counts of all its ranges."""
+        return total(self.counts.values())
 
 
 @dataclass(frozen=True)
@@ -191,8 +218,9 @@ class Commit:
         id: the batch's id, or a fresh one for a ledger-only commit.
         pipeline: the pipeline's name.
         changes: compare-and-swap of lanes; all must hold.
-        kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `backfill`, `reread`,
-            `retire`, `accept_ledger`, `claim`, `release` (kpipe/claims.py); or `replay` (kpipe/replay.py).
+        kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `skip`, `backfill`, `reread`,
+            `retire`, `accept_ledger`, `claim`, `release` (kpipe/claims.py), `advance`; `rows`, a batch that changes no lane, as
+            `advance` will (`delivery: at_least_once`); or `replay` (kpipe/replay.py).
         steps: the ranges, for the history; empty in a ledger-only commit, but for `reread`: what is to be read again.
         columns: the table's columns that the files carry.
         files: rows.
@@ -206,6 +234,9 @@ class Commit:
         started_ms: wall clock, UTC.
         seconds: since the plan.
         note: free text for a ledger-only commit: who decided what.
+        marks: as `counts`, marks of the rows of the first table; only where a record may give several rows.
+        also: what is written to further tables; all other fields that speak of rows are the first table's.
+        several: whether the metadata names partitions with their topic.
     """
 
     id: str
@@ -225,19 +256,40 @@ class Commit:
     started_ms: int = 0
     seconds: float = 0.0
     note: str = ""
+    marks: Mapping[tuple[PartitionId, int], Mark] = field(default_factory=dict)
+    also: tuple[Portion, ...] = ()
+    several: bool = False
 
-    @property
+    @cached_property
     def totals(self) -> Counts:
         """Counts of the whole commit."""
         return total(self.counts.values())
 
+    def alone(self, portion: Portion) -> Commit:
+        """The commit as if a further table were the only one, and nothing was set aside."""
+        return replace(
+            self, columns=portion.columns, files=portion.files, counts=portion.counts, dead_letters=(), deletes=(),
+            metadata={}, marks={}, also=(),
+        )  # fmt: skip
+
     def settled(self, counts: Mapping[tuple[PartitionId, int], Counts]) -> Commit:
         """The commit with what became of its rows in the table, in the counts and in the metadata to publish."""
         metadata = {source: dict(values) for source, values in self.metadata.items()}
+        names = (*SETTLED, "rows", "dead_letters", "filtered")
         for source, values in metadata.items():
             mine = total(found for (where, _), found in counts.items() if where == source)
-            values.update({name: getattr(mine, name) for name in (*SETTLED, "rows", "dead_letters") if name in values})
+            values.update({name: getattr(mine, name) for name in names if name in values})
         return replace(self, counts=dict(counts), metadata=metadata)
+
+    def settled_also(self, counts: Sequence[Mapping[tuple[PartitionId, int], Counts]]) -> Commit:
+        """The same for the rows of the further tables, in their order."""
+        also = tuple(replace(portion, counts=dict(mine)) for portion, mine in zip(self.also, counts, strict=True))
+        metadata = {source: dict(values) for source, values in self.metadata.items()}
+        found = shares(also)
+        for source, values in metadata.items():
+            if "targets" in values:
+                values["targets"] = found.get(source, {})
+        return replace(self, also=also, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -255,6 +307,12 @@ class Committed:
         return read | {lane.source: lane.next for lane in lanes if lane is not None and lane.open}
 
 
-def total(counts: Iterable[Counts]) -> Counts:
-    """Sum of counts."""
-    return sum(counts, Counts())
+def shares(also: Iterable[Portion]) -> dict[PartitionId, dict[str, dict[str, int]]]:
+    """By partition, rows of each further table, and what became of them, by the table's name."""
+    result: dict[PartitionId, dict[str, dict[str, int]]] = {}
+    for portion in also:
+        for (source, _), counts in portion.counts.items():
+            mine = result.setdefault(source, {}).setdefault(portion.table, dict.fromkeys(("rows", *SETTLED), 0))
+            for name in mine:
+                mine[name] += getattr(counts, name)
+    return result

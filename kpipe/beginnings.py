@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from kpipe import moves
 from kpipe.errors import InvalidPipeline
-from kpipe.ledger import LaneChange, Ledger
+from kpipe.ledger import READ, LaneChange, Ledger
 from kpipe.pipeline import Source, Timestamp
 from kpipe.ports import Topics
-from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.source import PartitionId, TopicSnapshot, chosen, parts
 
-__all__ = ["beginnings", "moments"]
+__all__ = ["beginnings", "check_bounds", "moments"]
 
 
 def beginnings(
@@ -20,7 +20,8 @@ def beginnings(
     """First lanes of partitions that the ledger does not know.
 
     `start` counts at the first sight of a topic's name, `end` at the first sight of its id. Partitions that appear
-    later begin at their log start; in a bounded pipeline they lie beyond its end, and nothing of them is read.
+    later begin at their log start; in a bounded pipeline they lie beyond its end, and nothing of them is read. So do
+    topics that a pattern finds once others have begun.
 
     Args:
         wanted: `start` and `end` as the pipeline has them.
@@ -34,8 +35,10 @@ def beginnings(
     """
     known = {s.topic for s in ledger.sources()}
     names = {topic.name for topic in known}
-    starts = moments(wanted.start, topics, snapshot, [s for s in fresh if s.topic.name not in names], "source.start")
-    bounded = [s for s in fresh if s.topic not in known]
+    late = {s.topic.name for s in fresh if snapshot.pattern and known} - names
+    first = [s for s in fresh if s.topic.name not in names | late]
+    starts = moments(wanted.start, topics, snapshot, first, "source.start")
+    bounded = [s for s in fresh if s.topic not in known and s.topic.name not in late]
     ends = moments(wanted.end, topics, snapshot, bounded, "source.end")
     open_ended = [] if wanted.end is None else [str(s) for s in bounded if s not in ends]
     if open_ended:
@@ -51,6 +54,45 @@ def beginnings(
             )
         changes += moves.begin(item, start, log_start, end)
     return changes
+
+
+def check_bounds(wanted: Source, ledger: Ledger, snapshot: TopicSnapshot) -> None:
+    """Proof that partitions begin and end in the ledger where the definition says; it may have been changed since they began.
+
+    A bound counts once, so another one would change nothing: the pipeline would be finished without having read what it says,
+    or never be. Offsets are compared; `latest` and a time are what they were at the first plan.
+
+    Raises:
+        InvalidPipeline: they do not.
+    """
+    ends = wanted.end if isinstance(wanted.end, dict) else {}
+    starts = wanted.start if isinstance(wanted.start, dict) and wanted.end is not None else {}
+    for source in sorted(snapshot.partitions):
+        lane = ledger.live(source)
+        if lane is None:
+            continue
+        if lane.open != (wanted.end is None):
+            there, here, mend = (
+                ("no end", "one", "leave it out") if lane.open else (f"the end {lane.end}", "none", "write it again")
+            )
+            raise InvalidPipeline(
+                f"source.end: {source} has {there} in the ledger, which is fixed at the first plan; the definition has {here}",
+                f"{mend}, or make a pipeline of another name",
+            )
+        end = next((at for name, at in ends.items() if chosen(source, [name])), lane.end)
+        if end != lane.end and end is not None:
+            read = f"has been read up to {lane.next}, beyond" if lane.next > end else f"ends at {lane.end} in the ledger, not at"
+            raise InvalidPipeline(
+                f"source.end: {source} {read} {end}; an end is fixed at the first plan",
+                f"write {lane.end}, or make a pipeline of another name",
+            )
+        start = next((at for name, at in starts.items() if chosen(source, [name])), None)
+        begun = [known.start for known in ledger.of(source) if known.kind == READ]
+        if start is not None and start not in begun:
+            raise InvalidPipeline(
+                f"source.start: {source} was begun at {min(begun)}, not at {start}; a start counts at the first run",
+                f"write {min(begun)}, or make a pipeline of another name",
+            )
 
 
 def moments(
@@ -77,23 +119,27 @@ def moments(
         found = topics.offsets_at(wanted, snapshot)
         return {s: max(found[s], states[s].log_start) for s in sources}
     assert isinstance(wanted, dict)
-    several = sorted({s.topic.name for s in sources})
-    if len(several) > 1:
-        raise InvalidPipeline(
-            f"{name} gives offsets by partition, but there are several topics: {', '.join(several)}",
-            "write earliest, latest or a timestamp, or make a pipeline for each topic",
-        )
-    numbers = {s.partition: s for s in sources}
-    for number, offset in wanted.items():
-        if number not in numbers:
+    names = sorted({s.topic.name for s in snapshot.partitions})
+    named: dict[PartitionId, int] = {}
+    for part, offset in wanted.items():
+        if len(names) > 1 and isinstance(part, int):
             raise InvalidPipeline(
-                f"{name} names partition {number}, which {sources[0].topic} does not have",
-                f"its partitions are 0 to {max(numbers)}",
+                f"{name} gives an offset of partition {part}, but there are several topics: {', '.join(names)}",
+                f"write TOPIC:{part}",
             )
-        state = states[numbers[number]]
+        source = next((s for s in snapshot.partitions if chosen(s, [part])), None)
+        if source is None:
+            there = parts(snapshot.partitions, isinstance(part, str))
+            lacks = "is not there" if isinstance(part, str) else f"{names[0]} does not have"
+            raise InvalidPipeline(
+                f"{name} names partition {part}, which {lacks}",
+                f"partitions are {there[0]} to {there[-1]}",
+            )
+        state = states[source]
         if not state.log_start <= offset <= state.high:
             raise InvalidPipeline(
-                f"{name}: {numbers[number]} has no offset {offset}",
+                f"{name}: {source} has no offset {offset}",
                 f"it holds [{state.log_start}, {state.high}); write a number from {state.log_start} to {state.high}",
             )
-    return {numbers[number]: offset for number, offset in wanted.items()}
+        named[source] = offset
+    return {source: offset for source, offset in named.items() if source in sources}

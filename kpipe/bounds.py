@@ -10,21 +10,30 @@ from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source
 from kpipe.ports import Topics
-from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.source import Part, PartitionId, TopicSnapshot, chosen, in_order, parts, unnamed
 
-__all__ = ["check_chosen", "check_dead_letters", "check_still_there"]
+__all__ = ["check_chosen", "check_dead_letters", "check_still_there", "exceeded"]
 
 
-def check_chosen(pipeline: Pipeline, only: Collection[int] | None, snapshot: TopicSnapshot) -> None:
-    """Every chosen partition exists.
+def check_chosen(pipeline: Pipeline, only: Collection[Part] | None, snapshot: TopicSnapshot, ledger: Ledger) -> None:
+    """Every chosen partition exists; of several topics, it may be one that did.
 
     Raises:
         InvalidPipeline: one does not; a run that reads nothing of it would look like success.
     """
-    there = {source.partition for source in snapshot.partitions}
-    unknown = sorted(set(only or ()) - there)
+    if only is None:
+        return
+    several = pipeline.source.several
+    if wrong := unnamed(sorted(only, key=in_order), several):
+        raise InvalidPipeline(f"pipeline {pipeline.name}: {wrong}")
+    known = [*snapshot.partitions, *(ledger.sources() if several else ())]
+    unknown = sorted((name for name in only if not any(chosen(source, [name]) for source in known)), key=in_order)
     if unknown:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: there is no partition {unknown[0]}", f"there are 0 to {max(there)}")
+        there = parts(snapshot.partitions, several)
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: there is no partition {unknown[0]}",
+            f"there are {there[0]} to {there[-1]}" if there else "",
+        )
 
 
 def check_dead_letters(
@@ -40,8 +49,13 @@ def check_dead_letters(
     if limit is None or not new or ledger.dead_letters + new <= limit:
         return
     reason = next((report.sample_dead_letter for report in reports if report.sample_dead_letter), "")
-    raise DeadLettersExceeded(
-        f"pipeline {pipeline.name}: {ledger.dead_letters} dead letters are kept, this batch adds {new},"
+    raise exceeded(pipeline.name, ledger, new, limit, reason)
+
+
+def exceeded(pipeline: str, ledger: Ledger, new: int, limit: int, reason: str) -> DeadLettersExceeded:
+    """The error of a batch that would pass the limit."""
+    return DeadLettersExceeded(
+        f"pipeline {pipeline}: {ledger.dead_letters} dead letters are kept, this batch adds {new},"
         f" errors.max_dead_letters is {limit}; the first: {reason}",
         "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
     )

@@ -9,8 +9,10 @@
     │   ├── TopicUnknown                     the cluster has no such topic
     │   ├── CredentialsRefused               authentication, authorization or TLS
     │   ├── RegistryFailed                   the schema registry gave no answer that says anything (retriable)
+    │   ├── LookupFailed                     the server of a lookup gave no whole answer (retriable)
     │   ├── ReadStalled                      a read made no progress before its deadline (retriable)
     │   └── ReadFailed                       the broker or the client refused a read
+    │       └── RecordsUnreadable            the bytes are there, and cannot be read: damaged, or too large
     ├── RecordRejected                       a record could not become a row and the policy says fail
     ├── TransformFailed                      the user's program: status, signal, hang, protocol
     ├── StagingFailed                        a task could not write, or a staged file is not what was reported
@@ -18,11 +20,13 @@
     ├── DestinationError                     the table's side
     │   ├── DestinationBusy                  another process holds it (retriable)
     │   ├── SchemaConflict                   the table cannot take these columns
+    │   ├── AuditFailed                      rows of the batch do not pass its audit; it was not published
     │   ├── Fenced                           the ledger moved since the plan; nothing was changed
     │   └── OutcomeUnknown                   a commit was sent and could not be read back
     ├── DeadLettersExceeded                  more dead letters than the pipeline allows
     └── NeedsOperator               exit 3   sticky: stays until an operator decides
         ├── SourceIdentityChanged            recreated topic, or another cluster behind the same address
+        ├── TopicGone                        a topic that the pattern had found is not there any more
         ├── OffsetsLost                      the next offset lies below the log start
         ├── OffsetsBeyondEnd                 the next offset lies beyond the end of the log
         └── LedgerMismatch                   the ledger is missing, changed by hand, or older than what this home has seen
@@ -32,7 +36,13 @@ Every message says what happened and where; `hint` says what to type or change n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kpipe.source import PartitionId
+
 __all__ = [
+    "AuditFailed",
     "BrokerUnreachable",
     "CredentialsRefused",
     "DeadLettersExceeded",
@@ -43,6 +53,7 @@ __all__ = [
     "InvalidStatement",
     "KpipeError",
     "LedgerMismatch",
+    "LookupFailed",
     "NeedsOperator",
     "NotAvailable",
     "OffsetsBeyondEnd",
@@ -51,11 +62,13 @@ __all__ = [
     "ReadFailed",
     "ReadStalled",
     "RecordRejected",
+    "RecordsUnreadable",
     "RegistryFailed",
     "SchemaConflict",
     "SourceError",
     "SourceIdentityChanged",
     "StagingFailed",
+    "TopicGone",
     "TopicUnknown",
     "TransformFailed",
     "WorkerLost",
@@ -73,10 +86,12 @@ class KpipeError(Exception):
     Attributes:
         exit_status: exit status of the command line.
         retriable: whether the same run may try again by itself, with back-off.
+        record: partition and offset of the record that it is about, where it is about one.
     """
 
     exit_status: int = 1
     retriable: bool = False
+    record: tuple[PartitionId, int] | None = None
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what, hint)
@@ -143,8 +158,18 @@ class RegistryFailed(SourceError):
     retriable = True
 
 
+class LookupFailed(SourceError):
+    """The server that a lookup comes from gave no whole answer in time."""
+
+    retriable = True
+
+
 class ReadFailed(SourceError):
     """The broker or the client refused a read (corrupt batch, record too large, offset out of range ...)."""
+
+
+class RecordsUnreadable(ReadFailed):
+    """The bytes of a range are there and cannot be read: a damaged record batch, or one that is larger than is allowed."""
 
 
 class RecordRejected(KpipeError):
@@ -186,8 +211,20 @@ class DestinationBusy(DestinationError):
     retriable = True
 
 
+class AuditFailed(DestinationError):
+    """Rows of a batch are not what `into.audit` says, so it was not published: the table and the ledger are as they were."""
+
+
 class SchemaConflict(DestinationError):
-    """The table cannot take the columns of this batch under the pipeline's schema policy."""
+    """The table cannot take the columns of this batch under the pipeline's schema policy, or refuses rows.
+
+    Attributes:
+        refused: records whose rows it refuses, with the reasons, by partition and offset; empty where nobody knows.
+    """
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what, hint)
+        self.refused: dict[PartitionId, dict[int, str]] = {}
 
 
 class Fenced(DestinationError):
@@ -210,6 +247,10 @@ class NeedsOperator(KpipeError):
 
 class SourceIdentityChanged(NeedsOperator):
     """The topic was recreated, or another cluster answers at the same address."""
+
+
+class TopicGone(NeedsOperator):
+    """A topic that was found by its pattern, and read, is not there any more."""
 
 
 class OffsetsLost(NeedsOperator):

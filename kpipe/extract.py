@@ -39,7 +39,7 @@ class Extract:
         batch: what was read.
         snapshot: what the brokers held when it was planned.
         ledger: what was committed then, or will be.
-        columns: that rows were staged with.
+        columns: that rows were staged with, of each table (kpipe/targets.py).
         reports: of the tasks.
         began: of the monotonic clock, in seconds.
         started_ms: UTC.
@@ -48,7 +48,7 @@ class Extract:
     batch: Batch
     snapshot: TopicSnapshot
     ledger: Ledger
-    columns: Columns
+    columns: tuple[Columns, ...]
     reports: Sequence[RangeReport]
     began: float
     started_ms: int
@@ -60,11 +60,13 @@ class Ahead:
     Args:
         extract: gives what was extracted, or None where there is nothing to extract; it is given where to tell events.
         ledger: that the commit at hand will leave if it lands.
-        table: the table's columns then.
+        tables: the columns of the tables then.
     """
 
-    def __init__(self, extract: Callable[[Callable[[Event], None]], Extract | None], ledger: Ledger, table: Columns) -> None:
-        self._expected, self._table = ledger, table
+    def __init__(
+        self, extract: Callable[[Callable[[Event], None]], Extract | None], ledger: Ledger, tables: tuple[Columns, ...]
+    ) -> None:
+        self._expected, self._tables = ledger, tables
         self._result: Extract | BaseException | None = None
         self._events: list[Event] = []
         self._began = time.monotonic()
@@ -78,10 +80,10 @@ class Ahead:
         self._thread = threading.Thread(target=work, name="kpipe-ahead", daemon=True)
         self._thread.start()
 
-    def foresaw(self, ledger: Ledger, table: Columns | None) -> bool:
-        """Whether ledger and table have become what was expected."""
+    def foresaw(self, ledger: Ledger, tables: tuple[Columns | None, ...]) -> bool:
+        """Whether ledger and tables have become what was expected."""
         expected = self._expected
-        return (ledger.seq, ledger.lanes) == (expected.seq, expected.lanes) and table == self._table
+        return (ledger.seq, ledger.lanes) == (expected.seq, expected.lanes) and tables == self._tables
 
     def take(self, tell: Callable[[Event], None]) -> Extract | None:
         """The result, waited for. What it would have told meanwhile is told now.
@@ -108,7 +110,7 @@ def extract_next(
     topics: Topics,
     stager: Stager,
     ledger: Ledger,
-    columns: Columns,
+    columns: tuple[Columns, ...],
     planned: Callable[[Ledger, TopicSnapshot], Batch | Idle],
     tell: Callable[[Event], None],
 ) -> Extract | None:
@@ -119,7 +121,7 @@ def extract_next(
         topics: what is read.
         stager: who stages.
         ledger: as it will be.
-        columns: the table's, as they will be.
+        columns: of each table, as they will be.
         planned: makes the plan.
         tell: called with every event.
 
@@ -174,9 +176,9 @@ def filled(pipeline: Pipeline, table: Columns) -> Columns:
 
 
 def staged(
-    pipeline: Pipeline, stager: Stager, batch: Batch, columns: Columns, tell: Callable[[Event], None]
-) -> tuple[Columns, Sequence[RangeReport]]:
-    """Rows staged with the columns that the table has or will have.
+    pipeline: Pipeline, stager: Stager, batch: Batch, columns: Sequence[Columns], tell: Callable[[Event], None]
+) -> tuple[tuple[Columns, ...], Sequence[RangeReport]]:
+    """Rows staged with the columns that the tables have or will have, one for each table.
 
     New columns that the records hold are handled by the pipeline's schema policy: `evolve` widens and stages once
     more, `ignore` leaves them out, `fail` raises.
@@ -185,20 +187,22 @@ def staged(
         SchemaConflict: the policy is `fail`, or the types cannot be one.
     """
     reach("plan.frozen")
+    columns = tuple(columns)
     for attempt in range(1, _MOST_STAGINGS + 1):
-        reports = stager.stage(batch, columns)
-        new = Columns()
+        reports = stager.stage(batch, *((columns[0], columns[1:]) if len(columns) > 1 else columns))
+        new = [Columns() for _ in columns]
         for report in reports:
-            new = new.joined(report.new_columns)
-        if not new or pipeline.evolution == "ignore":
+            seen = (report.new_columns, *(share.new_columns for share in report.also))
+            new = [have.joined(more) for have, more in zip(new, seen, strict=True)]
+        if not any(new) or pipeline.evolution == "ignore":
             return columns, reports
-        names = ", ".join(f"{name} {kind}" for name, kind in new)
+        names = ", ".join(f"{name} {kind}" for part in new for name, kind in part)
         if pipeline.evolution == "fail":
             raise SchemaConflict(
                 f"batch {batch.id}: records hold columns that the table lacks: {names}",
                 "add them to the table or to `columns`, or set schema: evolve or ignore",
             )
-        columns = merged(columns, new)
+        columns = tuple(merged(have, more) for have, more in zip(columns, new, strict=True))
         if attempt < _MOST_STAGINGS:
             tell(Event("restaged", batch, text=f"new columns: {names}"))
     raise SchemaConflict(f"batch {batch.id}: new columns turn up each time it is read: {names}")

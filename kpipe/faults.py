@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["POINTS", "VARIABLE", "Fault", "arm", "reach"]
+__all__ = ["AUDITED", "POINTS", "VARIABLE", "Fault", "arm", "reach"]
 
 VARIABLE = "KPIPE_FAULT"
 
-#: In the order of the way. What is true at each is in docs/survival.md.
+#: In the order of the way. What is true at each is in docs/reliability.md.
 POINTS = (
     "plan.ledger",
     "plan.offsets",
@@ -47,6 +47,8 @@ POINTS = (
     "gc.scan",
     "gc.unlink",
 )
+#: Between `commit.before` and `commit.after`, only where a batch is audited before it is published (`into.audit`).
+AUDITED = ("commit.branch", "commit.audit")
 
 
 class Fault:
@@ -62,7 +64,12 @@ class Fault:
     def __init__(self, text: str) -> None:
         self.point, _, rest = text.partition(":")
         number, _, self.action = rest.partition(":")
-        if self.point not in POINTS or not number.isdigit() or int(number) < 1 or self.action not in ("kill", "stop", "raise"):
+        if (
+            self.point not in (*POINTS, *AUDITED)
+            or not number.isdigit()
+            or int(number) < 1
+            or self.action not in ("kill", "stop", "raise")
+        ):
             raise InvalidPipeline(
                 f"{VARIABLE} is {text!r}", f"unset it, or write point:n:kill, :stop or :raise; points: {', '.join(POINTS)}"
             )

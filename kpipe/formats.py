@@ -20,6 +20,9 @@ _ONLY = {
     "mapping": ("json", "avro", "protobuf"),
     "schema": ("json", "avro", "protobuf"),
     "registry": ("json", "avro", "protobuf"),
+    "descriptors": ("protobuf",),
+    "message": ("protobuf",),
+    "validate": ("json",),
     **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
                     ("csv",)),
 }  # fmt: skip
@@ -76,6 +79,9 @@ class Format(Model):
         skip_lines: first lines of every record to leave out.
         definition: the schema (`schema` in YAML) of Avro, Protobuf or JSON Schema, as text.
         registry: address of a schema registry.
+        descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
+        message: full name of the message type; null: the only one of the schema, with a registry that of each record.
+        validated: whether records of JSON must conform to their JSON Schema (`validate` in YAML).
     """
 
     type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
@@ -91,6 +97,9 @@ class Format(Model):
     skip_lines: int = Field(default=0, ge=0)
     definition: str | None = Field(default=None, alias="schema")
     registry: str | None = None
+    descriptors: str | None = None
+    message: str | None = None
+    validated: bool = Field(default=False, alias="validate")
 
     @property
     def several(self) -> bool:

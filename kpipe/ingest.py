@@ -7,6 +7,8 @@ One pass of the loop is one attempt at one batch:
     3. prove they fit together      7. look at the result that was read back
     4. plan, fixed from then on
 
+A destination that was left with a batch that it had begun (`Resuming`) is given that one first, and nothing is planned.
+
 While one batch commits, the next may be on its way through 2 to 5 (kpipe/extract.py).
 
 A failure before 6 leaves nothing but files that no one refers to. A failure in 6 has been resolved by the destination
@@ -21,23 +23,26 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kpipe import mirror, moves
-from kpipe.batch import Batch, Commit, Committed, RangeReport, Step
-from kpipe.beginnings import beginnings
+from kpipe import mirror
+from kpipe.batch import Batch, Commit, Committed, RangeReport
 from kpipe.bounds import check_chosen, check_dead_letters, check_still_there
 from kpipe.claims import Claims
-from kpipe.errors import Fenced, KpipeError, LedgerMismatch, OffsetsBeyondEnd, OffsetsLost
+from kpipe.errors import Fenced, KpipeError, SchemaConflict
 from kpipe.extract import Ahead, Extract, extract_next, filled, staged, wanted
 from kpipe.faults import reach
 from kpipe.keys import KeyRule
-from kpipe.ledger import LOST, READ, LaneChange, Ledger
-from kpipe.oversight import Decisions, Event, Seen, ledger_only
+from kpipe.ledger import Ledger
+from kpipe.lookups import versions
+from kpipe.oversight import Decisions, Event, Seen
 from kpipe.pipeline import Pipeline
-from kpipe.plan import Idle, Limits, arrivals, check_source, lag, losses, plan
-from kpipe.ports import Destination, Stager, Topics
-from kpipe.reports import collect
+from kpipe.plan import Idle, Limits, lag, plan
+from kpipe.ports import Destination, Refusing, Resuming, Stager, Topics
+from kpipe.reports import collect, distinct, marks, portions
 from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.skipping import Skipping
+from kpipe.source import Part, PartitionId, TopicSnapshot
+from kpipe.survey import Survey
+from kpipe.targets import is_several, paired, targets
 
 __all__ = ["Decisions", "Event", "Ingest", "Seen"]
 
@@ -54,7 +59,7 @@ class Ingest:
     Attributes:
         pipeline: the definition.
         topics, stager, destination: the edges (kpipe/ports.py).
-        only: partition numbers; None: all.
+        only: partitions; None: all.
         decisions: what an operator decided.
         seen: memory of earlier commits.
         run_id: who runs it.
@@ -69,7 +74,7 @@ class Ingest:
     topics: Topics
     stager: Stager
     destination: Destination
-    only: Collection[int] | None = None
+    only: Collection[Part] | None = None
     decisions: Decisions = field(default_factory=Decisions)
     seen: Seen = field(default_factory=Seen)
     run_id: str = ""
@@ -81,11 +86,16 @@ class Ingest:
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
     _turn: int | None = None
     _all_read: bool = False
+    _at: Batch | None = None
     _ahead: Ahead | None = None
     _missed: int = 0
 
     def __post_init__(self) -> None:
-        self._claims = Claims(self.pipeline.delivery == "at_most_once", self._commit_only, self.tell)
+        self.survey = Survey(
+            self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.tell
+        )
+        self._skipping = Skipping(self.pipeline.errors.batch == "skip")
+        self._claims = Claims(self.pipeline.delivery == "at_most_once", self.survey.commit_only, self.tell)
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
@@ -127,7 +137,11 @@ class Ingest:
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
                 if not again or failures > self.pipeline.batch.max_retries:
-                    raise
+                    if not self._skipping.failed(error, self._at):
+                        raise
+                    self.tell(Event("narrowed", self._at, text=f"{error.what}; looking for what can be left out"))
+                    failures = 0
+                    continue
                 seconds = self.pipeline.batch.backoff_s(failures)
                 self.tell(Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})"))
                 self.wait(seconds)
@@ -153,16 +167,56 @@ class Ingest:
         Raises:
             KpipeError: the pass failed; nothing of its batch is visible.
         """
+        self._at = None
         try:
+            resumed = self._resumed() if self._ahead is None else None
+            if resumed is not None:
+                return resumed
             extract = self._ahead_taken() or self._extract()
-            return extract if isinstance(extract, Idle) else self._commit(extract, last)
+            return extract if isinstance(extract, Idle) else self._landed(extract, last)
         except BaseException:
             self._claims.give_back()
             raise
 
+    def _resumed(self) -> Committed | None:
+        """What an earlier run had begun and can only be finished as it was, committed."""
+        commit = self.destination.unfinished() if isinstance(self.destination, Resuming) else None
+        if commit is None:
+            return None
+        self.survey.read_ledger()
+        self._at = batch = Batch(commit.id, commit.pipeline, commit.steps)
+        self.tell(Event("resumed", batch, text="a batch that was on its way is finished first"))
+        return self._told(self.destination.commit(commit), batch)
+
+    def _told(self, committed: Committed, batch: Batch, extract: Extract | None = None) -> Committed:
+        reach("mirror.before")
+        result = replace(committed, batch=batch)  # 7
+        self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
+        looked = (extract.snapshot, extract.ledger) if extract is not None else (None, None)
+        self.tell(Event("committed", batch, result, "", *looked))
+        return result
+
+    def _landed(self, extract: Extract, last: bool) -> Committed:
+        """The batch committed; where the table names records that it refuses, without these, if that is the policy."""
+        try:
+            return self._commit(extract, last)
+        except SchemaConflict as error:
+            if self.pipeline.errors.constraint == "fail" or not isinstance(self.stager, Refusing):
+                raise
+            self.leave_ahead()
+            if not self.stager.refuse(error.refused):
+                raise
+            count = sum(map(len, error.refused.values()))
+        self.tell(Event("restaged", extract.batch, text=f"records that the table refuses are set aside: {count:,}"))
+        columns, reports = staged(self.pipeline, self.stager, extract.batch, extract.columns, self.tell)
+        return self._landed(replace(extract, columns=columns, reports=reports), last)
+
     def _commit(self, extract: Extract, last: bool) -> Committed:
         batch, snapshot, ledger = extract.batch, extract.snapshot, extract.ledger
-        counts = collect(batch, extract.reports, KeyRule.of(self.pipeline) is None)
+        self._at = batch
+        plain, *others = [KeyRule.of(part) is None for part in targets(self.pipeline)]
+        counts = collect(batch, extract.reports, plain)
+        also = portions(batch, extract.reports, targets(self.pipeline)[1:], extract.columns[1:], others)
         check_dead_letters(self.pipeline, ledger, counts, extract.reports)
         check_still_there(self.topics, ledger, batch)
         self.tell(Event("staged", batch))
@@ -172,45 +226,51 @@ class Ingest:
                 self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
         left = sum(lag(ledger, snapshot).values()) - sum(len(step.range) for step in batch.steps)
         self._turn = (ledger.seq if self._turn is None else self._turn) + 1
-        if not last and left > 0 and self._missed < _MOST_MISSES and not self._claims.used:
+        if not last and left > 0 and self._missed < _MOST_MISSES and self._looks_ahead:
             self._look_ahead(extract)
         seconds = time.monotonic() - extract.began
+        loose = self.pipeline.delivery == "at_least_once"  # rows first, the ledger in a commit of its own
         committed = self.destination.commit(  # 6
             Commit(
                 id=batch.id,
                 pipeline=batch.pipeline,
-                changes=self._claims.landing(batch),
+                changes=() if loose else self._claims.landing(batch),
+                kind="rows" if loose else "batch",
                 steps=batch.steps,
-                columns=extract.columns,
-                files=tuple(r.rows for r in extract.reports if r.rows is not None),
-                dead_letters=tuple(r.dead_letters for r in extract.reports if r.dead_letters is not None),
-                deletes=tuple(r.deletes for r in extract.reports if r.deletes is not None),
+                columns=extract.columns[0],
+                files=distinct(file for r in extract.reports for file in r.files),
+                dead_letters=distinct(r.dead_letters for r in extract.reports),
+                deletes=distinct(r.deletes for r in extract.reports),
                 counts=counts,
                 ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
-                metadata=mirror.metadata(batch, counts, snapshot, seconds),
+                metadata=mirror.metadata(batch, counts, snapshot, seconds, versions(r.lookups for r in extract.reports), also),
                 run_id=self.run_id,
                 version=self.version,
                 started_ms=extract.started_ms,
                 seconds=seconds,
+                marks=marks(batch, extract.reports) if is_several(self.pipeline) else {},
+                also=also,
+                several=self.pipeline.source.several,
             )
         )
         self._claims.landed()
-        reach("mirror.before")
+        if loose:
+            self.survey.commit_only("advance", [step.change for step in batch.steps], f"advance: batch {batch.id}")
+        self._skipping.landed(batch)
         self._all_read = left <= 0
-        result = replace(committed, batch=batch)  # 7
-        self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
-        self.tell(Event("committed", batch, result, snapshot=snapshot, ledger=ledger))
-        return result
+        return self._told(committed, batch, extract)
 
     def _extract(self) -> Extract | Idle:
         """A batch planned and staged from the ledger as it is."""
         began, started_ms = time.monotonic(), int(time.time() * 1000)
-        snapshot, ledger = self.look()  # 1, 2, 3
-        check_chosen(self.pipeline, self.only, snapshot)
+        snapshot, ledger = self.survey.look()  # 1, 2, 3
+        ledger = self._skipped(ledger)
+        check_chosen(self.pipeline, self.only, snapshot, ledger)
         batch = self._plan(ledger, snapshot, self._limits())  # 4
         if isinstance(batch, Idle):
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
             return batch
+        self._at = batch
         self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         columns, reports = self.stage(batch := self._claims.take(ledger, batch))  # 5
         return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
@@ -221,7 +281,24 @@ class Ingest:
 
     def _plan(self, ledger: Ledger, snapshot: TopicSnapshot, bounds: Limits) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
-        return plan(ledger, snapshot, bounds, uuid.uuid4().hex, self.only, turn)
+        id = uuid.uuid4().hex
+        return self._skipping.planned(ledger, id) or plan(ledger, snapshot, bounds, id, self.only, turn)
+
+    def _skipped(self, ledger: Ledger) -> Ledger:
+        """The ledger with what failed for good in it, as skipped."""
+        skip = self._skipping.due()
+        changes = skip.changes(ledger) if skip is not None else []
+        if skip is not None and changes:
+            ledger = self.survey.decide("skip", changes, f"skip: {skip.words}; {skip.error.what}")
+            error, kind = str(skip.error), type(skip.error).__name__
+            self.destination.record_state("running", f"skipped: {skip.words}; {error}", kind, skip.batch(ledger.pipeline))
+        self._skipping.recorded()
+        return ledger
+
+    @property
+    def _looks_ahead(self) -> bool:
+        """Whether the next batch is known while one commits, and one commit is all that it takes."""
+        return self.pipeline.delivery == "exactly_once" and not self._skipping.busy
 
     def _look_ahead(self, extract: Extract) -> None:
         """Extract the batch behind this one while it commits. Of the three edges, that thread uses topics and stager only."""
@@ -243,9 +320,9 @@ class Ingest:
         if ahead is None:
             return None
         try:
-            ledger = self.read_ledger()
-            table = self.destination.columns()
-            if ahead.foresaw(ledger, None if table is None else filled(self.pipeline, table)):
+            ledger = self.survey.read_ledger()
+            tables = [(part, place.columns()) for part, place in paired(self.pipeline, self.destination)]
+            if ahead.foresaw(ledger, tuple(table and filled(part, table) for part, table in tables)):
                 self._missed = 0
                 extract = ahead.take(self.tell)
                 return extract and replace(extract, ledger=ledger)
@@ -256,95 +333,10 @@ class Ingest:
         self._missed += 1
         return None
 
-    def look(self) -> tuple[TopicSnapshot, Ledger]:
-        """What the brokers hold and what is committed, proven to fit together.
-
-        The two are read one after the other, and another run may commit, or retention delete, between them. The ledger
-        comes first, so that its offsets are not beyond the end of the log only because the brokers were asked too
-        early; an offset that seems to be outside of the log is looked at twice before an operator is called.
-        """
-        try:
-            return self.look_once()
-        except (OffsetsLost, OffsetsBeyondEnd):
-            return self.look_once()
-
-    def look_once(self) -> tuple[TopicSnapshot, Ledger]:
-        """One look, in that order."""
-        ledger = self.read_ledger()
-        reach("plan.ledger")
-        snapshot = self.topics.snapshot()
-        reach("plan.offsets")
-        return snapshot, self.settle(ledger, snapshot)
-
-    def read_ledger(self) -> Ledger:
-        """The ledger, proven to be the one that this home has seen before, or a later state of it.
-
-        Raises:
-            LedgerMismatch: it is missing, another one, or an older state.
-        """
-        uid, ledger = self.destination.ledger()
-        if not self.seen.uid or (uid == self.seen.uid and ledger.seq >= self.seen.seq):
-            self.seen.note(uid, ledger.seq)
-            return ledger
-        name = self.pipeline.name
-        if self.decisions.on_older_ledger == "accept":
-            if uid:
-                note = f"accepted at {ledger.seq}, {self.seen.seq} had been seen; {self.decisions.who}"
-                ledger = self.decide("accept_ledger", (), note)
-                uid = self.seen.uid = self.destination.ledger()[0]
-            self.seen.note(uid, ledger.seq)
-            return ledger
-        where = self.destination.describe()
-        if not uid:
-            what = f"pipeline {name}: the ledger in {where} is gone; this home has seen {self.seen.seq} commits there"
-        elif uid != self.seen.uid:
-            what = f"pipeline {name}: the ledger in {where} is not the one that this home has seen"
-        else:
-            what = f"pipeline {name}: the ledger in {where} stands at commit {ledger.seq}, this home has seen {self.seen.seq}"
-        raise LedgerMismatch(
-            f"{what}; the destination was replaced or restored",
-            f"restore it, or go on from what it holds: kpipe run {name} --on-older-ledger accept",
-        )
-
-    def settle(self, ledger: Ledger, snapshot: TopicSnapshot) -> Ledger:
-        """The ledger with every present partition in it, after decisions that are allowed were recorded.
-
-        Raises:
-            NeedsOperator: something does not fit and nobody decided.
-            InvalidPipeline: `start` or `end` name offsets or partitions that do not exist.
-        """
-        new_topic = self.decisions.on_new_topic == "begin"
-        loss = self.decisions.on_data_loss or self.pipeline.source.on_data_loss
-        if loss == "record":
-            gone = losses(ledger, snapshot)
-            changes = [c for s in gone for c in moves.accept_loss(ledger, s, snapshot.partitions[s].log_start)]
-            if changes:
-                lanes = [c.become for c in changes if c.become is not None and c.become.kind == LOST]
-                lost = ", ".join(f"{lane.source} [{lane.start}, {lane.end})" for lane in lanes)
-                ledger = self.decide("loss", changes, f"lost: {lost}; {self.decisions.who or 'on_data_loss: record'}")
-        if not new_topic:
-            check_source(ledger, snapshot)
-        fresh = arrivals(ledger, snapshot)
-        if fresh:
-            changes = beginnings(self.pipeline.source, self.topics, ledger, snapshot, fresh)
-            words = ", ".join(f"{c.become.source} at {c.become.next}" for c in changes if c.become and c.become.kind == READ)
-            ledger = self.decide("begin", changes, f"begin: {words}" + (f"; {self.decisions.who}" if new_topic else ""))
-        check_source(ledger, snapshot)
-        return ledger
-
-    def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> Ledger:
-        """Commit a decision that reads nothing, and read the ledger again. Steps are those that are to be read again."""
-        note = note.rstrip("; ")
-        self._commit_only(kind, changes, note, steps)
-        uid, ledger = self.destination.ledger()
-        self.seen.note(uid, max(ledger.seq, self.seen.seq) if kind != "accept_ledger" else ledger.seq)
-        self.tell(Event("decided", text=note, ledger=ledger))
-        return ledger
-
-    def _commit_only(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> None:
-        self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version))
-
-    def stage(self, batch: Batch) -> tuple[Columns, Sequence[RangeReport]]:
-        """Rows staged, with the columns that the table has or will have (kpipe/extract.py)."""
-        columns = wanted(self.pipeline, self.destination.columns(), lambda: self.stager.columns(batch))
+    def stage(self, batch: Batch) -> tuple[tuple[Columns, ...], Sequence[RangeReport]]:
+        """Rows staged, with the columns that each table has or will have (kpipe/extract.py)."""
+        columns = [
+            wanted(part, place.columns(), partial(self.stager.columns, batch, *([at] if at else [])))
+            for at, (part, place) in enumerate(paired(self.pipeline, self.destination))
+        ]
         return staged(self.pipeline, self.stager, batch, columns, self.tell)

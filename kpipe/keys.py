@@ -14,8 +14,9 @@ from typing import Literal
 from kpipe.errors import NotAvailable
 from kpipe.pipeline import Pipeline, Policy
 from kpipe.ports import Destination, Keyed
+from kpipe.targets import paired
 
-__all__ = ["ORIGINAL", "KeyRule", "with_key"]
+__all__ = ["ORIGINAL", "KeyRule", "keeps_originals", "with_key"]
 
 #: Column of a staged file of rows that holds the whole record, where a row may yet become a dead letter.
 ORIGINAL = "_kafka_original"
@@ -36,6 +37,7 @@ class KeyRule:
             the new row's value, a bare name the value that is there; empty: every column that the new row has.
         duplicates: for `error`, what happens to a row whose key is there.
         deletes: whether tombstones delete.
+        most: dead letters that the pipeline may hold; None: any number. Duplicates are known in the commit only.
     """
 
     columns: tuple[str, ...] | None = None
@@ -43,6 +45,7 @@ class KeyRule:
     update: Mapping[str, str] = field(default_factory=dict)
     duplicates: Policy = "fail"
     deletes: bool = False
+    most: int | None = None
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> KeyRule | None:
@@ -51,7 +54,9 @@ class KeyRule:
         if into.key is None and into.on_conflict == "error" and into.on_null == "skip" and duplicates == "fail":
             return None
         columns = tuple(into.key) if into.key is not None else None
-        return cls(columns, into.on_conflict, dict(into.update), duplicates, into.on_null == "delete")
+        return cls(
+            columns, into.on_conflict, dict(into.update), duplicates, into.on_null == "delete", pipeline.errors.max_dead_letters
+        )
 
     @property
     def keeps_originals(self) -> bool:
@@ -59,15 +64,31 @@ class KeyRule:
         return self.on_conflict == "error" and self.duplicates == "dead_letter"
 
 
+def keeps_originals(pipeline: Pipeline) -> bool:
+    """Whether tasks stage the whole record beside each row (`ORIGINAL`): where it may become a dead letter in the commit.
+
+    To a webhook it is also what keeps records of one Kafka key in order.
+    """
+    rule = KeyRule.of(pipeline)
+    return pipeline.into.type == "webhook" or (rule is not None and rule.keeps_originals)
+
+
 def with_key(pipeline: Pipeline, destination: Destination) -> Pipeline:
-    """The pipeline with the columns of its key named: where it names none, they are the table's primary key.
+    """The pipeline with the columns of its keys named: where it names none, they are the table's primary key.
 
     Raises:
         InvalidPipeline: the table has none, or is not there.
         NotAvailable: the destination knows no keys.
     """
-    rule = KeyRule.of(pipeline)
-    if rule is None:
+    first, *more = [_named(part, place) for part, place in paired(pipeline, destination)]
+    also = [
+        item.model_copy(update={"key": part.into.key}) for item, part in zip(pipeline.also, more, strict=True)
+    ]  # fmt: skip
+    return pipeline.model_copy(update={"into": first.into, "also": also})
+
+
+def _named(pipeline: Pipeline, destination: Destination) -> Pipeline:
+    if KeyRule.of(pipeline) is None:
         return pipeline
     if not isinstance(destination, Keyed):
         raise NotAvailable(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from kpipe.errors import Fenced, LedgerMismatch
 from kpipe.offsets import Overlap, Range, RangeSet
@@ -149,13 +150,21 @@ class Ledger:
     lanes: Mapping[tuple[PartitionId, int], Lane] = field(default_factory=dict)
     dead_letters: int = 0
 
+    @cached_property
+    def _by_source(self) -> Mapping[PartitionId, tuple[Lane, ...]]:
+        """Made once: a look asks for each partition, and a topic may have thousands."""
+        found: dict[PartitionId, list[Lane]] = {}
+        for lane in self.lanes.values():
+            found.setdefault(lane.source, []).append(lane)
+        return {source: tuple(sorted(found[source], key=lambda x: x.start)) for source in sorted(found)}
+
     def of(self, source: PartitionId) -> tuple[Lane, ...]:
         """Lanes of one partition in ascending order."""
-        return tuple(sorted((lane for lane in self.lanes.values() if lane.source == source), key=lambda x: x.start))
+        return self._by_source.get(source, ())
 
     def sources(self) -> tuple[PartitionId, ...]:
         """Partitions that the ledger knows, sorted."""
-        return tuple(sorted({lane.source for lane in self.lanes.values()}))
+        return tuple(self._by_source)
 
     def live(self, source: PartitionId) -> Lane | None:
         """The lane that runs at the head of the partition: the open one, else the last one that is read."""

@@ -12,7 +12,7 @@ from kpipe.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger
 from kpipe.offsets import Range
 from kpipe.source import PartitionId
 
-__all__ = ["accept_loss", "backfill", "begin", "jump", "reread", "retire"]
+__all__ = ["accept_loss", "backfill", "begin", "jump", "reread", "retire", "skip"]
 
 
 def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
@@ -56,6 +56,12 @@ def accept_loss(ledger: Ledger, source: PartitionId, log_start: int) -> tuple[La
             if gone < lane.end:
                 changes.append(LaneChange(None, Lane(source, gone, gone, lane.end)))
     return tuple(changes)
+
+
+def skip(lane: Lane, to: int) -> tuple[LaneChange, ...]:
+    """What waits in a lane, up to `to`, is left out as skipped; reading goes on behind it."""
+    rest = () if lane.end == to else (LaneChange(None, Lane(lane.source, to, to, lane.end)),)
+    return (*_split(lane, to, SKIPPED), *rest)
 
 
 def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneChange, ...]:

@@ -137,7 +137,12 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str
 
 
 _SECRET = (("source", "credentials"), ("into", "credentials"))
-_MAY_HIDE = (("source", "config"), ("into", "database"))  # where a secret stands in the wrong place
+# Where a secret stands in the wrong place.
+_MAY_HIDE = (("source", "config"), ("into", "database"), ("into", "url"), ("into", "headers"))
+
+
+def _is_secret(path: tuple[str, ...]) -> bool:
+    return path[:2] in _SECRET or (path[:1] == ("lookups",) and path[2:3] == ("credentials",))
 
 
 def filled(attributes: Any, environ: Mapping[str, str] | None = None) -> Any:
@@ -154,7 +159,7 @@ def _filled(value: Any, path: tuple[str, ...], file: str, lines: Mapping[tuple[s
         return {key: _filled(item, (*path, str(key)), file, lines, environ) for key, item in value.items()}
     if isinstance(value, list):
         return [_filled(item, (*path, str(at)), file, lines, environ) for at, item in enumerate(value)]
-    if isinstance(value, str) and path[:2] not in _SECRET:
+    if isinstance(value, str) and not _is_secret(path):
         try:
             return resolve(value, environ)
         except InvalidPipeline as error:
@@ -188,7 +193,9 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
         return f"{where}: {'.'.join(path)} is missing", ""
     text = first["msg"].removeprefix("Value error, ")
     # Only plain values are shown, and none of those that might be a secret in the wrong place.
-    hidden = path[:2] in (*_SECRET, *_MAY_HIDE) or not isinstance(first["input"], str | int | float)
+    hidden = (
+        _is_secret(path) or path[:2] in _MAY_HIDE or path[:1] == ("lookups",) or not isinstance(first["input"], str | int | float)
+    )
     shown = "" if hidden else f" (found {first['input']!r})"
     return f"{where}: {field}: {text[:1].lower() + text[1:]}{shown}", ""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Overlap", "Range", "RangeSet"]
+__all__ = ["Overlap", "Range", "RangeSet", "union"]
 
 
 class Overlap(ValueError):
@@ -132,3 +132,14 @@ class RangeSet:
         """The first offset `>= start` that is not in the set."""
         gaps = self.missing(Range(start, max(start, self.ranges[-1].end) + 1 if self.ranges else start + 1))
         return gaps[0].start
+
+
+def union(ranges: Iterable[Range]) -> RangeSet:
+    """The set of all offsets of these ranges, which may share some."""
+    merged: list[Range] = []
+    for item in sorted(ranges):
+        if merged and item.start <= merged[-1].end:
+            merged[-1] = Range(merged[-1].start, max(merged[-1].end, item.end))
+        elif len(item):
+            merged.append(item)
+    return RangeSet(tuple(merged))

@@ -57,7 +57,7 @@ class Event:
     """Something worth telling while the loop runs.
 
     Attributes:
-        kind: `planned`, `staged`, `committed`, `restaged`, `retry`, `idle`, `decided`.
+        kind: `planned`, `staged`, `committed`, `restaged`, `resumed`, `retry`, `narrowed`, `idle`, `decided`.
         batch: the batch, where there is one.
         committed: what was committed.
         text: one sentence.

@@ -12,22 +12,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
+from kpipe.into import NAME, Also, Into, declarations
+from kpipe.lookups import Lookup, check_names
 from kpipe.model import Model
+from kpipe.outlets import TOPIC
 from kpipe.schema import Columns
+from kpipe.source import unnamed
 
 __all__ = [
-    "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Shown", "Source",
+    "Also", "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Shown", "Source",
     "Timestamp", "Transform",
 ]  # fmt: skip
 
 Policy = Literal["fail", "dead_letter", "skip"]
 CoordinateName = Literal["partition", "offset", "timestamp", "topic", "key", "headers"]
-#: A pipeline's or a table's name: a plain identifier of SQL, so that it may stand in a path and in a statement.
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-# Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic): 1 to 249 of these, not "." or "..".
-_TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
 class Timestamp(Model):
@@ -46,8 +45,9 @@ class Timestamp(Model):
         return int(moment.timestamp() * 1000)
 
 
-#: Offsets by partition number.
-Offsets = dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+#: Offsets by partition: its number, or TOPIC:NUMBER where there are several topics.
+_Number = Annotated[int, Field(ge=0)]
+Offsets = dict[_Number | Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}:[0-9]{1,9}$")], _Number]
 
 
 class Source(Model):
@@ -55,8 +55,10 @@ class Source(Model):
 
     Attributes:
         brokers: `host:port`, comma-separated or a list.
+        topic_pattern: a regular expression (Python's), looked for anywhere in the names; never those of internal topics.
         start: where partitions begin at the pipeline's first run: `earliest`, `latest`, a timestamp, or offsets by
-            partition (others begin at earliest). Partitions that appear later always begin at earliest.
+            partition (others begin at earliest). Partitions that appear later, and topics that a pattern finds later, always
+            begin at earliest.
         end: exclusive end of a bounded pipeline, fixed at the first plan; None reads for ever.
         config: librdkafka settings, allow-listed, no secrets.
         credentials: librdkafka settings that are secrets; templates, masked wherever they are shown.
@@ -74,6 +76,20 @@ class Source(Model):
     credentials: dict[str, str] = Field(default_factory=dict)
     group: str | None = Field(default=None, min_length=1)
     on_data_loss: Literal["fail", "record"] = "fail"
+
+    @property
+    def several(self) -> bool:
+        """Whether partitions are told apart by their topic: several are named, or a pattern finds them."""
+        return self.topic_pattern is not None or len(set(self.topics or ())) > 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Topics that are named, each once; none where a pattern finds them."""
+        return tuple(dict.fromkeys([self.topic] if self.topic is not None else self.topics or ()))
+
+    def __str__(self) -> str:
+        """The topics, for people."""
+        return f"/{self.topic_pattern}/" if self.topic_pattern is not None else ", ".join(self.names)
 
     @property
     def bootstrap(self) -> str:
@@ -95,10 +111,28 @@ class Source(Model):
     @classmethod
     def _topics(cls, value: str | list[str] | None) -> str | list[str] | None:
         for name in [value] if isinstance(value, str) else value or []:
-            if not _TOPIC.fullmatch(name):
+            if not TOPIC.fullmatch(name):
                 msg = f"{name!r} is not a topic's name (1 to 249 of letters, digits, '.', '_', '-')"
                 raise ValueError(msg)
         return value
+
+    @field_validator("topic_pattern")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            msg = f"{value!r} is not a regular expression: {error}"
+            raise ValueError(msg) from error
+        return value
+
+    @model_validator(mode="after")
+    def _parts(self) -> Source:
+        for name, given in (("start", self.start), ("end", self.end)):
+            if isinstance(given, dict) and (wrong := unnamed(given, self.several)):
+                msg = f"{name}: {wrong}"
+                raise ValueError(msg)
+        return self
 
     @model_validator(mode="after")
     def _one(self) -> Source:
@@ -183,50 +217,6 @@ class Errors(Model):
     max_dead_letters: int | None = Field(default=None, ge=0)
 
 
-class Into(Model):
-    """Where rows go.
-
-    Attributes:
-        type: kind of destination.
-        database: file, or connection string without secrets; None: the home's own DuckDB file.
-        credentials: secrets of the connection; templates, masked wherever they are shown.
-        table: name of the table, a plain identifier.
-        key: columns of the key, for on_conflict; None: the table's primary key.
-        on_conflict: what happens where a row of the same key is there.
-        on_null: a record without a value (a tombstone): `skip` leaves it out, `delete` deletes the row of its key. The key is
-            read from the record's key: one column as text, several from a JSON object.
-        update: for `update`, column to expression (`excluded.COLUMN`, or VALUES(COLUMN), is the new row's value); empty:
-            every column that the new row has.
-    """
-
-    type: str = "duckdb"
-    database: str | None = None
-    credentials: dict[str, str] = Field(default_factory=dict)
-    table: str
-    key: list[str] | None = None
-    on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
-    on_null: Literal["skip", "delete"] = "skip"
-    update: dict[str, str] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _updates(self) -> Into:
-        if self.update and self.on_conflict != "update":
-            msg = "update says what on_conflict: update sets; on_conflict is " + self.on_conflict
-            raise ValueError(msg)
-        return self
-
-    @field_validator("table")
-    @classmethod
-    def _table(cls, value: str) -> str:
-        if not NAME.fullmatch(value):
-            msg = f"{value!r} is not a table's name (a letter or _, then letters, digits, _; 63 at most)"
-            raise ValueError(msg)
-        if value.lower().startswith("kpipe_"):
-            msg = f"{value!r}: names that begin with kpipe_ are the ledger's own"
-            raise ValueError(msg)
-        return value
-
-
 def _coordinates() -> list[CoordinateName]:
     return ["partition", "offset", "timestamp"]
 
@@ -257,6 +247,7 @@ class Pipeline(Model):
     format: Format = Format()
     key_format: Format | None = None
     columns: dict[str, str] = Field(default_factory=dict)
+    lookups: dict[str, Lookup] = Field(default_factory=dict)
     select: str | None = None
     where: str | None = None
     set: dict[str, str] = Field(default_factory=dict)
@@ -265,6 +256,7 @@ class Pipeline(Model):
     errors: Errors = Errors()
     delivery: Literal["exactly_once", "at_least_once", "at_most_once"] = "exactly_once"
     into: Into
+    also: list[Also] = Field(default_factory=list)
     asset: Shown = Shown()
 
     @field_validator("name")
@@ -278,18 +270,26 @@ class Pipeline(Model):
     @field_validator("columns")
     @classmethod
     def _columns(cls, value: dict[str, str]) -> dict[str, str]:
-        try:
-            Columns.of(value)
-        except InvalidPipeline as error:
-            raise ValueError(str(error)) from error
-        taken = sorted(name for name in value if name.lower().startswith("_kafka_"))
-        if taken:
-            msg = f"{', '.join(taken)}: names that begin with _kafka_ hold Kafka's own coordinates"
+        return declarations(value)
+
+    @model_validator(mode="after")
+    def _tables(self) -> Pipeline:
+        names = [self.into.table.lower(), *(item.table.lower() for item in self.also)]
+        if len(set(names)) < len(names):
+            msg = f"also: table {next(name for name in names if names.count(name) > 1)} is named twice"
             raise ValueError(msg)
-        if len({name.lower() for name in value}) < len(value):
-            msg = "two columns differ only by upper and lower case"
-            raise ValueError(msg)
+        return self
+
+    @field_validator("lookups")
+    @classmethod
+    def _lookups(cls, value: dict[str, Lookup]) -> dict[str, Lookup]:
+        check_names(value)
         return value
+
+    @property
+    def coordinates(self) -> tuple[CoordinateName, ...]:
+        """Kafka's coordinates that are columns. With several topics the topic is one: rows could not be proven without it."""
+        return (*self.metadata, *(("topic",) if self.source.several and "topic" not in self.metadata else ()))
 
     @property
     def declared(self) -> Columns:

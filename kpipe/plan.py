@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from kpipe.batch import Batch, Step
-from kpipe.errors import OffsetsBeyondEnd, OffsetsLost, SourceIdentityChanged
+from kpipe.errors import OffsetsBeyondEnd, OffsetsLost, SourceIdentityChanged, TopicGone
 from kpipe.ledger import Lane, Ledger
-from kpipe.source import PartitionId, PartitionState, TopicSnapshot
+from kpipe.source import Part, PartitionId, PartitionState, TopicId, TopicSnapshot, chosen
 
 __all__ = ["Idle", "Limits", "arrivals", "check_source", "lag", "losses", "plan"]
 
@@ -61,10 +61,16 @@ class Idle:
     waiting: int = 0
 
 
-def check_source(ledger: Ledger, snapshot: TopicSnapshot) -> None:
+def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = False) -> None:
     """Proof that the ledger and the brokers speak of the same topics, and that nothing between them has vanished.
 
+    Args:
+        ledger: what is committed.
+        snapshot: what the brokers hold.
+        forgetting: topics that are gone may be: somebody is about to decide about them.
+
     Raises:
+        TopicGone: a pattern had found a topic that is not there any more, and nobody has decided to forget it.
         SourceIdentityChanged: a topic of that name has another id, or lives in another cluster.
         OffsetsLost: an unfinished lane goes on below the log start.
         OffsetsBeyondEnd: a lane goes on beyond the end of the log, or a partition vanished.
@@ -73,6 +79,8 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot) -> None:
     known = {source.topic for source in ledger.sources()}
     for topic in sorted(known):
         now = present.get(topic.name)
+        if now is None and snapshot.means(topic.name) and not forgetting:
+            _check_gone(ledger, topic)
         if now is None or now in known:
             continue
         if now.cluster != topic.cluster:
@@ -88,6 +96,16 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot) -> None:
     for source in ledger.sources():
         if source.topic in present.values():
             _check_partition(ledger, source, snapshot.partitions.get(source))
+
+
+def _check_gone(ledger: Ledger, topic: TopicId) -> None:
+    heads = {s: n for s, n in ledger.positions().items() if s.topic == topic}
+    if any(not lane.finished for source in heads for lane in ledger.of(source)):
+        words = ", ".join(f"{s.partition}: {n}" for s, n in heads.items())
+        raise TopicGone(
+            f"topic {topic.name} is gone from cluster {topic.cluster} (next offsets in the ledger: {words})",
+            f"make it again; or, to go on without it: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
+        )
 
 
 def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState | None) -> None:
@@ -146,7 +164,7 @@ def plan(
     snapshot: TopicSnapshot,
     limits: Limits,
     batch_id: str,
-    only: Collection[int] | None = None,
+    only: Collection[Part] | None = None,
     turn: int | None = None,
 ) -> Batch | Idle:
     """The next batch: at most one range for each chosen partition, each ending at or below the last stable offset.
@@ -156,7 +174,7 @@ def plan(
         snapshot: what the brokers hold; `check_source` has passed.
         limits: bounds.
         batch_id: id for the batch, unique.
-        only: partition numbers to choose from; None: all.
+        only: partitions to choose from; None: all.
         turn: counts up from batch to batch, and says whose turn it is; None: the ledger's sequence number.
     """
     turn = ledger.seq if turn is None else turn
@@ -164,7 +182,7 @@ def plan(
     lanes = 0
     waiting = 0
     for source, state in sorted(snapshot.partitions.items()):
-        if only is not None and source.partition not in only:
+        if not chosen(source, only):
             continue
         unfinished = [lane for lane in ledger.of(source) if not lane.finished]
         lanes += len(unfinished)
@@ -177,7 +195,7 @@ def plan(
     if steps:
         return Batch(batch_id, ledger.pipeline, _fair(steps, limits.partitions, turn))
     if not lanes:
-        known = any(only is None or source.partition in only for source in ledger.sources() if source in snapshot.partitions)
+        known = any(chosen(source, only) for source in ledger.sources() if source in snapshot.partitions)
         return Idle("finished" if known else "no_partitions")
     return Idle("open_transaction" if waiting else "caught_up", waiting)
 

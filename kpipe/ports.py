@@ -1,7 +1,7 @@
 """The three edges of the core: the topics, the tasks, the table. Each is small, and its contract stands here.
 
 Real ones live in resources/; public fakes in kpipe/testing/. What every destination must hold is also written as a
-suite (tests/resources/destinations/conformance.py).
+suite (resources/testing/conformance.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,22 @@ from kpipe.ledger import Ledger
 from kpipe.pipeline import Timestamp
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.work import Work
 
-__all__ = ["Constrained", "Destination", "ErrorLog", "GroupFollower", "Keyed", "Publication", "Stager", "Topics"]
+__all__ = [
+    "Constrained",
+    "Destination",
+    "ErrorLog",
+    "GroupFollower",
+    "Keyed",
+    "Publication",
+    "Refusing",
+    "Resuming",
+    "Several",
+    "Spread",
+    "Stager",
+    "Topics",
+]
 
 
 class Topics(Protocol):
@@ -66,15 +80,19 @@ class Stager(Protocol):
     Used from one thread at a time, not always the same one; only `give_up` is called beside.
     """
 
-    def columns(self, batch: Batch) -> Columns:
+    def columns(self, batch: Batch, table: int = 0) -> Columns:
         """Payload columns inferred from the first records of the batch; empty when none can be decoded.
+
+        Args:
+            batch: whose records are looked at.
+            table: which of the pipeline's tables (kpipe/targets.py), 0 is the first.
 
         Raises:
             SourceError, TransformFailed.
         """
         ...
 
-    def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
+    def stage(self, batch: Batch, columns: Columns, also: Sequence[Columns] = ()) -> Sequence[RangeReport]:
         """Read every range of the batch to its proven end and stage rows and dead letters.
 
         Before: nothing. After: exactly one report for every piece of every range; pieces of a range are disjoint and
@@ -85,9 +103,10 @@ class Stager(Protocol):
             batch: what to read.
             columns: the payload columns that rows are decoded to. Columns that the records hold beyond them are
                 reported in `new_columns`, and are not in the files.
+            also: the same for each further table. A record that cannot become a row of one of them becomes none of any.
 
         Files of rows hold the columns and Kafka's coordinates (`_kafka_partition`, `_kafka_offset` ...), rows of one record
-        behind each other; with `KeyRule.keeps_originals` also `_kafka_original`, a STRUCT(key BLOB, value BLOB, headers
+        behind each other; with `keeps_originals` (kpipe/keys.py) also `_kafka_original`, a STRUCT(key BLOB, value BLOB, headers
         STRUCT(name VARCHAR, value BLOB)[]) of the whole record. Files of deletes hold a line for each tombstone: the columns of
         the key, and the same coordinates as rows. Where rows have a key (kpipe/keys.py), a record whose key is NULL is a reject
         of the stage `parse`.
@@ -109,7 +128,7 @@ class Publication:
     Attributes:
         batch: id of the batch.
         seq: its sequence number.
-        metadata: by partition number, as stored with the commit.
+        metadata: by partition (TOPIC:NUMBER where there are several topics), as stored with the commit.
     """
 
     batch: str
@@ -156,6 +175,9 @@ class Destination(Protocol):
         range of a lane that is not the live one (a backfill) is older than what is there: a write to a row of the same
         partition with a higher offset is ignored, and does not delete.
 
+        With `Commit.also` (only a destination that is `Several` is given it), all of this holds for every table, and the counts
+        of each are stored with the ledger's ranges.
+
         Committing a commit that has landed before returns the same result and changes nothing.
 
         Raises:
@@ -181,7 +203,7 @@ class Destination(Protocol):
         """Rows of the view `kpipe_<name>` (design.md 4.5) that belong to this pipeline, newest first.
 
         Args:
-            name: `pipelines`, `batches`, `batches_summary`, `errors` or `cursors`.
+            name: `pipelines`, `batches`, `batches_summary`, `errors` or `cursors`; `targets` of one that is `Several`.
             limit: most rows; None: all.
 
         Returns:
@@ -215,6 +237,27 @@ class Constrained(Protocol):
 
 
 @runtime_checkable
+class Refusing(Protocol):
+    """What a stager can besides: set records aside of which the table has said that it does not take their rows."""
+
+    def refuse(self, records: Mapping[PartitionId, Mapping[int, str]]) -> bool:
+        """From now on these are rejects of the stage `constraint`, with these reasons, by offset.
+
+        Gives whether any of them is new: otherwise staging once more would change nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class Spread(Protocol):
+    """What a stager can besides: say where its work is done."""
+
+    def work(self) -> Work:
+        """Of this run, so far."""
+        ...
+
+
+@runtime_checkable
 class Keyed(Protocol):
     """A destination that knows rows by a key (kpipe/keys.py)."""
 
@@ -223,6 +266,33 @@ class Keyed(Protocol):
 
         Raises:
             InvalidPipeline: the rule names none, and the table has no primary key, or is not there.
+        """
+        ...
+
+
+@runtime_checkable
+class Several(Protocol):
+    """A destination that puts rows into several tables in one commit (`Commit.also`)."""
+
+    def further(self) -> Sequence[Destination]:
+        """The further tables in the definition's order, each a destination that is asked (columns, key), never committed to."""
+        ...
+
+    def held(self) -> Mapping[str, int]:
+        """Rows that the ledger says the pipeline has left in each further table, by the table's name."""
+        ...
+
+
+@runtime_checkable
+class Resuming(Protocol):
+    """A destination that begins what it cannot take back before it can commit (resources/destinations/webhook)."""
+
+    def unfinished(self) -> Commit | None:
+        """A batch that some run has begun to send, to be committed as it is before anything is planned; None: there is none.
+
+        Raises:
+            DestinationBusy: another process is at it.
+            DestinationError: it cannot be read.
         """
         ...
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kpipe.batch import Batch, Counts, RangeReport, total
+from kpipe.batch import Batch, Counts, Mark, Portion, RangeReport, StagedFile, Step, total
 from kpipe.errors import StagingFailed
 from kpipe.offsets import Overlap, RangeSet
+from kpipe.pipeline import Pipeline
+from kpipe.schema import Columns
 from kpipe.source import PartitionId
 
-__all__ = ["collect"]
+__all__ = ["collect", "distinct", "marks", "portions"]
 
 
 def collect(batch: Batch, reports: Sequence[RangeReport], plain: bool = False) -> dict[tuple[PartitionId, int], Counts]:
@@ -27,8 +29,9 @@ def collect(batch: Batch, reports: Sequence[RangeReport], plain: bool = False) -
     result: dict[tuple[PartitionId, int], Counts] = {}
     for report in reports:
         _prove(batch, report)
+    by_source = _by_source(reports)
     for step in batch.steps:
-        mine = [r for r in reports if r.source == step.source and r.range.start >= step.range.start and r.range.end <= step.end]
+        mine = _of(step, by_source)
         try:
             covered = RangeSet.of(report.range for report in mine)
         except Overlap as error:
@@ -42,6 +45,79 @@ def collect(batch: Batch, reports: Sequence[RangeReport], plain: bool = False) -
     return result
 
 
+def marks(batch: Batch, reports: Sequence[RangeReport]) -> dict[tuple[PartitionId, int], Mark]:
+    """By lane, marks of the rows of the first table."""
+    by_source = _by_source(reports)
+    return {step.lane.key: sum((report.mark for report in _of(step, by_source)), Mark()) for step in batch.steps}
+
+
+def portions(
+    batch: Batch,
+    reports: Sequence[RangeReport],
+    parts: Sequence[Pipeline],
+    columns: Sequence[Columns],
+    plain: Sequence[bool],
+) -> tuple[Portion, ...]:
+    """What goes to each further table.
+
+    Args:
+        batch: what was planned; `collect` has proven that the reports cover it.
+        reports: of the tasks.
+        parts: the definition for each further table.
+        columns: that its rows were staged with.
+        plain: whether its rows have no key, so that all of them will be inserted.
+
+    Raises:
+        StagingFailed: a report leaves a table out.
+    """
+    if any(len(report.also) != len(parts) for report in reports):
+        raise StagingFailed(f"batch {batch.id}: reports are of other tables than the definition's {len(parts) + 1}")
+    result, by_source = [], _by_source(reports)
+    for at, (part, known) in enumerate(zip(parts, columns, strict=True)):
+        counts, made = {}, {}
+        for step in batch.steps:
+            shares = [report.also[at] for report in _of(step, by_source)]
+            rows = sum(share.count for share in shares)
+            found = Counts(rows=rows, given=sum(share.mark.records for share in shares))
+            made[step.lane.key] = sum((share.mark for share in shares), Mark())
+            counts[step.lane.key] = replace(found, inserted=rows) if plain[at] else found
+        files = tuple(report.also[at].rows for report in reports)
+        result.append(Portion(part.into.table, known, distinct(files), counts, made))
+    return tuple(result)
+
+
+def distinct(files: Iterable[StagedFile | None]) -> tuple[StagedFile, ...]:
+    """The files that reports name, each once.
+
+    Raises:
+        StagingFailed: ranges that share a file do not account for all of its rows, or tell of other bytes.
+    """
+    named: dict[str, list[StagedFile]] = {}
+    for file in files:
+        if file is not None:
+            named.setdefault(file.path, []).append(file)
+    for path, same in named.items():
+        whole = {replace(file, share=None) for file in same}
+        if len(whole) > 1 or sum(file.own for file in same) != same[0].rows:
+            raise StagingFailed(
+                f"staged file {path!r} holds {same[0].rows} rows, its ranges account for {sum(f.own for f in same)}"
+            )
+    return tuple(replace(same[0], share=None) for same in named.values())
+
+
+def _by_source(reports: Sequence[RangeReport]) -> dict[PartitionId, list[RangeReport]]:
+    result: dict[PartitionId, list[RangeReport]] = {}
+    for report in reports:
+        result.setdefault(report.source, []).append(report)
+    return result
+
+
+def _of(step: Step, by_source: Mapping[PartitionId, Sequence[RangeReport]]) -> list[RangeReport]:
+    """The reports of pieces of a step."""
+    mine = by_source.get(step.source, ())
+    return [report for report in mine if report.range.start >= step.range.start and report.range.end <= step.end]
+
+
 def _prove(batch: Batch, report: RangeReport) -> None:
     """One report adds up by itself: two wrong ones must not cancel each other out in the sum."""
     where = f"batch {batch.id}: {report.source} {report.range}"
@@ -49,11 +125,12 @@ def _prove(batch: Batch, report: RangeReport) -> None:
     if off:
         raise StagingFailed(f"{where}: {off} offsets are not accounted for: {report.counts}")
     pairs = (
-        ("rows", report.counts.rows, report.rows),
-        ("dead letters", report.counts.dead_letters, report.dead_letters),
-        ("deletes", report.counts.deletes, report.deletes),
+        ("rows", report.counts.rows, report.files),
+        ("dead letters", report.counts.dead_letters, (report.dead_letters,)),
+        ("deletes", report.counts.deletes, (report.deletes,)),
     )
-    for name, count, file in pairs:
-        held = 0 if file is None else file.rows
+    further = [("rows of a further table", share.count, (share.rows,)) for share in report.also]
+    for name, count, files in (*pairs, *further):
+        held = sum(file.own for file in files if file is not None)
         if held != count:
             raise StagingFailed(f"{where}: {count} {name} were counted, the file holds {held}")

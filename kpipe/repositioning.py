@@ -15,9 +15,9 @@ from kpipe.batch import Step
 from kpipe.errors import InvalidStatement
 from kpipe.ledger import SKIPPED, Lane, LaneChange, Ledger
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.source import Part, PartitionId, TopicSnapshot, chosen, parts
 
-__all__ = ["Decision", "backfills", "forget", "set_offsets"]
+__all__ = ["Decision", "backfills", "forget", "no_partition", "set_offsets"]
 
 
 #: Changes of one partition, in words, and what is to be read again.
@@ -111,42 +111,47 @@ def _again(ledger: Ledger, source: PartitionId, to: int) -> _Item:
 
 
 def forget(
-    ledger: Ledger, snapshot: TopicSnapshot, partitions: Collection[int] | None, reread: bool = False
+    ledger: Ledger, snapshot: TopicSnapshot, partitions: Collection[Part] | None, reread: bool = False
 ) -> tuple[Decision, ...]:
-    """Partitions that the topic has no more are not waited for any longer; with `reread`, present ones begin anew.
+    """Partitions that are there no more are not waited for any longer; with `reread`, present ones begin anew.
 
     Args:
         ledger: what is committed.
         snapshot: what the brokers hold.
-        partitions: their numbers; None: all that are gone.
+        partitions: their names; None: all that are gone.
         reread: whether a partition that is there is to be read again from its log start.
 
     Raises:
         InvalidStatement: a partition is there, or unknown.
     """
-    topics = {topic.name for topic in snapshot.topics()}
-    known = [source for source in ledger.sources() if source.topic.name in topics]
+    known = [source for source in ledger.sources() if snapshot.means(source.topic.name)]
     gone = [source for source in known if source not in snapshot.partitions]
-    chosen = gone if partitions is None else [source for source in known if source.partition in partitions]
-    unknown = sorted(set(partitions or ()) - {source.partition for source in chosen})
+    wanted = gone if partitions is None else [source for source in known if chosen(source, partitions)]
+    unknown = [name for name in partitions or () if not any(chosen(source, [name]) for source in wanted)]
     if unknown:
         raise InvalidStatement(f"pipeline {ledger.pipeline} knows no partition {unknown[0]}", "SELECT * FROM kpipe_cursors")
-    present = {source: snapshot.partitions[source].log_start for source in chosen if source in snapshot.partitions}
+    present = {source: snapshot.partitions[source].log_start for source in wanted if source in snapshot.partitions}
     if present and not reread:
         raise InvalidStatement(
             f"{next(iter(present))} is there: to forget it is to read it again from its start",
             "to do that, so that its rows come twice, add REREAD; SET OFFSETS LATEST leaves out what waits",
         )
     decisions = list(set_offsets(ledger, snapshot, present, reread=True)) if present else []
-    changes = [(source, moves.retire(ledger, source)) for source in chosen if source not in present]
+    changes = [(source, moves.retire(ledger, source)) for source in wanted if source not in present]
     words = ", ".join(str(source) for source, found in changes if found)
     if words:
         decisions.append(Decision("retire", tuple(c for _, found in changes for c in found), f"retire: {words}"))
     return tuple(decisions)
 
 
+def no_partition(name: Part, snapshot: TopicSnapshot) -> InvalidStatement:
+    """The error of a partition that is not there."""
+    there = parts(snapshot.partitions, isinstance(name, str))
+    return InvalidStatement(f"there is no partition {name}", f"there are {there[0]} to {there[-1]}" if there else "")
+
+
 def backfills(
-    ledger: Ledger, snapshot: TopicSnapshot, partition: int | None = None, wanted: Range | None = None
+    ledger: Ledger, snapshot: TopicSnapshot, partition: Part | None = None, wanted: Range | None = None
 ) -> tuple[tuple[Decision, ...], int]:
     """What was skipped, inside of a range or anywhere, is to be read; only what the log still holds.
 
@@ -156,13 +161,13 @@ def backfills(
     Raises:
         InvalidStatement: there is no such partition.
     """
-    chosen = [source for source in snapshot.partitions if partition in (None, source.partition)]
-    if partition is not None and not chosen:
-        raise InvalidStatement(f"there is no partition {partition}", f"there are 0 to {len(snapshot.partitions) - 1}")
+    found = [source for source in snapshot.partitions if partition is None or chosen(source, [partition])]
+    if partition is not None and not found:
+        raise no_partition(partition, snapshot)
     changes: list[LaneChange] = []
     words: list[str] = []
     gone = 0
-    for source in sorted(chosen):
+    for source in sorted(found):
         state = snapshot.partitions[source]
         inside = wanted or Range(0, max(state.high, 1))
         for skipped in ledger.unread(source, SKIPPED):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import VARIABLE
 from kpipe.pipeline import Pipeline
-from kpipe.query import parse_query
+from kpipe.query import Unnest, parse_query
+from kpipe.sql.lookups import Call, Calls
 
 __all__ = ["COORDINATES", "Selection"]
 
@@ -26,12 +27,18 @@ class Selection:
         assigned: column and the expression that gives its value.
         only: columns that are taken as they are; None: all that the record gives.
         names: what the expressions take values from: columns, variables with their @, Kafka's coordinates.
+        calls: lookups that they ask, each behind those that its own key needs.
+        before: how many of these `where` needs: they come first.
+        unnest: the list of which each element gives a row; the other expressions then see one element at a time.
     """
 
     where: str = ""
     assigned: tuple[tuple[str, str], ...] = ()
     only: tuple[str, ...] | None = None
     names: frozenset[str] = frozenset()
+    calls: tuple[Call, ...] = ()
+    before: int = 0
+    unnest: Unnest | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -51,8 +58,10 @@ class Selection:
 
     def says(self) -> tuple[tuple[str, str], ...]:
         """Each expression with the field that holds it, for messages."""
-        first = (("where", self.where),) if self.where else ()
-        return (*first, *((f"set.{name}", text) for name, text in self.assigned))
+        lists = (("select: UNNEST", self.unnest.text),) if self.unnest is not None else ()
+        first = (*lists, ("where", self.where)) if self.where else lists
+        keys = ((call.name, key) for call in self.calls for key in call.keys)
+        return (*first, *((f"set.{name}", text) for name, text in self.assigned), *keys)
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> Selection | None:
@@ -63,7 +72,7 @@ class Selection:
         """
         if pipeline.where is None and not pipeline.set and pipeline.select is None:
             return None
-        where, assigned, only = pipeline.where, pipeline.set, None
+        where, assigned, only, unnest = pipeline.where, pipeline.set, None, None
         if pipeline.select is not None:
             if where is not None or assigned:
                 raise InvalidPipeline(f"pipeline {pipeline.name}: select beside where or set", "say all of it in select")
@@ -72,20 +81,39 @@ class Selection:
                     f"pipeline {pipeline.name}: select over CSV without names", "name the fields: format.fields"
                 )
             query = parse_query(pipeline.select, pipeline.name)
-            where, assigned, only = query.where, query.assigned, query.only
+            where, assigned, only, unnest = query.where, query.assigned, query.only, query.unnest
+        if unnest is not None:  # an element that is taken as it is
+            own = {name.lower() for name in unnest.names}
+            assigned = {**{name: _quoted(name) for name in only or () if name.lower() in own}, **assigned}
+            only = None if only is None else tuple(name for name in only if name.lower() not in own)
+            unnest = replace(unnest, text=_expression(pipeline, Calls({}), "select: UNNEST", unnest.text))
+        calls = Calls(pipeline.lookups)
+        condition = _expression(pipeline, calls, "where", where) if where is not None else ""
+        before = len(calls.found)
         made = cls(
-            _expression(pipeline, "where", where) if where is not None else "",
-            tuple((_target(pipeline, name), _expression(pipeline, f"set.{name}", text)) for name, text in assigned.items()),
+            condition,
+            tuple(
+                (_target(pipeline, name), _expression(pipeline, calls, f"set.{name}", text)) for name, text in assigned.items()
+            ),
             tuple(_target(pipeline, name) for name in only) if only is not None else None,
+            unnest=unnest,
         )
         twice = len({name.lower() for name in (*made.targets, *(made.only or ()))}) < len((*made.targets, *(made.only or ())))
         if twice or len({name.lower() for name in made.targets}) < len(made.targets):
             raise InvalidPipeline(f"pipeline {pipeline.name}: a column is given twice (upper and lower case are the same)")
         from kpipe.sql.expressions import columns_of
 
-        made = replace(made, names=frozenset().union(*(columns_of(text) for _, text in made.says())))
+        made = replace(made, calls=tuple(calls.found), before=before)
+        own = {name.lower() for name in unnest.names} if unnest is not None else set()
+        of_rows = frozenset().union(*(columns_of(text) for _, text in made.says()[unnest is not None :])) - calls.columns()
+        of_lists = columns_of(unnest.text) if unnest is not None else frozenset()
+        made = replace(made, names=frozenset(name for name in of_rows if name.lower() not in own) | of_lists)
         _check_names(pipeline, made)
         return made
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _target(pipeline: Pipeline, name: str) -> str:
@@ -97,11 +125,11 @@ def _target(pipeline: Pipeline, name: str) -> str:
     return name
 
 
-def _expression(pipeline: Pipeline, field: str, text: str) -> str:
-    from kpipe.sql.expressions import Untranslated, to_duckdb
+def _expression(pipeline: Pipeline, calls: Calls, field: str, text: str) -> str:
+    from kpipe.sql.expressions import Untranslated
 
     try:
-        return to_duckdb(text)
+        return calls.replace(text)
     except Untranslated as error:
         raise InvalidPipeline(f"pipeline {pipeline.name}: {field}: {error.what}", error.hint) from error
 
@@ -111,12 +139,23 @@ def _check_names(pipeline: Pipeline, made: Selection) -> None:
     given = ["key", "value"] if kind.type == "raw" else list(kind.mapping or kind.fields or ())
     closed = kind.type == "raw" or kind.mapping is not None or (kind.type == "csv" and kind.fields is not None)
     folded = {name.lower() for name in given}
+    lookups = {name.lower(): lookup for name, lookup in pipeline.lookups.items()}
     for name in sorted({*made.names, *(made.only or ())}):
         where = f"pipeline {pipeline.name}: an expression uses {name}"
+        if name.lower() in lookups:
+            key = ", ".join(lookups[name.lower()].keys)
+            raise InvalidPipeline(
+                f"{where} as a column, and lookups.{name} is a lookup",
+                f"write {name}({key}).COLUMN; or call the lookup something else, if a column of the record is meant",
+            )
         if name.lower().startswith("_kafka_"):
             if name.lower() not in COORDINATES:
                 raise InvalidPipeline(f"{where}, which is none of Kafka's coordinates", f"there are {', '.join(COORDINATES)}")
         elif name.lower() not in folded and (closed or VARIABLE.fullmatch(name)):
             said = ", ".join(given) if given else "none is given by format.mapping or format.fields"
-            hint = "name it in format.mapping or format.fields" if kind.type != "raw" else "FORMAT RAW gives key and value"
+            hint = (
+                "name it in format.mapping or format.fields; a text stands in single quotes"
+                if kind.type != "raw"
+                else "FORMAT RAW gives key and value"
+            )
             raise InvalidPipeline(f"{where}, which the record does not give ({said})", hint)

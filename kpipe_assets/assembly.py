@@ -18,16 +18,20 @@ from kpipe.keys import KeyRule, with_key
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
 from kpipe.ports import Destination, GroupFollower, Stager, Topics
+from kpipe.source import Part
+from kpipe.targets import check_targets, targets
 from kpipe_assets.formats import check_formats
 from kpipe_assets.requests import Ear, mark
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
+from resources.lookups.tables import asking
 from resources.spark.files import collect_garbage, discard
+from resources.spark.master import check as check_master
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Run", "at_work", "check_available", "ingest", "is_alive", "is_locked", "is_running"]
+__all__ = ["Run", "at_work", "check_available", "ingest", "is_alive", "is_locked", "is_running", "real_stager"]
 
 
 def check_available(pipeline: Pipeline) -> None:
@@ -38,22 +42,20 @@ def check_available(pipeline: Pipeline) -> None:
     """
     errors = pipeline.errors
     refused = {
-        "several topics": len(pipeline.source.topics or ()) > 1,
-        "delivery: at_least_once": pipeline.delivery == "at_least_once",
-        f"delivery: at_most_once into {pipeline.into.type}": pipeline.delivery == "at_most_once"
-        and pipeline.into.type != "duckdb",
-        "errors.batch: skip": errors.batch != "fail",
-        "select beside key_format": pipeline.select is not None and pipeline.key_format is not None,
+        "select beside key_format": any(part.select is not None for part in targets(pipeline))
+        and pipeline.key_format is not None,
     }
-    if KeyRule.of(pipeline) is not None:
+    if any(KeyRule.of(part) is not None for part in targets(pipeline)):
         mode = pipeline.transform.mode if pipeline.transform is not None else "map"
-        refused["rows with a key (into.key ...) from several topics"] = len(pipeline.source.topics or ()) > 1
         refused[f"rows with a key (into.key ...) from a program with mode: {mode}"] = mode != "map"  # they have no offset
+        again = pipeline.delivery == "at_least_once" and pipeline.into.on_conflict == "error"
+        refused["delivery: at_least_once where a key that is there is an error"] = again and errors.duplicate_key == "fail"
     for name, wanted in refused.items():
         if wanted:
             raise NotAvailable(f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md")
     if pipeline.format.type == "raw" and pipeline.columns:
         raise NotAvailable(f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`")
+    check_targets(pipeline)
     check_formats(pipeline)
     lines = pipeline.format.type == "csv" and (pipeline.format.skip_lines > 0 or pipeline.format.line_end != "\n")
     if pipeline.transform is not None and lines:
@@ -74,7 +76,7 @@ class Run:
         pipeline: the definition.
         home: where it keeps things.
         topics, stager, destination: the edges (kpipe/ports.py).
-        only: partition numbers; None: all.
+        only: partitions; None: all.
         decisions: what an operator decided.
         run_id: who runs it.
         version: of definition and program.
@@ -89,7 +91,7 @@ class Run:
     topics: Topics
     stager: Stager
     destination: Destination
-    only: Collection[int] | None = None
+    only: Collection[Part] | None = None
     decisions: Decisions = field(default_factory=Decisions)
     run_id: str = ""
     version: str = ""
@@ -116,8 +118,9 @@ class Run:
             NotAvailable, InvalidPipeline: the definition cannot be run here.
         """
         from resources.kafka.topics import KafkaTopics
-        from resources.spark.stager import SparkStager, version
+        from resources.spark.stager import version
 
+        check_master()
         check_available(pipeline)
         home.make()
         destination = open_destination(pipeline, home)
@@ -125,7 +128,7 @@ class Run:
             pipeline,
             home,
             KafkaTopics(pipeline.source),
-            SparkStager(with_key(pipeline, destination), home, spark, required=lambda: required_columns(pipeline, home)),
+            real_stager(pipeline, home, spark, destination),
             destination,
             version=version(pipeline),
             **more,
@@ -160,14 +163,15 @@ class Run:
         )
         with self._marked():
             landed = {entry.batch for entry in self.destination.history()}
-            collect_garbage(self.home.staging, landed.__contains__)
-            self.destination.record_state("running")
+            for root in self.home.roots:
+                collect_garbage(root, landed.__contains__)
+            self._note("running")
             self.ready()
             try:
                 with closing(loop.passes(max_batches, follow)) as passes:
                     for result in passes:
                         if isinstance(result, Committed):
-                            discard(self.home.staging, result.commit.id)
+                            discard(self.home.stage, result.commit.id)
                             if isinstance(self.topics, GroupFollower):
                                 self.topics.follow(result.heads())
                         yield result
@@ -211,6 +215,23 @@ class Run:
                 yield
             finally:
                 mine.unlink(missing_ok=True)
+
+
+def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], destination: Destination) -> Stager:
+    """The stager on Spark, with all that it has to know of the destination: key, columns that take no NULL, lookups.
+
+    Raises:
+        InvalidPipeline, NotAvailable: the definition cannot be run here.
+    """
+    from resources.spark.stager import SparkStager
+
+    return SparkStager(
+        with_key(pipeline, destination),
+        home,
+        spark,
+        required=lambda part: required_columns(part, home),
+        ask=asking(pipeline, home),
+    )
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,16 @@ import dagster as dg
 
 from kpipe.audit import audit
 from kpipe.errors import KpipeError
+from kpipe.extract import filled
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source, lag
 from kpipe.ports import Destination, Topics
-from kpipe.source import TopicSnapshot
+from kpipe.source import TopicSnapshot, in_order
+from kpipe.targets import paired, targets
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
-from kpipe_assets.tables import table_key
+from kpipe_assets.tables import table_keys
 from resources.home import Home
 
 __all__ = ["Bounds", "table_checks", "verdict"]
@@ -29,6 +31,8 @@ _NAMES = {
     "schema": "The table has the declared columns with the declared types.",
     "dead_letters": "Dead letters are a small share of the records.",
 }
+#: Those that each of several tables has.
+_OF_EACH = ("complete", "mirror", "schema")
 
 
 # Metadata of an evaluation that speaks of an error: its class.
@@ -49,12 +53,20 @@ class Bounds:
 
 
 def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> dg.AssetChecksDefinition:
-    """The checks of a pipeline's table. `complete` and `mirror` are errors, the others warnings."""
-    key = table_key(pipeline)
+    """The checks of a pipeline's tables. `complete` and `mirror` are errors, the others warnings.
+
+    Those that speak of rows stand at every table, the others at the first.
+    """
+    keys, parts = table_keys(pipeline), targets(pipeline)
 
     @dg.multi_asset_check(
         name=f"{pipeline.name}_checks",
-        specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, text in _NAMES.items()],
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text)
+            for at, key in enumerate(keys)
+            for name, text in _NAMES.items()
+            if not at or name in _OF_EACH
+        ],
         can_subset=True,
     )
     def checks(
@@ -64,18 +76,21 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     ) -> Iterator[dg.AssetCheckResult]:
         destination = destinations.open(pipeline)
         home.make()
-        how = {
-            "complete": lambda: _complete(destination),
-            "mirror": lambda: _mirror(context.instance, pipeline, home, destination),
-            "lag": lambda: _lag(destination, kafka.topics(pipeline), bounds.lag),
-            "schema": lambda: _schema(pipeline, destination),
-            "dead_letters": lambda: _dead_letters(destination, bounds.dead_letters),
+        places = [place for _, place in paired(pipeline, destination)]
+        how: dict[str, Callable[[int], _Result]] = {
+            "complete": lambda at: (
+                _complete(destination, pipeline.source.several) if not at else _complete_table(destination, parts[at].into.table)
+            ),
+            "mirror": lambda at: _mirror(context.instance, pipeline, home, destination, at),
+            "lag": lambda _: _lag(destination, kafka.topics(pipeline), bounds.lag),
+            "schema": lambda at: _schema(parts[at], places[at]),
+            "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
         }
-        for check in sorted(context.selected_asset_check_keys, key=lambda item: item.name):
-            passed, severity, words, metadata = how[check.name]()
+        for check in sorted(context.selected_asset_check_keys, key=lambda item: (item.name, keys.index(item.asset_key))):
+            passed, severity, words, metadata = how[check.name](keys.index(check.asset_key))
             yield dg.AssetCheckResult(
                 passed=passed,
-                asset_key=key,
+                asset_key=check.asset_key,
                 check_name=check.name,
                 severity=severity,
                 description=words,
@@ -89,9 +104,9 @@ _Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
 _ERROR, _WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
 
-def _complete(destination: Destination) -> _Result:
+def _complete(destination: Destination, several: bool) -> _Result:
     _, ledger = destination.ledger()
-    result = audit(ledger, destination.history(), destination.recount())
+    result = audit(ledger, destination.history(), destination.recount(), several)
     records = [
         dg.TableRecord(
             {
@@ -105,22 +120,40 @@ def _complete(destination: Destination) -> _Result:
     words = "; ".join(result.problems) or f"{result.span:,} offsets accounted for"
     if result.lost:
         words += f"; lost, and not among them: {', '.join(result.lost)}"
+    if result.skipped:
+        words += f"; skipped, and not among them: {', '.join(result.skipped)}"
+    if result.repeated:
+        words += f"; read more than once, or to be read again: {', '.join(result.repeated)}"
     metadata: dict[str, Any] = {"kpipe/span": result.span, "kpipe/rows": result.counts.rows}
     if records:
         metadata["kpipe/partitions"] = dg.MetadataValue.table(records)
     return result.ok, _ERROR, words, metadata
 
 
-def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination) -> _Result:
-    publisher = Publisher(instance, table_key(pipeline), destination, home, pipeline.name)
+def _complete_table(destination: Destination, table: str) -> _Result:
+    """What the proof says of a further table."""
+    _, ledger = destination.ledger()
+    result = audit(ledger, destination.history(), destination.recount())
+    mine = [text for text in result.problems if text.startswith(f"table {table}: ")]
+    rows = result.targets.get(table, {"rows": 0, "rows_found": 0})
+    words = "; ".join(mine) or f"{rows['rows']:,} rows, of the records that the ledger says"
+    return not mine, _ERROR, words, {"kpipe/rows": rows["rows"], "kpipe/rows_found": rows["rows_found"]}
+
+
+def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> _Result:
+    asset = table_keys(pipeline)[at]
+    publisher = Publisher(instance, asset, destination, home, pipeline.name)
     waiting = {key for item in destination.unpublished() for key in item.metadata}
     newest: dict[str, tuple[int, int]] = {}
-    for row in destination.view("batches"):
+    rows = destination.view("targets" if at else "batches")
+    for row in rows if not at else [row for row in rows if row["target_table"] == asset.path[-1]]:
         number, seq = str(row["batch_source_partition_id"]), int(row["seq"])
+        if pipeline.source.several:
+            number = f"{row['topic']}:{number}"
         if seq > newest.get(number, (0, 0))[0]:
             newest[number] = (seq, int(row["batch_latest_offset"]))
     problems = []
-    for number, (seq, end) in sorted(newest.items(), key=lambda item: int(item[0])):
+    for number, (seq, end) in sorted(newest.items(), key=lambda item: in_order(item[0])):
         shown = publisher.shown(number)
         if shown > seq:
             problems.append(f"partition {number}: Dagster shows commit {shown}, the ledger's last is {seq} (offset {end})")
@@ -160,7 +193,7 @@ def verdict(
     A run that stops for an operator never comes to its checks, and no other is started: without this they would stay as
     they were.
     """
-    key = dg.AssetCheckKey(table_key(pipeline), "lag")
+    key = dg.AssetCheckKey(table_keys(pipeline)[0], "lag")
     record = instance.get_latest_asset_check_evaluation_record(key)
     told = record.evaluation if record is not None else None
     known = told if isinstance(told, dg.AssetCheckEvaluation) else None  # else it was planned, and has not come to pass
@@ -182,7 +215,7 @@ def verdict(
 
 
 def _schema(pipeline: Pipeline, destination: Destination) -> _Result:
-    declared, found = pipeline.declared, destination.columns()
+    declared, found = filled(pipeline, pipeline.declared), destination.columns()
     if found is None:
         return True, _WARN, "there is no table yet", {}
     problems = [

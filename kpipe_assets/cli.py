@@ -24,6 +24,7 @@ _COMMANDS = {
     "sql": "Statements: CREATE, START, STOP, TEST, ALTER, SHOW ..., and SELECT over the views.",
     "verify": "Recount the destination against the ledger.",
     "broker": "The local one-node Kafka for development: start, stop, status, topic.",
+    "environment": "The Python environment as an archive, for Spark's workers on other machines.",
     "ui": "Dagster's web UI and daemon on this home.",
 }
 

@@ -17,8 +17,8 @@ from kpipe_assets.checks import table_checks
 from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.edges import real
 from kpipe_assets.sensors import Pace, ingest_sensor
-from kpipe_assets.tables import table_asset, table_key
-from kpipe_assets.topics import topic_key, topic_spec
+from kpipe_assets.tables import table_asset, table_keys
+from kpipe_assets.topics import topic_key, topic_names, topic_spec
 from kpipe_assets.unloadable import unloadable
 from resources.home import Home
 from resources.spark.stager import version
@@ -26,11 +26,12 @@ from resources.spark.stager import version
 __all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
 
 
-def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), topic: bool = True) -> dg.Definitions:  # noqa: B008
+def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
     """Everything of one pipeline but the resources.
 
-    - the topic as a partitioned source asset `kafka/TOPIC`, unless another pipeline has brought it
-    - the table as an asset on the same partitions
+    - each topic as a partitioned source asset `kafka/TOPIC`, but for those that another pipeline has brought
+    - the table as an asset on the same partitions, with several topics on those of all
+    - several tables as one asset each, materialized together
     - the sensor `NAME_ingest`, off until switched on
     - the sensor `NAME_metadata`, on: partitions and watermarks
     - checks: complete, mirror, lag, schema, dead_letters
@@ -40,10 +41,11 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), topic: bo
     """
     check_available(pipeline)
     table = table_asset(pipeline, home, version(pipeline))
+    specs = [topic_spec(pipeline, topic) for topic in topic_names(pipeline, home) if topic_key(topic) not in but]
     return dg.Definitions(
-        assets=[*([topic_spec(pipeline)] if topic else ()), table],
+        assets=[*specs, table],
         asset_checks=[table_checks(pipeline, home)],
-        sensors=[ingest_sensor(pipeline, home, table, pace), metadata_sensor(pipeline, home)],
+        sensors=[ingest_sensor(pipeline, home, table, pace), metadata_sensor(pipeline, home, pace)],
     )
 
 
@@ -85,8 +87,13 @@ class KafkaPipeline(dg.Component, Pipeline):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """See the class. Of several pipelines on one topic, the first in the project brings the topic."""
-        first = next((other for other in _pipelines(context) if other.source.topic == self.source.topic), self)
-        return pipeline_defs(self, Home.from_env(), topic=first.name == self.name)
+        home, brought = Home.from_env(), set[dg.AssetKey]()
+        for other in _pipelines(context):
+            if other.name == self.name:
+                break
+            brought |= {topic_key(topic) for topic in topic_names(other, home)}
+        many = Pace().of_many(len(_pipelines(context)))
+        return pipeline_defs(self, home, many, but=brought)
 
 
 class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
@@ -100,8 +107,9 @@ class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """See the class."""
-        brought = {topic_key(other.source.topic or "") for other in _pipelines(context)}
-        return catalog(Home.at(self.home) if self.home else Home.from_env(), but=brought)
+        home = Home.at(self.home) if self.home else Home.from_env()
+        brought = {topic_key(topic) for other in _pipelines(context) for topic in topic_names(other, home)}
+        return catalog(home, but=brought)
 
 
 def _pipelines(context: dg.ComponentLoadContext) -> list[KafkaPipeline]:
@@ -124,18 +132,20 @@ def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) 
     pipelines: dict[dg.AssetKey, Pipeline] = {}
     problems: dict[str, Exception] = {}
     for pipeline in sorted(_read(home, problems), key=lambda item: (item.name != item.into.table, item.name)):
-        first = pipelines.setdefault(table_key(pipeline), pipeline)
-        if first is not pipeline:
+        keys = table_keys(pipeline)
+        theirs = next((key for key in keys if key in pipelines), None)
+        if theirs is not None:
             problems[pipeline.name] = KpipeError(
-                f"pipeline {pipeline.name}: its table {pipeline.into.table} is the asset of pipeline {first.name}",
+                f"pipeline {pipeline.name}: its table {theirs.path[-1]} is the asset of pipeline {pipelines[theirs].name}",
                 f"give it another table; without Dagster: kpipe run {pipeline.name}",
             )
-    topics, parts = set(but), []
-    for pipeline in pipelines.values():
-        topic = topic_key(pipeline.source.topic or "")
+        else:
+            pipelines.update(dict.fromkeys(keys, pipeline))
+    topics, parts, pace = set(but), [], pace.of_many(len(pipelines))
+    for pipeline in {pipeline.name: pipeline for pipeline in pipelines.values()}.values():
         try:
-            parts.append(pipeline_defs(pipeline, home, pace, topic not in topics))
-            topics.add(topic)
+            parts.append(pipeline_defs(pipeline, home, pace, topics))
+            topics |= {topic_key(topic) for topic in topic_names(pipeline, home)}
         except (KpipeError, dg.DagsterError) as error:
             problems[pipeline.name] = error
     taken = {key for key, pipeline in pipelines.items() if pipeline.name not in problems}

@@ -6,9 +6,12 @@ import dagster as dg
 
 from kpipe_assets.component import catalog
 from kpipe_assets.example.downstream import demos, downstream
+from kpipe_assets.revisions import read_once
 from resources.home import Home
 
 __all__ = ["defs"]
+
+read_once()
 
 
 @dg.definitions

@@ -8,24 +8,22 @@ from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.look import look
+from kpipe_assets.sensors import Pace
 from resources.home import Home
 
-__all__ = ["INTERVAL_S", "metadata_sensor"]
-
-INTERVAL_S = 30
+__all__ = ["metadata_sensor"]
 
 
-def metadata_sensor(pipeline: Pipeline, home: Home) -> dg.SensorDefinition:
+def metadata_sensor(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.SensorDefinition:  # noqa: B008
     """The pipeline's sensor `NAME_metadata`: without it a table has no partitions to choose until it is ingested."""
-    topic = pipeline.source.topic or ""
 
     @dg.sensor(
         name=f"{pipeline.name}_metadata",
-        minimum_interval_seconds=INTERVAL_S,
+        minimum_interval_seconds=pace.metadata_s,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Partitions and high watermarks of {topic}, and what was committed outside of Dagster. Reads no records and"
-            " starts no runs."
+            f"Partitions and high watermarks of {pipeline.source}, and what was committed outside of Dagster. Reads no records"
+            " and starts no runs."
         ),
     )
     def sensor(

@@ -84,15 +84,23 @@ class SparkResource(dg.ConfigurableResource):
             home = Home.at(self.home)
             configuration = {**settings(home.path, self.master), **self.spark_config}
             self._session = LazyPySparkResource(spark_config=configuration)
-            with prepared(home.path):
+            with prepared(home.path, configuration["spark.pyspark.python"]):
                 return self._session.spark_context
         return self._session.spark_context
 
     def stager(self, pipeline: Pipeline) -> Stager:
-        """See `Stagers`."""
-        from resources.spark.stager import SparkStager
+        """See `Stagers`.
 
-        return SparkStager(pipeline, Home.at(self.home), self.context)
+        Raises:
+            NotAvailable, InvalidPipeline: kpipe cannot run on that master.
+        """
+        from kpipe_assets.assembly import real_stager
+        from resources.destinations import open_destination
+        from resources.spark.master import check
+
+        check(self.master)
+        home = Home.at(self.home)
+        return real_stager(pipeline, home, self.context, open_destination(pipeline, home))
 
     def warm(self) -> None:
         """See `Stagers`: the JVM, and on each core a Python worker with its imports."""

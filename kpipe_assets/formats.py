@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
 from kpipe.pipeline import Pipeline
 
@@ -16,7 +16,7 @@ def check_formats(pipeline: Pipeline) -> None:
 
     Raises:
         InvalidPipeline: a schema is missing or is none, or the two do not go together.
-        NotAvailable: this version cannot do it yet.
+        NotAvailable: what compiles or validates its schema is not installed.
     """
     where, program, key = f"pipeline {pipeline.name}: ", pipeline.transform, pipeline.key_format
     _check(pipeline.format, f"{where}format")
@@ -40,14 +40,11 @@ def check_formats(pipeline: Pipeline) -> None:
 
 def _check(kind: Format, where: str) -> None:
     if kind.type == "protobuf":
-        raise NotAvailable(f"{where}: protobuf is not available in this version", "see CHANGELOG.md")
-    if kind.type in _TYPED and kind.definition is None and kind.registry is None:
+        _check_protobuf(kind, where)
+    elif kind.type in _TYPED and kind.definition is None and kind.registry is None:
         raise InvalidPipeline(f"{where}: {kind.type} without a schema", "give `schema`, or the address of a `registry`")
-    if kind.definition is not None and (kind.registry is not None or kind.type not in _TYPED):
-        raise NotAvailable(
-            f"{where}: a `schema` {'beside a registry' if kind.registry else 'for JSON'} is not available in this version",
-            "leave out `schema`",
-        )
+    if kind.type == "json":
+        _check_json(kind, where)
     if kind.type == "avro" and kind.definition is not None:
         from resources.decode.avro_schema import plan
         from resources.decode.schemas import Unfit
@@ -56,3 +53,38 @@ def _check(kind: Format, where: str) -> None:
             plan(kind.definition)
         except Unfit as error:
             raise InvalidPipeline(f"{where}.schema: {error}", "write an Avro schema as JSON") from None
+
+
+def _check_protobuf(kind: Format, where: str) -> None:
+    given = [name for name, value in (("schema", kind.definition), ("descriptors", kind.descriptors)) if value is not None]
+    if kind.registry is not None and given:
+        raise InvalidPipeline(f"{where}: `{given[0]}` beside a registry", f"leave out `{given[0]}`: each record names its schema")
+    if kind.registry is None and len(given) != 1:
+        raise InvalidPipeline(
+            f"{where}: protobuf {'with two schemas' if given else 'without a schema'}",
+            "give the address of a `registry`, or `descriptors` (a file of protoc -o), or `schema` (.proto text)",
+        )
+    if kind.registry is None:
+        from resources.decode.schema_files import with_schema
+
+        with_schema(kind, where)
+
+
+def _check_json(kind: Format, where: str) -> None:
+    if kind.definition is not None and (kind.registry is not None or not kind.validated):
+        why = "beside a registry" if kind.registry is not None else "for JSON without `validate: true`"
+        raise InvalidPipeline(
+            f"{where}: a `schema` {why}", "leave out `schema`, or let records be validated by it: validate: true"
+        )
+    if not kind.validated:
+        return
+    if kind.definition is None and kind.registry is None:
+        raise InvalidPipeline(f"{where}: `validate` without a schema", "give the address of a `registry`, or `schema`")
+    from resources.decode.json_schema import JsonSchema
+    from resources.decode.schemas import Unfit
+    from resources.registry.client import Schema
+
+    try:
+        JsonSchema(Schema("JSON", kind.definition or "{}"))
+    except Unfit as error:
+        raise InvalidPipeline(f"{where}.schema: {error}", "write a JSON Schema") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from kpipe.errors import KpipeError
 from resources.home import Home
 
-__all__ = ["environment", "make_storage", "prepare"]
+__all__ = ["environment", "is_unedited", "make_storage", "prepare"]
 
 _FILE = "dagster.yaml"
 # The last line of a file that we wrote: as long as it fits what stands above it, nobody has edited the file.
@@ -72,6 +72,14 @@ def make_storage(environ: Mapping[str, str]) -> None:
 
     with dg.DagsterInstance.from_config(environ["DAGSTER_HOME"]):
         pass
+
+
+def is_unedited(folder: Path) -> bool:
+    """Whether the settings in Dagster's folder are those that kpipe has written, this version's or an older one's."""
+    try:
+        return _is_ours((folder / _FILE).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _sealed(text: str) -> str:

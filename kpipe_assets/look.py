@@ -1,32 +1,35 @@
 """What a tick of either sensor begins with: one look at ledger and brokers, and what Dagster does not know of it yet.
 
 What was told before stands in Dagster's event log, whichever sensor told it: so both sensors of a pipeline, and those of
-other pipelines on the same topic, repeat nothing of each other. A tick in which nothing has changed writes nothing.
+other pipelines on the same topic, repeat nothing of each other. A tick in which nothing has changed writes nothing. One that
+may rest does not even open Dagster's databases, which is most of what a tick costs, where ledger and brokers say what they
+said at the last whole look.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
+import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import cast
 
 import dagster as dg
 
 from kpipe.errors import NeedsOperator, OffsetsLost
-from kpipe.ingest import Ingest
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source, lag
-from kpipe.ports import Destination, Stager, Topics
+from kpipe.ports import Destination, Topics
 from kpipe.source import TopicSnapshot
+from kpipe.survey import Survey
 from kpipe_assets.assembly import is_running
 from kpipe_assets.checks import verdict
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
-from kpipe_assets.tables import table_key
-from kpipe_assets.topics import missing_partitions, observations, partitions, topic_key, untold
+from kpipe_assets.shown import rarer
+from kpipe_assets.tables import table_keys
+from kpipe_assets.topics import missing_partitions, observations, remember, topic_key, topic_names, untold
 from resources.home import Home
 
 __all__ = ["Look", "look"]
@@ -34,6 +37,10 @@ __all__ = ["Look", "look"]
 # An observation of a partition is not followed by another one for so long, however fast it grows: Dagster keeps events
 # for ever.
 _OBSERVE_S = 60.0
+# After so long a look is a whole one, whatever ledger and brokers say: Dagster's side may have changed, too.
+_REST_S = 60.0
+# Observations of a tick; others follow with the next ones. Dagster takes 14 ms of CPU to store one, and a tick is to be short.
+_MOST_TOLD = 50
 # Commits that wait to be shown for so long, although somebody is at work, are shown by the sensor: `kpipe run --follow`
 # publishes nothing, and a run of Dagster's publishes every 30 s.
 _REPAIR_S = 60.0
@@ -44,79 +51,114 @@ class Look:
     """What a tick has seen.
 
     Attributes:
-        topic: the topic's name.
         ledger: what is committed.
         snapshot: what the brokers hold.
         trouble: what needs an operator; None when nothing does.
-        new: Dagster's keys of partitions that it does not know yet, in numeric order.
+        new: Dagster's keys of partitions that it does not know yet, by the name of their definition, in order.
         events: observations and verdicts that it has not been told.
         shown: events of the table that this look has published.
-        cursor: for the next tick. Holds no offset; losing it loses nothing.
+        waiting: what the next tick is to know of this one.
+        mark: of what ledger and brokers say.
+        rests: whether they say what they said before, so that nothing else was looked at.
     """
 
-    topic: str
     ledger: Ledger
     snapshot: TopicSnapshot
     trouble: NeedsOperator | None
-    new: Sequence[str]
+    new: Mapping[str, Sequence[str]]
     events: Sequence[dg.AssetObservation | dg.AssetCheckEvaluation]
     shown: int
-    cursor: str
+    waiting: "_Waiting"
+    mark: str
+    rests: bool = False
 
     @property
     def behind(self) -> int:
         """Offsets that have not been read, over all partitions."""
         return sum(lag(self.ledger, self.snapshot).values())
 
-    def result(self, reason: str, requests: Sequence[dg.RunRequest] = ()) -> dg.SensorResult:
-        """The tick's result: what is to be told, and either runs to start or the reason for starting none."""
+    def result(self, reason: str, requests: Sequence[dg.RunRequest] = (), may_rest: bool = False) -> dg.SensorResult:
+        """The tick's result: what is to be told, and either runs to start or the reason for starting none.
+
+        Args:
+            reason: in words.
+            requests: runs.
+            may_rest: whether there is nothing more to do until ledger or brokers say something else.
+        """
+        waiting = self.waiting
+        if not self.rests:
+            quiet = may_rest and not (requests or self.new or self.events or self.shown or waiting.seq)
+            waiting = replace(waiting, mark=self.mark if quiet else "", looked=time.time() if quiet else 0.0)
         return dg.SensorResult(
             run_requests=list(requests) or None,
             skip_reason=None if requests else reason,
             asset_events=self.events,
-            dynamic_partitions_requests=[partitions(self.topic).build_add_request(self.new)] if self.new else None,
-            cursor=self.cursor,
+            dynamic_partitions_requests=[
+                dg.DynamicPartitionsDefinition(name=name).build_add_request(keys) for name, keys in self.new.items()
+            ]
+            or None,
+            # Holds no offset; losing it loses nothing.
+            cursor=json.dumps(asdict(waiting)),
         )
 
 
 def look(
     context: dg.SensorEvaluationContext, pipeline: Pipeline, home: Home, kafka: Topicsources, destinations: Destinations
 ) -> Look:
-    """Look at a pipeline, and show what its ledger has waiting for Dagster.
+    """Look at a pipeline, and show what its ledger has waiting for Dagster; only as far as what the cursor says of the last
+    tick, where nothing has changed since.
 
     Raises:
         KpipeError: the ledger cannot be read, or the brokers cannot be asked.
     """
     home.make()
-    topic = pipeline.source.topic or ""
     destination, topics = destinations.open(pipeline), kafka.topics(pipeline)
-    ledger, snapshot, trouble = _ledger_and_brokers(pipeline, home, destination, topics)
     waiting = _Waiting.of(context.cursor)
-    publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name, topic_key(topic))
-    shown = _repair(waiting, publisher, is_running(home, pipeline.name))
-    new = missing_partitions(snapshot, topic, context.instance)
+    uid, ledger = destination.ledger()
+    snapshot = topics.snapshot()
+    mark = _mark(uid, ledger, snapshot)
+    if mark == waiting.mark and time.time() - waiting.looked < _REST_S and not is_running(home, pipeline.name):
+        return Look(ledger, snapshot, None, {}, (), 0, waiting, mark, rests=True)
+    ledger, snapshot, trouble = _proven(pipeline, home, destination, topics, ledger, snapshot)
+    remember(pipeline, home, snapshot)
+    keys = [topic_key(topic) for topic in topic_names(pipeline, home)]
+    publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, keys)
+    shown = _repair(waiting, publisher, is_running(home, pipeline.name), len(snapshot.partitions))
+    new = missing_partitions(pipeline, snapshot, context.instance)
     behind = lag(ledger, snapshot)
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     if not new:  # of a partition that Dagster does not know, nothing can be told
-        events += observations(snapshot, behind, pipeline, untold(snapshot, topic, context.instance, _OBSERVE_S))
+        waited = _OBSERVE_S * rarer(len(snapshot.partitions))
+        events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MOST_TOLD])
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
-    return Look(topic, ledger, snapshot, trouble, new, events, shown, json.dumps(asdict(waiting)))
+    return Look(ledger, snapshot, trouble, new, events, shown, waiting, mark)
 
 
-def _ledger_and_brokers(
-    pipeline: Pipeline, home: Home, destination: Destination, topics: Topics
+def _mark(uid: str, ledger: Ledger, snapshot: TopicSnapshot) -> str:
+    """The same as long as nothing is committed and the brokers say the same."""
+    return hashlib.sha256(repr((uid, ledger.seq, sorted(snapshot.partitions.items()))).encode()).hexdigest()[:16]
+
+
+def _proven(
+    pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot
 ) -> tuple[Ledger, TopicSnapshot, NeedsOperator | None]:
     """The ledger first, as the loop reads them, and twice before an operator is called: a run may commit in between."""
-    for _ in range(2):
+    trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)
+    if trouble is not None:
         _, ledger = destination.ledger()
-        snapshot, trouble = topics.snapshot(), None
-        try:
-            _proof(pipeline, home, destination, topics, ledger, snapshot)
-        except NeedsOperator as error:
-            trouble = error
-        if trouble is None:
-            break
+        snapshot = topics.snapshot()
+        trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)
     return ledger, snapshot, trouble
+
+
+def _trouble(
+    pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot
+) -> NeedsOperator | None:
+    try:
+        _proof(pipeline, home, destination, topics, ledger, snapshot)
+    except NeedsOperator as error:
+        return error
+    return None
 
 
 def _proof(
@@ -128,7 +170,7 @@ def _proof(
         NeedsOperator: a run could do nothing.
     """
     seen = replace(home.seen(pipeline.name), save=lambda _: None)
-    Ingest(pipeline, topics, cast(Stager, None), destination, seen=seen).read_ledger()
+    Survey(pipeline, topics, destination, seen=seen).read_ledger()
     try:
         check_source(ledger, snapshot)
     except OffsetsLost:
@@ -138,10 +180,19 @@ def _proof(
 
 @dataclass
 class _Waiting:
-    """Since when (s since 1970) the oldest commit waits to be shown, and its number; 0 for none."""
+    """What a tick leaves to the next one. Times are seconds since 1970.
+
+    Attributes:
+        seq: number of the oldest commit that waits to be shown; 0 for none.
+        since: when it was seen first.
+        mark: of ledger and brokers, where that look left nothing to do; else empty.
+        looked: when that was.
+    """
 
     seq: int = 0
     since: float = 0.0
+    mark: str = ""
+    looked: float = 0.0
 
     @classmethod
     def of(cls, cursor: str | None) -> "_Waiting":
@@ -151,7 +202,7 @@ class _Waiting:
             return cls()
 
 
-def _repair(waiting: _Waiting, publisher: Publisher, at_work: bool) -> int:
+def _repair(waiting: _Waiting, publisher: Publisher, at_work: bool, partitions: int) -> int:
     """Publish what waits: at once when nobody is at work, else only what a run should have published long ago.
 
     Were each tick to publish while a run goes on, Dagster would keep an event for every 5 s. Gives the events' number.
@@ -159,7 +210,7 @@ def _repair(waiting: _Waiting, publisher: Publisher, at_work: bool) -> int:
     oldest = publisher.oldest()
     if oldest != waiting.seq:
         waiting.seq, waiting.since = oldest, time.time()
-    if oldest and (not at_work or time.time() - waiting.since > _REPAIR_S):
+    if oldest and (not at_work or time.time() - waiting.since > _REPAIR_S * rarer(partitions)):
         waiting.seq = 0
         return publisher.publish()
     return 0

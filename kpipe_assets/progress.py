@@ -16,6 +16,7 @@ from rich.progress import Progress as Bars
 from kpipe.batch import Committed
 from kpipe.ingest import Event
 from kpipe.plan import lag
+from kpipe.source import Part, chosen, part
 from kpipe_assets.commands.options import count, first_sentence
 
 __all__ = ["Progress"]
@@ -27,16 +28,17 @@ class Progress:
     Args:
         name: the pipeline's name.
         quiet: show nothing; positions are still kept.
-        only: partition numbers that are read; None: all.
+        only: partitions that are read; None: all.
+        several: whether partitions are named with their topic.
 
     Attributes:
-        positions: next offsets, by partition number as text.
+        positions: next offsets, by partition as text.
         idle: why there was nothing to read at the last look; "" if there was something. See `kpipe.plan.Idle`.
         behind: offsets of the chosen partitions up to the high watermark that were not read at the last look.
     """
 
-    def __init__(self, name: str, quiet: bool = False, only: Collection[int] | None = None) -> None:
-        self._name, self._quiet, self._only = name, quiet, only
+    def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, several: bool = False) -> None:
+        self._name, self._quiet, self._only, self._several = name, quiet, only, several
         self._console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
         self._bars: Bars | None = None
         self._task: TaskID | None = None
@@ -79,9 +81,9 @@ class Progress:
         """An event of the loop."""
         if event.ledger is not None and event.snapshot is not None:
             present = event.snapshot.partitions
-            self.positions = {str(s.partition): n for s, n in event.ledger.positions().items() if s in present}
+            self.positions = {str(part(s, self._several)): n for s, n in event.ledger.positions().items() if s in present}
             behind = lag(event.ledger, event.snapshot)
-            self.behind = sum(n for s, n in behind.items() if self._only is None or s.partition in self._only)
+            self.behind = sum(n for s, n in behind.items() if chosen(s, self._only))
         if event.kind in ("planned", "idle"):
             self.idle = event.text if event.kind == "idle" else ""
         if event.kind == "planned":
@@ -91,7 +93,7 @@ class Progress:
             self._trouble = ""
         elif event.kind == "retry":
             self.say(self._retry(event.text))
-        elif event.kind in ("restaged", "decided"):
+        elif event.kind in ("restaged", "resumed", "narrowed", "decided"):
             self.say(event.text)
 
     def _retry(self, text: str) -> str:
@@ -106,7 +108,7 @@ class Progress:
     def committed(self, committed: Committed) -> None:
         """A batch."""
         for step in committed.commit.steps:
-            self.positions[str(step.source.partition)] = step.end
+            self.positions[str(part(step.source, self._several))] = step.end
         self._trouble = ""
         counts, span = committed.commit.totals, sum(len(step.range) for step in committed.commit.steps)
         if not self._done:

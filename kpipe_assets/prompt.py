@@ -20,7 +20,7 @@ from kpipe.sql.reader import is_complete, next_words
 __all__ = ["Dialogue", "QuietHistory", "StatementCompleter"]
 
 _TABLES = (
-    "kpipe_batches", "kpipe_batches_summary", "kpipe_commits", "kpipe_cursors", "kpipe_errors", "kpipe_ledger",
+    "kpipe_batches", "kpipe_batches_summary", "kpipe_commits", "kpipe_cursors", "kpipe_errors", "kpipe_holdings", "kpipe_ledger",
     "kpipe_partitions", "kpipe_pipelines",
 )  # fmt: skip
 _WORD = re.compile(r"[^\s'\"`(),;=]*\Z")

@@ -15,14 +15,15 @@ that some partitions show already: step 3 of the next publisher leaves out just 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
 
 from kpipe.ports import Destination, Publication
-from kpipe_assets.shown import LAST_SEQ, ROWS, of_publications, of_table
+from kpipe.source import in_order
+from kpipe_assets.shown import LAST_SEQ, ROWS, of_further, of_publications, of_table
 from resources.home import Home
 
 __all__ = ["Publisher"]
@@ -36,28 +37,29 @@ class Publisher:
 
     Args:
         instance: Dagster's.
-        key: the table's asset key.
+        key: the table's asset key, or that of each of its tables, the first one first.
         destination: where the ledger is.
         home: where the lock file lies.
         pipeline: the pipeline's name.
-        topic: where rows come from; with it, the newest event also tells of the table as a whole.
+        topics: where rows come from; with them, the newest event also tells of the table as a whole.
     """
 
     def __init__(
         self,
         instance: dg.DagsterInstance,
-        key: dg.AssetKey,
+        key: dg.AssetKey | Sequence[dg.AssetKey],
         destination: Destination,
         home: Home,
         pipeline: str,
-        topic: dg.AssetKey | None = None,
+        topics: Sequence[dg.AssetKey] = (),
     ) -> None:
-        self._instance, self._key, self._destination, self._topic = instance, key, destination, topic
+        self.keys = [key] if isinstance(key, dg.AssetKey) else list(key)
+        self._instance, self._destination, self._topics = instance, destination, topics
         self._lock = home.state / f"{pipeline}.publishing"
 
     @contextmanager
-    def waiting(self) -> Iterator[dict[str, dict[str, Any]]]:
-        """Events to store, metadata by partition key. Leaving without an error marks their commits as published.
+    def waiting(self) -> Iterator[dict[dg.AssetKey, dict[str, dict[str, Any]]]]:
+        """Events to store: by asset, metadata by partition key. Leaving without an error marks their commits as published.
 
         Each tells the rows of the table, so that no plot has a hole. Dagster's catalog shows the columns of a table from its
         newest event, whatever the partition, so the last one has them. Not each: they are a few kB, and events stay for ever.
@@ -67,24 +69,31 @@ class Publisher:
         with self._lock.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # 1
             publications = list(self._destination.unpublished(_MOST_COMMITS))  # 2
-            shown = {key: self.shown(key) for key in {key for item in publications for key in item.metadata}}  # 3
-            events = of_publications([_without_shown(item, shown) for item in publications])
-            if events and self._topic is not None:
-                table = of_table(self._destination, self._topic)
-                for event in events.values():
-                    event[ROWS] = table[ROWS]
-                events[max(events, key=int)].update(table)
-            yield events  # 4
+            yield {asset: self._events(at, publications) for at, asset in enumerate(self.keys)}  # 4
             self._destination.published([item.batch for item in publications])  # 5
+
+    def _events(self, at: int, publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
+        """What is to be told of one table."""
+        asset = self.keys[at]
+        mine = publications if not at else of_further(publications, asset.path[-1])
+        shown = {key: self.shown(key, asset) for key in {key for item in mine for key in item.metadata}}  # 3
+        events = of_publications([_without_shown(item, shown) for item in mine])
+        if events and self._topics:
+            table = of_table(self._destination, self._topics, at)
+            for event in events.values():
+                event[ROWS] = table[ROWS]
+            events[max(events, key=in_order)].update(table)
+        return events
 
     def oldest(self) -> int:
         """Sequence number of the oldest commit that waits to be shown; 0 when none does."""
         waiting = self._destination.unpublished(1)
         return waiting[0].seq if waiting else 0
 
-    def shown(self, key: str) -> int:
-        """Sequence number of the newest commit that the event log shows of a partition; 0 for none."""
-        found = self._instance.fetch_materializations(dg.AssetRecordsFilter(asset_key=self._key, asset_partitions=[key]), limit=1)
+    def shown(self, key: str, asset: dg.AssetKey | None = None) -> int:
+        """Sequence number of the newest commit that the event log shows of a partition; 0 for none. Else of the first table."""
+        wanted = dg.AssetRecordsFilter(asset_key=asset or self.keys[0], asset_partitions=[key])
+        found = self._instance.fetch_materializations(wanted, limit=1)
         for record in found.records:
             event = record.asset_materialization
             value = event.metadata.get(LAST_SEQ) if event is not None else None
@@ -94,12 +103,13 @@ class Publisher:
 
     def publish(self) -> int:
         """Store events without a run, as a sensor does. Gives their number."""
-        with self.waiting() as events:
-            for key in sorted(events, key=int):
-                self._instance.report_runless_asset_event(
-                    dg.AssetMaterialization(asset_key=self._key, partition=key, metadata=events[key])
-                )
-            return len(events)
+        with self.waiting() as assets:
+            for asset, events in assets.items():
+                for key in sorted(events, key=in_order):
+                    self._instance.report_runless_asset_event(
+                        dg.AssetMaterialization(asset_key=asset, partition=key, metadata=events[key])
+                    )
+            return sum(map(len, assets.values()))
 
 
 def _without_shown(publication: Publication, shown: Mapping[str, int]) -> Publication:

@@ -7,18 +7,18 @@ ledger knows), and asks for no Spark. One tick: a look (kpipe_assets/look.py; so
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
-from kpipe.source import TopicSnapshot
 from kpipe_assets.assembly import is_alive
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.look import Look, look
 from kpipe_assets.shown import partition_keys
 from kpipe_assets.tables import OP_TAG, op_name, table_key
+from kpipe_assets.topics import table_partitions
 from kpipe_assets.workers import is_gone
 from resources.home import Home
 
@@ -33,6 +33,7 @@ _IN_PROGRESS = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
+_CAUGHT_UP = "caught up"  # and nobody is at work
 _LAUNCHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 
 
@@ -42,6 +43,7 @@ class Pace:
 
     Attributes:
         interval_s: seconds between ticks; Dagster's daemon looks every 5 s at the earliest.
+        metadata_s: the same of the sensor `NAME_metadata`.
         run_s: a run ends by itself after so long. Short enough that a run that hangs is noticed, long enough that
             Spark's start (some 5 s) does not count.
         idle_s: a run ends when it has found nothing for so long; the next record then waits for a tick and a start.
@@ -53,6 +55,7 @@ class Pace:
     """
 
     interval_s: int = 5
+    metadata_s: int = 30
     run_s: float = 900
     idle_s: float = 300
     lead_s: float = 45
@@ -60,17 +63,26 @@ class Pace:
     longest_wait_s: float = 600
     launch_s: float = 60
 
+    def of_many(self, pipelines: int) -> "Pace":
+        """The pace of each of so many on one instance: together at most five ticks a second of the one kind, one of the other.
+
+        A tick costs Dagster's daemon and code server some 0.1 s of CPU, whatever it finds (bench/idle.py).
+        """
+        return replace(self, interval_s=max(self.interval_s, -(-pipelines // 5)), metadata_s=max(self.metadata_s, pipelines))
+
 
 def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, pace: Pace = Pace()) -> dg.SensorDefinition:
     """The pipeline's sensor, `NAME_ingest`; off until somebody switches it on."""
-    topic = pipeline.source.topic or ""
 
     @dg.sensor(
         name=f"{pipeline.name}_ingest",
         target=[target],
         minimum_interval_seconds=pace.interval_s,
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description=f"Continuous ingest of {topic} into {pipeline.into.table}: on is START PIPELINE, off is STOP PIPELINE.",
+        description=(
+            f"Continuous ingest of Kafka's {pipeline.source} into the table {pipeline.into.table}. On is START PIPELINE"
+            f" {pipeline.name}, off is STOP PIPELINE {pipeline.name}."
+        ),
     )
     def sensor(
         context: dg.SensorEvaluationContext,
@@ -83,8 +95,11 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
             if error.retriable:  # a broker or a lock that is away for a moment is no failure of the sensor
                 return dg.SkipReason(str(error))
             raise
+        if seen.rests:
+            return seen.result(_CAUGHT_UP)
         reason = _why_not(context.instance, pipeline, home, seen, pace)
-        return seen.result(reason, () if reason else (_request(pipeline, seen.snapshot, pace),))
+        requests = () if reason else (_request(pipeline, seen, context.instance, pace),)
+        return seen.result(reason, requests, may_rest=reason == _CAUGHT_UP)
 
     return sensor
 
@@ -95,7 +110,7 @@ def _why_not(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, seen:
     if seen.trouble:
         return f"needs an operator: {seen.trouble}"
     if not running:
-        return _too_soon(instance, pipeline, home, pace) if seen.behind else "caught up"
+        return _too_soon(instance, pipeline, home, pace) if seen.behind else _CAUGHT_UP
     if len(running) > 1:
         return "a run is in progress, and its successor, too"
     if running[0].dagster_run.tags.get(CONTINUOUS_TAG) and _age(running[0]) > pace.run_s - pace.lead_s:
@@ -132,9 +147,15 @@ def _age(record: dg.RunRecord) -> float:
     return time.time() - (record.start_time or record.create_timestamp.timestamp())
 
 
-def _request(pipeline: Pipeline, snapshot: TopicSnapshot, pace: Pace) -> dg.RunRequest:
-    """A continuous run over all partitions. No run key: Dagster would never start a second one of the same key."""
-    keys = partition_keys([source.partition for source in snapshot.partitions])
+def _request(pipeline: Pipeline, seen: Look, instance: dg.DagsterInstance, pace: Pace) -> dg.RunRequest:
+    """A continuous run over all partitions. No run key: Dagster would never start a second one of the same key.
+
+    Dagster counts from the first to the last in the order in which it has learned of them; that of one topic is the numeric one.
+    """
+    keys = partition_keys(seen.snapshot.partitions)
+    if pipeline.source.several:
+        name = str(table_partitions(pipeline).name)
+        keys = [*instance.get_dynamic_partitions(name), *seen.new.get(name, ())]
     how_long = {"max_seconds": pace.run_s, "idle_seconds": pace.idle_s}
     return dg.RunRequest(
         run_config={"ops": {op_name(pipeline): {"config": how_long}}},

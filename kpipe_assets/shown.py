@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from kpipe.batch import SETTLED
-from kpipe.ports import Destination, Publication
+from kpipe.ports import Destination, Publication, Several
 from kpipe.schema import Columns
-from kpipe.source import PartitionState
+from kpipe.source import PartitionId, PartitionState, parts
+from kpipe.work import Work
 
 __all__ = [
     "HIGH",
@@ -21,9 +22,12 @@ __all__ = [
     "column_schema",
     "nothing_new",
     "observed",
+    "of_further",
     "of_publications",
     "of_table",
+    "of_work",
     "partition_keys",
+    "rarer",
 ]
 
 #: Sequence number of the newest commit that an event tells of: how a mirror knows what it has already shown.
@@ -37,9 +41,23 @@ _SUMMED = ("messages", "rows", *SETTLED, "dead_letters", "filtered", "gaps", "by
 _MOST_RANGES = 50
 
 
-def partition_keys(numbers: Sequence[int]) -> list[str]:
-    """Kafka's partition numbers as Dagster's keys, in numeric order."""
-    return [str(number) for number in sorted(numbers)]
+def partition_keys(sources: Iterable[PartitionId], several: bool = False) -> list[str]:
+    """Dagster's keys of these partitions, by topic, then in numeric order; `0`, or `web:0` where there are several topics."""
+    return [str(name) for name in parts(sources, several)]
+
+
+def of_further(publications: Sequence[Publication], table: str) -> list[Publication]:
+    """The same for a further table of the pipeline: its rows in place of the first table's. Commits without it are left out."""
+    result = []
+    for publication in publications:
+        found = {}
+        for key, item in publication.metadata.items():
+            mine = item.get("targets", {}).get(table)
+            if mine is not None:
+                share = mine["rows"] / item["rows"] if item["rows"] else 0.0
+                found[key] = {**item, **mine, "rows_per_second": round(float(item["rows_per_second"]) * share, 1)}
+        result.append(Publication(publication.batch, publication.seq, found))
+    return result
 
 
 def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
@@ -85,6 +103,7 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
         "kpipe/batches": len(items),
         LAST_SEQ: items[-1][0],
         "kpipe/ranges": dg.MetadataValue.table(ranges),
+        **({"kpipe/lookups": dg.MetadataValue.json(last["lookups"])} if "lookups" in last else {}),
     }
 
 
@@ -130,26 +149,71 @@ RECORD = dg.TableSchema(
 )
 
 
-def of_table(destination: Destination, topic: dg.AssetKey) -> dict[str, Any]:
-    """Metadata of the table as it is now: rows that the pipeline has written, columns, and where each comes from."""
-    rows = sum(int(known["rows"]) for known in destination.view("pipelines"))
-    columns = destination.columns()
+def of_table(destination: Destination, topics: Sequence[dg.AssetKey], at: int = 0) -> dict[str, Any]:
+    """Metadata of a table as it is now: rows that the pipeline has written, columns, and where each comes from.
+
+    Args:
+        destination: where it is.
+        topics: where its rows come from.
+        at: which of the pipeline's tables, 0 is the first.
+    """
+    if at and isinstance(destination, Several):
+        rows = list(destination.held().values())[at - 1] if destination.held() else 0
+        columns = destination.further()[at - 1].columns()
+    else:
+        rows = sum(int(known["rows"]) for known in destination.view("pipelines"))
+        columns = destination.columns()
     if columns is None:
         return {ROWS: rows}
     return {
         ROWS: rows,
         "dagster/column_schema": column_schema(columns),
-        "dagster/column_lineage": column_lineage(columns, topic),
+        "dagster/column_lineage": column_lineage(columns, topics),
     }
 
 
-def column_lineage(columns: Columns, topic: dg.AssetKey) -> dg.TableColumnLineage:
-    """Every payload column comes of the records' value, Kafka's coordinates of the members of their name."""
+def of_work(work: Work) -> dict[str, Any]:
+    """Metadata of where a run's work was done: Spark's application, its page, and what each machine did; nothing on one."""
+    if not work.url and not work.hosts:
+        return {}
+    rows = [
+        dg.TableRecord(
+            {
+                "host": name,
+                "ranges": done.ranges,
+                "records": done.records,
+                "MB": round(done.bytes / 1e6, 3),
+                "seconds": round(done.seconds, 3),
+                "records/s": round(done.records / done.seconds, 1) if done.seconds else 0.0,
+                "failures": done.failures,
+            }
+        )
+        for name, done in sorted(work.hosts.items())
+    ]
+    return {
+        "kpipe/spark_application": work.application,
+        **({"kpipe/spark_page": dg.MetadataValue.url(work.url)} if work.url else {}),
+        **({"kpipe/hosts": dg.MetadataValue.table(rows)} if rows else {}),
+    }
+
+
+def column_lineage(columns: Columns, topics: Sequence[dg.AssetKey]) -> dg.TableColumnLineage:
+    """Every payload column comes of the records' value, Kafka's coordinates of the members of their name; of all topics."""
     coordinates = {f"_kafka_{name}": name for name in ("partition", "offset", "timestamp")}
     sources = {**dict.fromkeys(columns.names(), "value"), **coordinates}
-    return dg.TableColumnLineage({name: [dg.TableColumnDep(topic, source)] for name, source in sources.items()})
+    return dg.TableColumnLineage(
+        {name: [dg.TableColumnDep(topic, source) for topic in topics] for name, source in sources.items()}
+    )
 
 
 def column_schema(columns: Columns) -> dg.TableSchema:
     """Columns as the catalog shows them."""
     return dg.TableSchema([dg.TableColumn(name, str(kind)) for name, kind in columns])
+
+
+def rarer(partitions: int) -> float:
+    """How many times less often each of so many partitions is told of, so that telling Dagster never is most of the work.
+
+    An event costs Dagster some 20 ms of CPU (SQLite; bench/many.py). At every 30 s, 1,000 partitions would be most of a core.
+    """
+    return max(1.0, partitions / 100)

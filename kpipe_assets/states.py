@@ -16,7 +16,8 @@ FAILED = ("error", "needs_operator")
 def state_of(home: Home, name: str, on: bool) -> str:
     """`running`, `stopped`, `error`, `needs_operator` or `detached`.
 
-    A pipeline whose switch is on is running, also while it waits for records, unless its last run has failed.
+    A pipeline whose switch is on is running, also while it waits for records, unless its last run has failed. A run that was
+    killed has not: its pipeline is stopped, or, with the switch on, running.
 
     Args:
         home: where it keeps things.

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -13,22 +13,25 @@ import dagster as dg
 from kpipe.batch import Committed, Counts
 from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
+from kpipe.ports import Spread
+from kpipe.source import Part, in_order, part
+from kpipe.targets import targets
+from kpipe.work import Work
 from kpipe_assets.assembly import Run, at_work
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.publisher import Publisher
-from kpipe_assets.shown import nothing_new, of_table
-from kpipe_assets.topics import partitions, topic_key
+from kpipe_assets.shown import nothing_new, of_table, of_work, rarer
+from kpipe_assets.topics import table_partitions, topic_key, topic_names
 from kpipe_assets.workers import orphaned
 from resources.home import Home
 
-__all__ = ["OP_TAG", "HowLong", "table_asset", "table_key"]
+__all__ = ["OP_TAG", "HowLong", "op_name", "table_asset", "table_key", "table_keys"]
 
 #: Tag of every run of a pipeline, for the queue's limit and for the sensor.
 OP_TAG = "kpipe/pipeline"
 # While a run goes on, a partition gets an event at most this often: Dagster keeps events for ever, and a run of one
-# batch a second would write 86,400 a day for each partition.
+# batch a second would write 86,400 a day for each partition. With many partitions less often (`rarer`).
 _EVENT_EVERY_S = 30.0
 
 
@@ -49,34 +52,46 @@ def table_key(pipeline: Pipeline) -> dg.AssetKey:
     return dg.AssetKey([pipeline.into.table])
 
 
+def table_keys(pipeline: Pipeline) -> list[dg.AssetKey]:
+    """Keys of the assets of all its tables (`also`), the first one first."""
+    return [table_key(part) for part in targets(pipeline)]
+
+
 def op_name(pipeline: Pipeline) -> str:
-    """Name of the asset's op, under which a run's configuration stands: Dagster makes it of the key."""
+    """Name of the op of the pipeline's assets, under which a run's configuration stands: Dagster makes it of the key."""
     return "__".join(table_key(pipeline).path)
 
 
 def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsDefinition:
-    """The asset of a pipeline's table. Materializing it ingests; selecting partitions ingests only those.
+    """The assets of a pipeline's tables: one of each, materialized together. Selecting partitions ingests only those.
 
     Args:
         pipeline: the definition.
         home: where it keeps things.
         code_version: of definition and program.
     """
-    topic = pipeline.source.topic or ""
     shown = pipeline.asset
 
-    @dg.asset(
-        key=table_key(pipeline),
-        partitions_def=partitions(topic),
-        deps=[topic_key(topic)],
+    specs = [
+        dg.AssetSpec(
+            key,
+            deps=_deps(pipeline, home),
+            group_name=shown.group,
+            owners=list(shown.owners),
+            tags={**shown.tags},
+            kinds={"spark", pipeline.into.type},
+            description=shown.description or _description(pipeline),
+            code_version=code_version,
+            metadata={"dagster/table_name": key.path[-1], "kpipe/pipeline": pipeline.name},
+        )
+        for key in table_keys(pipeline)
+    ]
+
+    @dg.multi_asset(
+        name=op_name(pipeline),
+        specs=specs,
+        partitions_def=table_partitions(pipeline),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=shown.group,
-        owners=list(shown.owners) or None,
-        tags={**shown.tags},
-        kinds={"spark", pipeline.into.type},
-        description=shown.description or _description(pipeline),
-        code_version=code_version,
-        metadata={"dagster/table_name": pipeline.into.table, "kpipe/pipeline": pipeline.name},
         op_tags={OP_TAG: pipeline.name},
     )
     def table(
@@ -88,7 +103,8 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
     ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[Any]]:
         destination = destinations.open(pipeline)
         home.make()
-        publisher = Publisher(context.instance, table_key(pipeline), destination, home, pipeline.name, topic_key(topic))
+        topics = [topic_key(topic) for topic in topic_names(pipeline, home)]
+        publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, topics)
         turn = Turn(home, pipeline.name, context.run.run_id) if config.continuous else None
         began = time.monotonic()
         alone = orphaned(context.instance, context.run.run_id)
@@ -114,8 +130,8 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         if turn is not None:  # ready to read before the predecessor is sent home
             spark.warm()
         with at_work(home, pipeline.name):  # also while it closes: a sensor would show the run's commits as nobody's
-            yield from _work(context, config, run, destination, publisher)
-            yield from _closing(context, topic_key(topic), destination, publisher)
+            yield from _work(context, config, run, publisher)
+            yield from _closing(context, run, topics, publisher)
 
     return table
 
@@ -142,9 +158,9 @@ class _Tally:
 
 
 def _work(
-    context: dg.AssetExecutionContext, config: HowLong, run: Run, destination: Destination, publisher: Publisher
+    context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher
 ) -> Iterator[dg.AssetMaterialization]:
-    """Batch after batch, with an event for each partition every 30 s.
+    """Batch after batch, with an event for each partition every 30 s, of very many less often.
 
     The first time also for partitions without news: until a run has told something of a partition, Dagster takes it for
     being computed, and no asset downstream would be started for as long as continuous runs follow each other.
@@ -154,23 +170,26 @@ def _work(
     """
     shown_at = busy_at = time.monotonic()
     silent = set(context.partition_keys)
-    since = _Tally()
+    every_s = _EVENT_EVERY_S * rarer(len(silent))
+    since, linked = _Tally(), False
     try:
         for result in run.passes(follow=config.continuous):
             now = time.monotonic()
+            linked = linked or _linked(context, run)
             last = not config.continuous
             if isinstance(result, Committed):
                 busy_at = now
                 since.add(result)
                 last = last and all(step.closed_by == "caught_up" for step in result.commit.steps)
-            if now - shown_at >= _EVENT_EVERY_S and not last:
+            if now - shown_at >= every_s and not last:
                 shown_at = now
                 since.log(context)
-                with publisher.waiting() as events:
-                    events |= _unchanged(silent - set(events), destination, publisher)
+                with publisher.waiting() as assets:
+                    for asset, events in assets.items():
+                        events |= _unchanged(silent - set(events), run, publisher, asset)
+                        for key in sorted(events, key=in_order):
+                            yield dg.AssetMaterialization(asset, partition=key, metadata=events[key])
                     silent.clear()
-                    for key in sorted(events, key=int):
-                        yield dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
                 break
     except KpipeError as error:
@@ -179,35 +198,57 @@ def _work(
         since.log(context)
 
 
-def _unchanged(keys: Collection[str], destination: Destination, publisher: Publisher) -> dict[str, dict[str, Any]]:
+def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.AssetKey) -> dict[str, dict[str, Any]]:
     """Events of partitions that have nothing new."""
     if not keys:
         return {}
-    _, ledger = destination.ledger()
-    positions = {str(source.partition): offset for source, offset in ledger.positions().items()}
-    return {key: nothing_new(positions.get(key, 0), publisher.shown(key)) for key in keys}
+    _, ledger = run.destination.ledger()
+    several = run.pipeline.source.several
+    positions = {str(part(source, several)): offset for source, offset in ledger.positions().items()}
+    return {key: nothing_new(positions.get(key, 0), publisher.shown(key, asset)) for key in keys}
 
 
 def _closing(
-    context: dg.AssetExecutionContext, topic: dg.AssetKey, destination: Destination, publisher: Publisher
+    context: dg.AssetExecutionContext, run: Run, topics: Sequence[dg.AssetKey], publisher: Publisher
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """One event for every partition of the run, also for those that had nothing new (Dagster expects one of each).
 
     The result is given while the publisher still waits: only when Dagster has stored it, commits are marked.
     """
-    with publisher.waiting() as events:
-        events |= _unchanged(set(context.partition_keys) - set(events), destination, publisher)
-        for key in context.partition_keys:
-            context.add_asset_metadata(events.pop(key), partition_key=key)
-        for key in sorted(events, key=int):  # of other partitions: a run of some must not swallow what others wait for
-            context.instance.report_runless_asset_event(
-                dg.AssetMaterialization(context.asset_key, partition=key, metadata=events[key])
-            )
-        yield dg.MaterializeResult(metadata=of_table(destination, topic))
+    keys = context.partition_keys  # asked for once: Dagster reads all of them from its database each time
+    with publisher.waiting() as assets:
+        for at, (asset, events) in enumerate(assets.items()):
+            events |= _unchanged(set(keys) - set(events), run, publisher, asset)
+            for key in keys:
+                context.add_asset_metadata(events.pop(key), asset_key=asset, partition_key=key)
+            for key in sorted(events, key=in_order):  # of other partitions: a run of some must not swallow what others wait for
+                context.instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition=key, metadata=events[key]))
+            yield dg.MaterializeResult(asset_key=asset, metadata={**of_table(run.destination, topics, at), **of_work(_done(run))})
 
 
-def _chosen(context: dg.AssetExecutionContext) -> frozenset[int]:
-    return frozenset(int(key) for key in context.partition_keys)
+def _done(run: Run) -> Work:
+    return run.stager.work() if isinstance(run.stager, Spread) else Work()
+
+
+def _linked(context: dg.AssetExecutionContext, run: Run) -> bool:
+    """Once there is a page of the engine's that shows the run: an event with a link to it. Whether that was so."""
+    done = _done(run)
+    if done.url:
+        key = table_key(run.pipeline)
+        context.log_event(
+            dg.AssetObservation(key, description="Spark's page of this run, while it lasts", metadata=of_work(done))
+        )
+    return bool(done.url)
+
+
+def _chosen(context: dg.AssetExecutionContext) -> frozenset[Part]:
+    return frozenset(key if ":" in key else int(key) for key in context.partition_keys)
+
+
+def _deps(pipeline: Pipeline, home: Home) -> list[dg.AssetDep]:
+    """The topics. Partitions of one are the table's; of several, the table has those of all."""
+    mapping = dg.AllPartitionMapping() if pipeline.source.several else None
+    return [dg.AssetDep(topic_key(topic), partition_mapping=mapping) for topic in topic_names(pipeline, home)]
 
 
 def _failure(error: KpipeError) -> dg.Failure:
@@ -221,4 +262,6 @@ def _failure(error: KpipeError) -> dg.Failure:
 
 def _description(pipeline: Pipeline) -> str:
     program = f", through `{PurePath(pipeline.transform.program).name}`" if pipeline.transform else ""
-    return f"Rows of Kafka topic **{pipeline.source.topic}**{program}, exactly once."
+    source = pipeline.source
+    topics = f"Kafka topic **{source}**" if not source.several else f"Kafka topics **{source}**"
+    return f"Rows of {topics}{program}, exactly once."

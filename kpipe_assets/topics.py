@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
 from kpipe.pipeline import Pipeline
-from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.source import PartitionId, PartitionState, TopicSnapshot
 from kpipe_assets.shown import HIGH, RECORD, observed, partition_keys
+from resources.home import Home
 
-__all__ = ["missing_partitions", "observations", "partitions", "topic_key", "topic_spec", "untold"]
+__all__ = [
+    "missing_partitions", "observations", "partitions", "remember", "table_partitions", "topic_key", "topic_names", "topic_spec",
+    "untold",
+]  # fmt: skip
 
 
 def topic_key(topic: str) -> dg.AssetKey:
@@ -24,9 +29,28 @@ def partitions(topic: str) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
 
 
-def topic_spec(pipeline: Pipeline) -> dg.AssetSpec:
-    """The pipeline's topic as a source asset. Two pipelines on one topic share it."""
-    topic = pipeline.source.topic or ""
+def table_partitions(pipeline: Pipeline) -> dg.DynamicPartitionsDefinition:
+    """Those of the pipeline's table: its topic's; with several topics, those of all, `TOPIC:NUMBER`."""
+    source = pipeline.source
+    return dg.DynamicPartitionsDefinition(name=f"kpipe/{pipeline.name}") if source.several else partitions(source.names[0])
+
+
+def topic_names(pipeline: Pipeline, home: Home) -> tuple[str, ...]:
+    """The pipeline's topics: those that are named; with a pattern, those that this home has seen it find, in order."""
+    if pipeline.source.topic_pattern is None:
+        return pipeline.source.names
+    return tuple(name for name in home.found(pipeline.name) if re.search(pipeline.source.topic_pattern, name))
+
+
+def remember(pipeline: Pipeline, home: Home, snapshot: TopicSnapshot) -> None:
+    """Note what the pattern has found, so that definitions that are loaded later have these topics. One that is gone stays."""
+    if pipeline.source.topic_pattern is not None:
+        home.find(pipeline.name, (topic.name for topic in snapshot.topics()))
+
+
+def topic_spec(pipeline: Pipeline, topic: str = "") -> dg.AssetSpec:
+    """A topic of the pipeline (the first that it names by default) as a source asset. Two pipelines on one topic share it."""
+    topic = topic or pipeline.source.names[0]
     return dg.AssetSpec(
         key=topic_key(topic),
         partitions_def=partitions(topic),
@@ -41,25 +65,44 @@ def topic_spec(pipeline: Pipeline) -> dg.AssetSpec:
     )
 
 
-def missing_partitions(snapshot: TopicSnapshot, topic: str, store: dg.DagsterInstance) -> list[str]:
-    """Partitions that Kafka has and Dagster does not know, in numeric order. Kafka never removes one."""
-    known = set(store.get_dynamic_partitions(f"kafka/{topic}"))
-    return [key for key in partition_keys([s.partition for s in snapshot.partitions]) if key not in known]
+def missing_partitions(pipeline: Pipeline, snapshot: TopicSnapshot, store: dg.DagsterInstance) -> dict[str, list[str]]:
+    """Partitions that Kafka has and Dagster does not know, by the name of their definition, in order. Kafka never removes one."""
+    there = {
+        f"kafka/{topic.name}": partition_keys(s for s in snapshot.partitions if s.topic == topic) for topic in snapshot.topics()
+    }
+    if pipeline.source.several:
+        there[str(table_partitions(pipeline).name)] = partition_keys(snapshot.partitions, several=True)
+    missing = {}
+    for name, keys in there.items():
+        known = set(store.get_dynamic_partitions(name))
+        missing[name] = [key for key in keys if key not in known]
+    return {name: keys for name, keys in missing.items() if keys}
 
 
-def untold(snapshot: TopicSnapshot, topic: str, instance: dg.DagsterInstance, seconds: float) -> list[PartitionId]:
+def untold(snapshot: TopicSnapshot, instance: dg.DagsterInstance, seconds: float) -> list[PartitionId]:
     """Partitions of which Dagster's event log lacks the newest watermark, and of which it was told nothing for so long.
 
-    The newest events of the topic, one query, have every partition that grows steadily; only others are looked up.
+    The newest events of a topic, one query, have every partition that grows steadily; only others are looked up.
     """
-    newest: dict[str, dg.EventLogRecord] = {}
-    if snapshot.partitions:
-        for record in instance.fetch_observations(topic_key(topic), limit=2 * len(snapshot.partitions)).records:
-            newest.setdefault(str(record.partition_key), record)
     found = []
-    for source, state in sorted(snapshot.partitions.items()):
+    for topic in snapshot.topics():
+        mine = {source: state for source, state in snapshot.partitions.items() if source.topic == topic}
+        found += _untold(mine, topic.name, instance, seconds)
+    return found
+
+
+def _untold(
+    states: Mapping[PartitionId, PartitionState], topic: str, instance: dg.DagsterInstance, seconds: float
+) -> list[PartitionId]:
+    newest: dict[str, dg.EventLogRecord] = {}
+    records = instance.fetch_observations(topic_key(topic), limit=2 * len(states)).records
+    for record in records:
+        newest.setdefault(str(record.partition_key), record)
+    all_there_are = len(records) < 2 * len(states)
+    found = []
+    for source, state in sorted(states.items()):
         key = str(source.partition)
-        if key not in newest:
+        if key not in newest and not all_there_are:
             asked = dg.AssetRecordsFilter(topic_key(topic), asset_partitions=[key])
             for record in instance.fetch_observations(asked, limit=1).records:
                 newest[key] = record
@@ -77,14 +120,14 @@ def _high(record: dg.EventLogRecord) -> object:
 def observations(
     snapshot: TopicSnapshot, lag: Mapping[PartitionId, int], pipeline: Pipeline, only: Iterable[PartitionId]
 ) -> list[dg.AssetObservation]:
-    """One observation for each of these partitions; the lag is the pipeline's.
+    """One observation for each of these partitions, of its topic; the lag is the pipeline's.
 
     They carry no data version: Dagster would call the table "unsynced" from each look after a run until the next run,
     although it has read everything. How far it is behind is the lag's to say.
     """
     return [
         dg.AssetObservation(
-            asset_key=topic_key(pipeline.source.topic or ""),
+            asset_key=topic_key(source.topic.name),
             partition=str(source.partition),
             metadata={**observed(snapshot.partitions[source], lag[source]), "kpipe/pipeline": pipeline.name},
         )

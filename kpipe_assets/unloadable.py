@@ -14,7 +14,7 @@ import dagster as dg
 import yaml
 
 from kpipe.errors import InvalidPipeline
-from kpipe.pipeline import NAME
+from kpipe.into import NAME
 from resources.home import Home
 
 __all__ = ["CHECK", "unloadable"]

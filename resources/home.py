@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.ingest import Seen
+from kpipe.into import NAME
 from kpipe.notation import from_yaml, to_yaml
-from kpipe.pipeline import NAME, Pipeline
+from kpipe.pipeline import Pipeline
 
 __all__ = ["Home"]
+
+_MOST_NAMES = 10  # that a message lists
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,23 @@ class Home:
     def staging(self) -> Path:
         """Finished files that no table refers to yet."""
         return self.path / "staging"
+
+    @property
+    def stage(self) -> str:
+        """Where Spark's tasks leave them: KPIPE_STAGING, a folder that every worker sees or `s3://bucket/key`; else the above.
+
+        Raises:
+            InvalidPipeline: it is neither.
+        """
+        given = os.environ.get("KPIPE_STAGING", "").rstrip("/")
+        if given and not (Path(given).is_absolute() or re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*", given)):
+            raise InvalidPipeline(f"KPIPE_STAGING is {given!r}", "name a folder by its absolute path, or s3://bucket/key")
+        return given or str(self.staging)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """All places that staged files may lie in."""
+        return tuple(dict.fromkeys((str(self.staging), self.stage)))
 
     @property
     def state(self) -> Path:
@@ -107,10 +129,7 @@ class Home:
                 "name it as a letter or _, then letters, digits, _; 63 at most",
             )
         if not NAME.fullmatch(name) or not file.is_file():
-            known = ", ".join(self.names()) or "none yet"
-            raise InvalidPipeline(
-                f"no pipeline {name!r} in {self.pipelines} (there are: {known})", f"write {self.pipelines}/NAME.yaml"
-            )
+            raise self._unknown(name)
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -121,6 +140,19 @@ class Home:
                 f"{file}: name is {pipeline.name!r}", f"call the file {pipeline.name}.yaml, or the pipeline {name}"
             )
         return pipeline
+
+    def _unknown(self, name: str) -> InvalidPipeline:
+        """That there is no such pipeline: which there are, and what to do."""
+        names = self.names()
+        rest = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+        known = (", ".join(names[:_MOST_NAMES]) + rest) or "none yet"
+        near = get_close_matches(name.lower(), [item.lower() for item in names], n=1, cutoff=0.6)
+        hint = next((f"did you mean {item}?" for item in names if near and item.lower() == near[0]), "")
+        shown = name if NAME.fullmatch(name) else "NAME"
+        return InvalidPipeline(
+            f"no pipeline {name!r} in {self.pipelines} (there are: {known})",
+            hint or f"make it: CREATE PIPELINE {shown} AS LOAD DATA ... in kpipe sql, or write {self.pipelines}/{shown}.yaml",
+        )
 
     def save(self, pipeline: Pipeline) -> Path:
         """Write the definition, replacing one of the same name in one step."""
@@ -165,6 +197,20 @@ class Home:
             return {"state": str(known["state"]), "error": str(known["error"])}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
+
+    def found(self, name: str) -> tuple[str, ...]:
+        """Topics that the pipeline's pattern was seen to find, in order; what Dagster's definitions are made of, and no more."""
+        try:
+            return tuple((self.state / f"{name}.topics").read_text(encoding="utf-8").split())
+        except (OSError, UnicodeDecodeError):
+            return ()
+
+    def find(self, name: str, topics: Iterable[str]) -> None:
+        """Remember them beside those that were seen before; one that is gone stays."""
+        known = self.found(name)
+        names = tuple(sorted({*known, *topics}))
+        if names != known:
+            _replace(self.state / f"{name}.topics", "".join(f"{topic}\n" for topic in names))
 
 
 def _replace(file: Path, text: str) -> None:

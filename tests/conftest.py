@@ -17,15 +17,20 @@ from kpipe import faults
 from kpipe.errors import KpipeError, NotAvailable
 from resources.java import JavaHome, find_java
 from resources.local.broker import LocalBroker
+from tests.apicurio import Apicurio, installed
 from tests.registry import LocalRegistry
+from tests.resources.destinations.mariadb import MariaServer
 from tests.resources.destinations.postgres import PostgresServer
+from tests.resources.destinations.rest import RestServer
+from tests.resources.destinations.s3 import S3Server
+
+collect_ignore = ["example_destination"]  # a package of its own, with tests of its own: see tests/example.py
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
 WATCHDOG = """
 import sys
 from pathlib import Path
 from resources.local.broker import LocalBroker
-from tests.resources.destinations.postgres import PostgresServer
 sys.stdin.read()
 folder = Path(sys.argv[1])
 if folder.is_dir():
@@ -144,6 +149,37 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A real object store of the session."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rest() -> Iterator[RestServer]:
+    """A real REST catalogue of the session."""
+    with RestServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaServer]:
+    """A real MariaDB server of the session."""
+    with MariaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def apicurio() -> Iterator[str]:
+    """Address of a real schema registry; empty where there is none."""
+    if not installed() or os.environ.get("KPIPE_TEST_REGISTRY"):
+        yield ""
+        return
+    with Apicurio() as registry:
+        yield registry.url
+
+
 @pytest.fixture
 def local_registry() -> Iterator[LocalRegistry]:
     """A schema registry that can be told to misbehave."""
@@ -153,6 +189,6 @@ def local_registry() -> Iterator[LocalRegistry]:
 
 
 @pytest.fixture
-def registry_url(local_registry: LocalRegistry) -> str:
-    """Address of a registry: a real one where KPIPE_TEST_REGISTRY names it, else one that stands in (tests/registry.py)."""
-    return os.environ.get("KPIPE_TEST_REGISTRY") or local_registry.url
+def registry_url(apicurio: str, local_registry: LocalRegistry) -> str:
+    """Address of a registry: the one that KPIPE_TEST_REGISTRY names, else Apicurio (`make registry`), else a stand-in."""
+    return os.environ.get("KPIPE_TEST_REGISTRY") or apicurio or local_registry.url

@@ -1,12 +1,13 @@
 """A schema registry for tests: those of Confluent's paths that kpipe asks, with their answers and error codes, over real HTTP.
 
-It stands in for a real one: Confluent's server is not on Maven Central, Karapace not in the package index, and Apicurio's is
-160 MB and needs Java 21. `KPIPE_TEST_REGISTRY`, the address of a real one, makes the same tests run against that; they have been
-run against Apicurio Registry 3.3.3 (`http://127.0.0.1:PORT/apis/ccompat/v7`).
+It misbehaves when told so, and stands in where there is no real one: Confluent's server is not on Maven Central, Karapace not in
+the package index. With Apicurio (`make registry`), or with the one that `KPIPE_TEST_REGISTRY` names, tests of what a good
+registry says run against that.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import threading
@@ -16,6 +17,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import urllib3
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+from resources.decode.protobuf_compile import compiled
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 
@@ -28,6 +32,8 @@ class LocalRegistry:
         asked: paths of the GETs so far.
         wanted: what the header Authorization must be; empty: anything.
         fault: instead of answering: `slow`, `redirect`, `huge`, `page` (HTML), or an HTTP status.
+        serializes: whether it gives Protobuf's schemas in that form, as Confluent's does; else as they were registered; None: it
+            fails when it is asked to, as Apicurio's does where a schema has a package.
     """
 
     def __init__(self) -> None:
@@ -35,6 +41,7 @@ class LocalRegistry:
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.wanted, self.fault = "", ""
+        self.serializes: bool | None = True
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -106,16 +113,38 @@ class LocalRegistry:
             return self.answer(to, 404, b"<html>nothing here</html>", "text/html")
         if self.fault:
             return self.answer(to, int(self.fault), {"error_code": 50001, "message": "Error in the backend data store"})
-        number = re.fullmatch(r"/schemas/ids/(\d+)", to.path)
-        version = re.fullmatch(r"/subjects/([^/]+)/versions/(\d+)", to.path)
+        path, _, query = to.path.partition("?")
+        number = re.fullmatch(r"/schemas/ids/(\d+)", path)
+        version = re.fullmatch(r"/subjects/([^/]+)/versions/(\d+)", path)
+        if query and self.serializes is None:
+            return self.answer(to, 500, {"error_code": 500, "message": "expected M.proto to have a path ending with t/M.proto"})
+        written = self._serialized if query == "format=serialized" and self.serializes else lambda item: item
         if number and int(number[1]) in self.schemas:
-            return self.answer(to, 200, self.schemas[int(number[1])])
+            return self.answer(to, 200, written(self.schemas[int(number[1])]))
         if number:
             return self.answer(to, 404, {"error_code": 40403, "message": "Schema not found"})
         ids = self.subjects.get(unquote(version[1])) if version else None
         if version and ids and int(version[2]) <= len(ids):
-            return self.answer(to, 200, {"subject": unquote(version[1]), **self.schemas[ids[int(version[2]) - 1]]})
+            return self.answer(to, 200, {"subject": unquote(version[1]), **written(self.schemas[ids[int(version[2]) - 1]])})
         return self.answer(to, 404, {"error_code": 40401 if not ids else 40402, "message": "Not found"})
+
+    def _serialized(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Protobuf's text as a FileDescriptorProto in base64."""
+        if item.get("schemaType") != "PROTOBUF":
+            return item
+        others: dict[str, str] = {}
+
+        def collect(references: list[dict[str, Any]]) -> None:
+            for one in references:
+                found = self.schemas[self.subjects[one["subject"]][one["version"] - 1]]
+                collect(found.get("references", []))
+                others[one["name"]] = found["schema"]
+
+        collect(item.get("references", []))
+        data, name = compiled(item["schema"], others)
+        (made,) = [file for file in FileDescriptorSet.FromString(data).file if file.name == name]
+        made.name = "default"  # what Confluent's calls a schema that was registered without a name
+        return {**item, "schema": base64.b64encode(made.SerializeToString()).decode()}
 
 
 def register(url: str, subject: str, schema: Any, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:
@@ -124,7 +153,8 @@ def register(url: str, subject: str, schema: Any, kind: str = "AVRO", references
     body: dict[str, Any] = {"schema": text, **({"schemaType": kind} if kind != "AVRO" else {})}
     if references:
         body["references"] = references
-    found = urllib3.request("POST", f"{url}/subjects/{subject}/versions", json=body, headers={"Content-Type": _CONTENT})
+    path = f"{url}/subjects/{subject}/versions"
+    found = urllib3.request("POST", path, json=body, headers={"Content-Type": _CONTENT}, timeout=60)  # it may have just begun
     assert found.status == 200, found.data
     return int(found.json()["id"])
 

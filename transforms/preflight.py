@@ -62,14 +62,14 @@ def resolve(
         if "\0" in text:
             raise InvalidPipeline("transform holds a NUL character", "remove it")
     if archive is None:
-        with _opened(program, base_dir, "program") as (path, file):
+        with opened(program, base_dir, "transform.program") as (path, file):
             if archives.is_archive(path):
                 raise InvalidPipeline(f"{path.name} is an archive", "name it under transform.archive, and the program in it")
             head = file.read(archives.HEAD_BYTES)
             _check_mode(os.fstat(file.fileno()).st_mode, str(program), f"chmod +x {path}")
             _check_head(head, str(program))
             return Resolved(path, None, tuple(args), sha256_of(file))
-    with _opened(archive, base_dir, "archive") as (path, file):
+    with opened(archive, base_dir, "transform.archive") as (path, file):
         if not archives.is_archive(path):
             raise InvalidPipeline(f"{path.name} is no archive", f"use one of {', '.join(archives.SUFFIXES)}")
         member = os.path.normpath(program)
@@ -91,32 +91,39 @@ def sha256_of(file: IO[bytes]) -> str:
 
 
 @contextmanager
-def _opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path, IO[bytes]]]:
-    """A regular file and its absolute path without links. What is asked is asked of the open file: names may change."""
+def opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A regular file and its absolute path without links. What is asked is asked of the open file: names may change.
+
+    Args:
+        given: a path; a relative one counts from base_dir and must stay below it, links included.
+        base_dir: a folder.
+        field: of the definition, for messages.
+
+    Raises:
+        InvalidPipeline: it is no file that may be read, or every user can change it.
+    """
     base = base_dir.resolve()
     try:
         path = (base / given).resolve()
         mode = path.stat().st_mode
     except FileNotFoundError:
-        known = shutil.which(given, path=search_path()) if os.sep not in str(given) else None
+        known = shutil.which(given, path=search_path()) if field == "transform.program" and os.sep not in str(given) else None
         hint = f"write {known} for the one in PATH" if known else f"relative paths start at {base}"
-        raise InvalidPipeline(f"transform.{field}: there is no file {str(given)!r}", hint) from None
+        raise InvalidPipeline(f"{field}: there is no file {str(given)!r}", hint) from None
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, up to Python 3.12
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidPipeline(f"transform.{field} {str(given)!r} cannot be read: {reason}", "check the path") from None
+        raise InvalidPipeline(f"{field} {str(given)!r} cannot be read: {reason}", "check the path") from None
     if not os.path.isabs(given) and not path.is_relative_to(base):
-        raise InvalidPipeline(
-            f"transform.{field} {str(given)!r} leads out of {base}", f"write the whole path, {path}, if it is meant"
-        )
+        raise InvalidPipeline(f"{field} {str(given)!r} leads out of {base}", f"write the whole path, {path}, if it is meant")
     if stat.S_ISDIR(mode):
-        raise InvalidPipeline(f"transform.{field} {str(given)!r} is a folder", "name the program itself")
+        raise InvalidPipeline(f"{field} {str(given)!r} is a folder", "name the file itself")
     if not stat.S_ISREG(mode):
-        raise InvalidPipeline(f"transform.{field} {str(given)!r} is not a regular file", "copy it into one")
+        raise InvalidPipeline(f"{field} {str(given)!r} is not a regular file", "copy it into one")
     if mode & stat.S_IWOTH:
-        raise InvalidPipeline(f"transform.{field} {str(given)!r} can be changed by every user", f"chmod o-w {path}")
+        raise InvalidPipeline(f"{field} {str(given)!r} can be changed by every user", f"chmod o-w {path}")
     if not os.access(path, os.R_OK):
-        raise InvalidPipeline(f"transform.{field} {str(given)!r} cannot be read", f"chmod +r {path}")
-    changed = InvalidPipeline(f"transform.{field} {str(given)!r} changed while it was looked at", "try it again")
+        raise InvalidPipeline(f"{field} {str(given)!r} cannot be read", f"chmod +r {path}")
+    changed = InvalidPipeline(f"{field} {str(given)!r} changed while it was looked at", "try it again")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

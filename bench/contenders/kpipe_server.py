@@ -33,7 +33,7 @@ def main() -> None:
         began = time.monotonic()
         run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         loop = Ingest(run.pipeline, run.topics, run.stager, run.destination)
-        snapshot, ledger = loop.look()
+        snapshot, ledger = loop.survey.look()
         batch = plan(ledger, snapshot, Limits(offsets=1 << 40), uuid.uuid4().hex)
         assert not isinstance(batch, Idle)
         _, reports = loop.stage(batch)
@@ -42,11 +42,11 @@ def main() -> None:
         return {"seconds": seconds, "files": files, "task_s": sum(report.seconds for report in reports)}
 
     def committed(home: str, **what: Any) -> dict[str, Any]:
-        """From the first question to the brokers until the last batch has been read back from DuckDB."""
+        """From the first question to the brokers until the last batch has been read back from its destination."""
         began = time.monotonic()
         run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         ends = [(time.monotonic() - began, done.commit.totals.rows) for done in run.batches()]
-        return {"seconds": ends[-1][0], "batches": ends, "database": str(Home.at(home).data / "kpipe.duckdb")}
+        return {"seconds": ends[-1][0], "batches": ends, "data": str(Home.at(home).data)}
 
     serve({"ready": ready, "staged": staged, "committed": committed}, sys.stdin, sys.stdout)
 

@@ -15,14 +15,22 @@ NAME = TABLE = "bench"
 _ECHO = Path(__file__).parent.parent / "programs" / "echo.py"
 
 
-def pipeline(brokers: str, topic: str, program: str = "", columns: dict[str, str] | None = None, **limits: Any) -> Pipeline:
-    """Into DuckDB.
+def pipeline(
+    brokers: str,
+    topic: str,
+    program: str = "",
+    columns: dict[str, str] | None = None,
+    into: dict[str, Any] | None = None,
+    **limits: Any,
+) -> Pipeline:
+    """Into DuckDB, unless something else is wanted.
 
     Args:
         brokers: `host:port`.
         topic: to read.
         program: `cat`, `echo` (a line program in Python), a path, or none.
         columns: declared; those of a tweet by default.
+        into: fields of `into` beside the table's name.
         limits: fields of `batch`.
     """
     paths = {"cat": shutil.which("cat"), "echo": str(_ECHO)}
@@ -33,5 +41,5 @@ def pipeline(brokers: str, topic: str, program: str = "", columns: dict[str, str
         batch=BatchLimits(**limits),
         transform=transform,
         columns=COLUMNS if columns is None else columns,
-        into=Into(table=TABLE),
+        into=Into(table=TABLE, **(into or {})),
     )

@@ -39,6 +39,13 @@ def _create(tree: _Tree, text: str) -> statements.Create:
     return statements.Create(pipeline, replace, keep)
 
 
+# Changes that are refused by these names.
+_NOT_CHANGED = {
+    "fields": "FIELDS", "lines": "LINES", "resource_pool": "RESOURCE POOL", "offset_cursor": "OFFSET CURSOR",
+    "snapshots": "BATCH_MATCHES_SNAPSHOT", "other_link": "LINK", "drop_file": "DROP FILE",
+}  # fmt: skip
+
+
 def _alter(tree: _Tree, _: str) -> statements.Alter:
     changes: list[statements.Change] = []
     for item in children(tree):
@@ -53,16 +60,15 @@ def _changes(tree: _Tree) -> Iterator[statements.Change]:
             moment = clauses.moment(next(children(tree, "moment")))
             yield statements.SetOffsets(moment, token(tree, "REREAD") is not None)
         case "reload":
-            yield statements.ReloadTransform()
+            again = token(tree, "LOOKUPS") is not None
+            yield statements.ReloadLookups() if again else statements.ReloadTransform()
         case "drop_partition":
             number = clauses.partition(next(children(tree, "partition")))
             yield statements.DropPartition(number, token(tree, "REREAD") is not None)
         case "drop_orphans":
             yield statements.DropOrphans()
-        case "fields" | "lines":
-            refuse(tree, tree.data.upper())
-        case "resource_pool":
-            refuse(tree, "RESOURCE POOL")
+        case _ if tree.data in _NOT_CHANGED:
+            refuse(tree, _NOT_CHANGED[tree.data])
         case "ordering" | "collecting":  # always so, see definition.py
             pass
         case _:
@@ -89,6 +95,9 @@ def _settings(tree: _Tree) -> Iterator[statements.SetField]:
         case "retry_options":
             for field, given in clauses.retries(tree).items():
                 yield statements.SetField(("batch", field), given)
+        case "one_retry":
+            field, given = clauses.one_retry(tree)
+            yield statements.SetField(("batch", field), given)
         case "stop_on_error_or_none":
             yield statements.SetField(("errors", "batch"), clauses.stop_on_error(tree))
 
@@ -165,6 +174,8 @@ _BUILDERS: dict[str, Callable[[_Tree, str], statements.Statement]] = {
     "infer": lambda tree, text: statements.Infer(definition(tree, text)),
     "clear": lambda tree, _: statements.ClearErrors(next(iter(names(tree)), None)),
     "backfill": _backfill,
+    "replay": lambda tree, _: statements.Replay(names(tree)[0]),
     "create_inferred": _refusing("CREATE INFERRED PIPELINE"),
     "profile": _refusing("PROFILE PIPELINE"),
+    "show_profile": _refusing("PROFILE PIPELINE"),
 }

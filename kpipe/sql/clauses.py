@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from lark import Token, Tree
@@ -10,6 +11,7 @@ from lark import Token, Tree
 from kpipe.errors import InvalidPipeline
 from kpipe.notation import resolve
 from kpipe.pipeline import Timestamp
+from kpipe.source import Part
 from kpipe.sql import refused
 from kpipe.sql.masking import TEMPLATE, from_statement, is_secret
 from kpipe.sql.statements import Moment
@@ -37,6 +39,7 @@ RETRIES = {
 }
 _ARCHIVES = (".tar.gz", ".tgz", ".zip")
 _MOST_DIGITS = 18  # more than any offset has
+_PART = re.compile(r"[A-Za-z0-9._-]{1,249}:[0-9]{1,9}")
 
 
 def filled(text: str, tree: Tree[Token]) -> str:
@@ -139,6 +142,17 @@ def retries(tree: Tree[Token]) -> dict[str, Any]:
     return {RETRIES[key]: value for key, value in given.items()}
 
 
+def one_retry(tree: Tree[Token]) -> tuple[str, Any]:
+    """`RETRY_OPTIONS ::name = 'value'` as a field of `batch`."""
+    key, text = setting_name(tree), string(tree)
+    if key not in RETRIES:
+        wrong(tree, f"RETRY_OPTIONS has no {key}", f"known: {', '.join(RETRIES)}")
+    try:
+        return RETRIES[key], json.loads(text)
+    except ValueError:
+        wrong(tree, f"RETRY_OPTIONS: {key} is not {text!r}", "a whole number, or true or false")
+
+
 def stop_on_error(tree: Tree[Token]) -> str | None:
     """`errors.batch`; None for its default."""
     word = token(tree, "ON", "OFF", "NONE")
@@ -196,25 +210,34 @@ def moment(tree: Tree[Token]) -> Moment:
     return "earliest" if word.type == "EARLIEST" else "latest"
 
 
-def offsets(tree: Tree[Token], clause: str) -> dict[int, int]:
-    """Offsets by partition number."""
+def offsets(tree: Tree[Token], clause: str) -> dict[Part, int]:
+    """Offsets by partition: its number, or TOPIC:NUMBER."""
     given = json_object(tree, clause)
-    found = {}
+    found: dict[Part, int] = {}
     for key, value in given.items():
-        if not key.isascii() or not key.isdigit() or not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        name = _part(key)
+        if name is None or not isinstance(value, int) or isinstance(value, bool) or value < 0:
             wrong(tree, f"{clause} is not of offsets by partition number", """write '{"0": 120, "3": 7}'""")
-        found[int(key)] = value
+        found[name] = value
     if not found:
         wrong(tree, f"{clause} names no partition", """write '{"0": 120, "3": 7}'""")
     return found
 
 
-def partition(tree: Tree[Token]) -> int:
-    """A partition's number, as number or as text."""
+def _part(text: str) -> Part | None:
+    """A partition as it is written; None where it is none."""
+    if text.isascii() and text.isdigit():
+        return int(text) if len(text) <= _MOST_DIGITS else None
+    return text if _PART.fullmatch(text) else None
+
+
+def partition(tree: Tree[Token]) -> Part:
+    """A partition's number, as number or as text, or 'TOPIC:NUMBER'."""
     word = token(tree, "INT")
     if word is not None:
         return number(word)
     text = unquoted(str(next(children(tree, "string")).children[0]))
-    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
-        wrong(tree, f"{text!r} is not a partition's number")
-    return int(text)
+    name = _part(text)
+    if name is None:
+        wrong(tree, f"{text!r} is not a partition's number", "of several topics: 'TOPIC:NUMBER'")
+    return name

@@ -20,7 +20,7 @@ from typing import Any
 
 from kpipe.sql.tokens import Word, words
 
-__all__ = ["Untranslated", "check", "columns_of", "to_duckdb"]
+__all__ = ["Untranslated", "check", "columns_of", "parsed", "to_duckdb"]
 
 # Marks a call that a rule translates, so that the parser leaves it alone.
 _MARK = "kpipe__"
@@ -75,7 +75,7 @@ def to_duckdb(text: str) -> str:
         Untranslated: not one expression, or it calls a function of MySQL's that kpipe does not translate.
     """
     marked = _marked(text)
-    tree = _parsed(marked.text)
+    tree = parsed(marked.text)
     if not marked.changed:
         return text.strip()
     from sqlglot import exp
@@ -98,7 +98,7 @@ def columns_of(text: str) -> frozenset[str]:
     """
     from sqlglot import exp
 
-    tree = _parsed(to_duckdb(text))
+    tree = parsed(to_duckdb(text))
     own = {str(name.name) for item in tree.find_all(exp.Lambda) for name in item.expressions}
     return frozenset(str(item.parts[0].name) for item in tree.find_all(exp.Column)) - own
 
@@ -167,8 +167,12 @@ def _arity(found: list[Word], opening: int) -> int:
     return 0 if empty else count
 
 
-def _parsed(text: str) -> Any:
-    """The syntax tree, if the text is one expression."""
+def parsed(text: str) -> Any:
+    """The syntax tree, if the text is one expression.
+
+    Raises:
+        Untranslated: it is not.
+    """
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

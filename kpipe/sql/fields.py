@@ -26,6 +26,7 @@ class Fields:
         text: the whole statement: expressions are taken from it as they are written.
 
     Attributes:
+        text: the same.
         values: as in YAML.
         format: which format the next clauses belong to, `format` or `key_format`.
         skips_all: whether SKIP ALL ERRORS was given.
@@ -35,7 +36,7 @@ class Fields:
     """
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self.text = text
         self._places: dict[tuple[str, ...], tuple[Node, str]] = {}
         self.values: dict[str, Any] = {}
         self.format = "format"
@@ -74,7 +75,7 @@ class Fields:
 
     def slice(self, tree: Tree[Token]) -> str:
         """The text of a node as it is written."""
-        return self._text[tree.meta.start_pos : tree.meta.end_pos].strip()
+        return self.text[tree.meta.start_pos : tree.meta.end_pos].strip()
 
     def expression(self, tree: Tree[Token]) -> str:
         """The expression in a clause, as it is written.
@@ -125,6 +126,8 @@ class Fields:
             if isinstance(given.get("source"), dict) and field in given["source"]:
                 wrong(tree, f"OPTIONS: source.{field} has a clause of its own", f"write {field.upper()} '{{...}}'")
 
+        if "lookups" in given:
+            wrong(tree, "OPTIONS: lookups have a clause of their own", "write LOOKUP name KEY (column) FROM ...")
         into = given.get("into")
         if isinstance(into, dict) and isinstance(into.get("credentials"), dict):
             into["credentials"] = {key: clauses.credential(tree, key, value) for key, value in into["credentials"].items()}

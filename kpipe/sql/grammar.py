@@ -18,10 +18,10 @@ _RULES = r"""
 start: statement _SEMICOLON?
 
 ?statement: create | alter | drop | start_one | start_many | stop_one | stop_all | detach | test | show_pipelines
-          | show_create | extract | infer | clear | backfill | create_inferred | profile
+          | show_create | extract | infer | clear | backfill | replay | create_inferred | profile | show_profile
 
 create: "CREATE" or_replace? AGGREGATOR? "PIPELINE" if_not_exists? name "AS" "LOAD" "DATA" _source \
-        _source_clause* _into _target_clause*
+        _source_clause* _into _target_clause* also*
 or_replace: "OR" "REPLACE"
 if_not_exists: "IF" "NOT" "EXISTS"
 if_exists: "IF" "EXISTS"
@@ -29,7 +29,7 @@ if_exists: "IF" "EXISTS"
 alter: "ALTER" "PIPELINE" name _change+
 drop: "DROP" "PIPELINE" if_exists? name
 start_one: "START" "PIPELINE" if_not_running? name foreground?
-start_many: "START" (ALL | FAILED) "PIPELINES"?
+start_many: "START" (ALL | FAILED) "PIPELINES"? if_not_running?
 if_not_running: "IF" "NOT" "RUNNING"
 foreground: "FOREGROUND" ("LIMIT" INT "BATCHES")?
 stop_one: "STOP" "PIPELINE" if_running? name (CANCEL | DETACH)?
@@ -40,12 +40,14 @@ test: "TEST" "PIPELINE" name ("LIMIT" INT)?
 show_pipelines: "SHOW" "PIPELINES"
 show_create: "SHOW" "CREATE" "PIPELINE" name EXTENDED?
 extract: "EXTRACT" "PIPELINE" name ("FROM" partition ("OFFSETS" INT "TO" INT)?)? "INTO" "OUTFILE" string
-infer: "INFER" "PIPELINE" "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
+infer: "INFER" "PIPELINE" "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause* also*
 clear: "CLEAR" "PIPELINE"? "ERRORS" ("FOR" name)?
 backfill: "BACKFILL" "PIPELINE" name ("PARTITION" partition)? range?
+replay: "REPLAY" "PIPELINE" name
 range: "FROM" INT "TO" INT
 create_inferred: "CREATE" INFERRED "PIPELINE" name "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
 profile: PROFILE "PIPELINE" name
+show_profile: "SHOW" PROFILE (JSON | UI)? "PIPELINE" name
 
 _source: kafka | link | other_source
 kafka: KAFKA string
@@ -53,7 +55,7 @@ link: LINK name string
 other_source: (S3 | FS | AZURE | HDFS | GCS | MONGODB | MYSQL | ICEBERG) string
 
 _source_clause: config | credentials | batch_limit | retry_options | resource_pool | ordering | collecting | stop_on_error
-              | with_transform | replace | ignore | skip_errors | topics | topic_pattern | beginning | options
+              | with_transform | replace | ignore | skip_errors | topics | topic_pattern | beginning | lookup | options
 
 config: "CONFIG" string
 credentials: "CREDENTIALS" string
@@ -69,12 +71,14 @@ transform: TRANSFORM "(" string ("," string)* ")" (stdin | mode)*
 stdin: "STDIN" (LINES | LENGTH_PREFIXED | JSON)
 mode: "MODE" (MAP | FILTER | FLATMAP)
 replace: REPLACE
-ignore: IGNORE
+ignore: IGNORE ((ALL | CONSTRAINT | DUPLICATE "KEY" | PARSER) "ERRORS")?
 skip_errors: "SKIP" (ALL | CONSTRAINT | DUPLICATE "KEY" | PARSER) "ERRORS"
 topics: TOPICS "(" string ("," string)* ")"
 topic_pattern: TOPIC "PATTERN" string
 beginning: OFFSETS moment end?
 end: "TO" moment
+lookup: LOOKUP name key "FROM" (TABLE name | (QUERY | URL)? string) settings?
+settings: SETTINGS string
 options: OPTIONS string
 
 moment: EARLIEST | LATEST | TIMESTAMP string | string
@@ -85,13 +89,20 @@ into_procedure: "INTO" PROCEDURE qualified
 key: "KEY" "(" name ("," name)* ")"
 place: "IN" name string?
 
+also: ALSO "INTO" "TABLE" qualified key? settings? _also_clause*
+_also_clause: set_columns | where | on_duplicate
+
 _target_clause: _format_clause | set_columns | where | on_duplicate
-_format_clause: format | schema | registry | fields | lines | skip_lines | null_text | character_set | columns
+_format_clause: format | schema | registry | descriptors | message | validate | fields | lines | skip_lines | null_text \
+              | character_set | columns
 
 format: FORMAT (JSON | CSV | AVRO | PROTOBUF | RAW | PARQUET) kafka_key?
 kafka_key: "KAFKA" "KEY"
 schema: SCHEMA string
 registry: SCHEMA "REGISTRY" string
+descriptors: DESCRIPTORS string
+message: MESSAGE string
+validate: VALIDATE
 fields: FIELDS (terminated | enclosed | escaped)+
 lines: LINES_BY (terminated | starting)+
 terminated: "TERMINATED" "BY" string
@@ -115,18 +126,23 @@ assignment: target "=" expression
 where: WHERE expression
 on_duplicate: ON_DUPLICATE "KEY" "UPDATE" (EVERY | assignment ("," assignment)*)
 
-_change: "SET" _setting (","? _setting)* | stop_on_error_or_none | reload | drop_partition | drop_orphans | ordering
+_change: "SET" _setting (","? _setting)* | stop_on_error_or_none | reload | drop_partition | drop_orphans | drop_file | ordering
        | collecting | fields | lines
 _setting: set_offsets | transform | config | credentials | one_config | one_credential | batch_limit | retry_options
-        | resource_pool | stop_on_error_or_none
+        | one_retry | resource_pool | stop_on_error_or_none | offset_cursor | snapshots | other_link
 set_offsets: OFFSETS moment REREAD?
 one_config: "CONFIG" "::" setting_name "=" string
 one_credential: "CREDENTIALS" "::" setting_name "=" string
+one_retry: RETRY_OPTIONS "::" setting_name "=" string
+offset_cursor: (OFFSET | OFFSETS) CURSOR (name | string)?
+snapshots: BATCH_MATCHES_SNAPSHOT (ON | OFF | NONE)
+other_link: LINK name
 setting_name: string | BACKTICKED | NAME ("." NAME)*
 stop_on_error_or_none: STOP_ON_ERROR (ON | OFF | NONE)
-reload: RELOAD "TRANSFORM"
+reload: RELOAD (TRANSFORM | LOOKUPS)
 drop_partition: "DROP" "PARTITION" partition REREAD?
 drop_orphans: "DROP" "ORPHAN" "PARTITIONS"
+drop_file: "DROP" (FILE string | "ORPHAN" FILES)
 partition: string | INT
 
 expression: _item+
@@ -142,6 +158,7 @@ string: STRING
 # Words that end an expression unless what follows says that they are part of it, and everything that is no word.
 _TERMINALS = r"""
 ON_DUPLICATE.3: /ON(?=GAP+DUPLICATE\b)GAP+DUPLICATE\b/i
+ALSO.3: /ALSO(?=GAP+INTO\b)/i
 FORMAT.3: /FORMAT\b(?!GAP*\()/i
 FIELDS.3: /(FIELDS|COLUMNS)(?=GAP+(\w+GAP+)?\w+GAP+BY\b)/i
 LINES_BY.3: /LINES(?=GAP+\w+GAP+BY\b)/i

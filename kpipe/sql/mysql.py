@@ -57,6 +57,8 @@ def _literal(node: Any, function: str, what: str) -> str:
 
     if isinstance(node, exp.Literal) and node.is_string:
         return str(node.this)
+    if isinstance(node, exp.Column) and len(node.parts) == 1 and node.this.quoted:  # MySQL's texts stand in either quotes
+        return str(node.name)
     raise Untranslated(f"{function}: {what} must be a text in quotes", "an expression cannot be translated there")
 
 
@@ -140,6 +142,24 @@ def _interval(sign: str) -> Callable[[Sequence[Any]], str]:
     return rule
 
 
+def _timestampadd(arguments: Sequence[Any]) -> str:
+    """That many units later."""
+    unit = arguments[0].sql(dialect="duckdb").strip('"').lower().removeprefix("sql_tsi_")
+    if unit not in _UNITS:
+        raise _untranslated(f"TIMESTAMPADD: {unit[:20]} is no unit", f"units are {', '.join(_UNITS)}")
+    count, moment = map(_sql, arguments[1:])
+    return f"(CAST({moment} AS TIMESTAMP) + CAST(round({count}) AS BIGINT) * INTERVAL 1 {unit})"
+
+
+_UNITS = ("microsecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+
+
+def _untranslated(what: str, hint: str) -> Exception:
+    from kpipe.sql.expressions import Untranslated
+
+    return Untranslated(what, hint)
+
+
 def _timestampdiff(arguments: Sequence[Any]) -> str:
     """Whole units that have passed."""
     unit = arguments[0].sql(dialect="duckdb").strip('"').lower().removeprefix("sql_tsi_")
@@ -216,6 +236,7 @@ _RULES: dict[str, dict[int, _Rule]] = {
     "SUBDATE": {2: _interval("-")},
     "DATEDIFF": {2: "date_diff('day', CAST(CAST({1} AS TIMESTAMP) AS DATE), CAST(CAST({0} AS TIMESTAMP) AS DATE))"},
     "TIMESTAMPDIFF": {3: _timestampdiff},
+    "TIMESTAMPADD": {3: _timestampadd},
     **{name: {1: _part(name.lower())} for name in ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")},
     "DAYOFMONTH": {1: _part("day")},
     # JSON
@@ -241,7 +262,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "TO_DATE": ("its formats are Oracle's", "write STR_TO_DATE(value, '%Y-%m-%d')"),
     "DAYOFWEEK": ("MySQL counts from Sunday as 1, DuckDB from 0", "write isodow(value), Monday is 1"),
     "WEEKDAY": ("MySQL counts from Monday as 0, DuckDB from Sunday", "write isodow(value), Monday is 1"),
-    "TIMESTAMPADD": (_NONE, "write DATE_ADD(value, INTERVAL n UNIT)"),
     "SLEEP": ("a task does not wait", "leave it out"),
     "LAST_INSERT_ID": ("no row is inserted yet", "leave it out"),
     "JSON_SET": (_NONE, "write json_merge_patch(document, patch)"),

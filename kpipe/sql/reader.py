@@ -18,19 +18,34 @@ from kpipe.sql.statements import Query, Statement
 from kpipe.sql.tokens import words
 from kpipe.sql.trees import Wrong
 
-__all__ = ["is_complete", "next_words", "read", "read_all"]
+__all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
 
 # What a statement of the grammar begins with; every other is DuckDB's. What CREATE, ALTER and DROP make there is named, so
 # that a misspelt PIPELINE is found by the grammar.
 _OBJECTS = (
-    r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE)\b"
+    r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE"
+    r"|PROCEDURE|LINK|ROWSTORE|COLUMNSTORE|REFERENCE|GLOBAL|TRIGGER|USER)\b"
 )
 _OURS = re.compile(
     rf"(?:(?:CREATE(?:{GAP}+OR{GAP}+REPLACE)?|ALTER|DROP)(?!{GAP}+OR\b)(?!{GAP}+{_OBJECTS})"
-    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE)|EXTRACT|INFER|CLEAR|BACKFILL|PROFILE)\b",
+    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE|PROFILE)|EXTRACT|INFER|CLEAR|BACKFILL|REPLAY|PROFILE)\b",
     re.IGNORECASE,
 )
-_BEHIND = {"FORMAT", "FIELDS", "COLUMNS", "LINES", "SET", "WHERE", "SCHEMA", "NULL", "CHARACTER", "("}
+_BEHIND = {
+    "FORMAT",
+    "FIELDS",
+    "COLUMNS",
+    "LINES",
+    "SET",
+    "WHERE",
+    "SCHEMA",
+    "DESCRIPTORS",
+    "MESSAGE",
+    "VALIDATE",
+    "NULL",
+    "CHARACTER",
+    "(",
+}
 _BEFORE = {
     "CONFIG", "CREDENTIALS", "BATCH_INTERVAL", "MAX_PARTITIONS_PER_BATCH", "MAX_OFFSETS_PER_BATCH_PARTITION", "RETRY_OPTIONS",
     "MAX_RETRIES_PER_BATCH_PARTITION", "MAX_BYTES_PER_BATCH_PARTITION", "STOP_ON_ERROR", "WITH", "REPLACE", "SKIP", "OPTIONS",
@@ -45,7 +60,8 @@ _WORDS = {
 }  # fmt: skip
 _FIRST = (
     "ALTER PIPELINE", "BACKFILL PIPELINE", "CLEAR PIPELINE ERRORS", "CREATE PIPELINE", "CREATE OR REPLACE PIPELINE",
-    "DETACH PIPELINE", "DROP PIPELINE", "EXTRACT PIPELINE", "INFER PIPELINE", "SELECT", "SHOW CREATE PIPELINE", "SHOW PIPELINES",
+    "DETACH PIPELINE", "DROP PIPELINE", "EXTRACT PIPELINE", "INFER PIPELINE", "REPLAY PIPELINE", "SELECT",
+    "SHOW CREATE PIPELINE", "SHOW PIPELINES",
     "START ALL PIPELINES", "START FAILED PIPELINES", "START PIPELINE", "STOP ALL PIPELINES", "STOP PIPELINE", "TEST PIPELINE",
 )  # fmt: skip
 # Parts of an expression, where one is expected.
@@ -53,7 +69,7 @@ _EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
 # Known only to be refused.
 _HIDDEN = {
     "AGGREGATOR", "LINK", "S3", "FS", "AZURE", "HDFS", "GCS", "MONGODB", "MYSQL", "ICEBERG", "RESOURCE", "IGNORE", "PROCEDURE",
-    "PARQUET", "INFERRED", "PROFILE",
+    "PARQUET", "INFERRED", "PROFILE", "OFFSET", "CURSOR", "BATCH_MATCHES_SNAPSHOT", "FILE", "FILES",
 }  # fmt: skip
 
 
@@ -123,6 +139,24 @@ def next_words(text: str) -> tuple[list[str], bool]:
     terminals = set(machine.accepts()) - _HIDDEN
     found_words = [name for name in _names(terminals) if name.isupper()]
     return found_words, bool(terminals & {"NAME"}) and not terminals & {"TEXT"}
+
+
+def nearest(text: str) -> str:
+    """The beginning of a statement of ours that a text, which is none, may have been meant for; empty: none is near.
+
+    A word that is cut off counts as that word: `SHOW PIPE` is near to SHOW PIPELINES.
+    """
+    given = [word.text.upper() for word, _ in zip(words(text), range(2), strict=False)]
+    for known in _FIRST:
+        wanted = known.split()[:2]
+        if len(given) == len(wanted) == 2 and all(map(_is_near, given, wanted)):
+            return known
+    return ""
+
+
+def _is_near(given: str, wanted: str) -> bool:
+    cut_off = len(given) > 2 and wanted.startswith(given)
+    return cut_off or bool(get_close_matches(given, [wanted], n=1, cutoff=0.75))
 
 
 def is_complete(text: str) -> bool:
@@ -207,6 +241,8 @@ def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> Inv
 
 def _misplaced(word: str, expected: list[str]) -> str:
     """Clauses are the commonest thing to stand on the wrong side of INTO."""
+    if word == "." and "AS" in expected:
+        return "a pipeline's name stands alone: a home has one database"
     if word in _BEHIND and "INTO" in expected:
         return f"{word} stands behind INTO TABLE"
     return f"{word} stands before INTO TABLE" if word in _BEFORE and "FORMAT" in expected else ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from lark import Token, Tree
 
+from kpipe.lookups import KINDS
 from kpipe.sql import clauses
 from kpipe.sql.fields import Fields
-from kpipe.sql.trees import child, children, string, strings, token, wrong
+from kpipe.sql.trees import child, children, names, string, strings, token, wrong
 
 __all__ = ["choose", "split_endpoint"]
 
@@ -112,6 +113,23 @@ def choose(fields: Fields, clause: str, tree: Tree[Token]) -> None:
         wrong(tree, f"{clause} is given twice" if fields.rule == clause else f"{fields.rule} and {clause} exclude each other")
     fields.rule = clause
     fields.set(("into", "on_conflict"), _RULES[clause], tree, clause)
+
+
+def lookup(fields: Fields, tree: Tree[Token]) -> None:
+    """LOOKUP name KEY (...) FROM 'file' | TABLE name | QUERY '...' | URL '...' [SETTINGS '{...}']."""
+    own, *table = names(tree)
+    key, more = child(tree, "key"), child(tree, "settings")
+    word = token(tree, "TABLE", "QUERY", "URL")
+    kind = word.type.lower() if word is not None else "path"
+    assert key is not None
+    given = clauses.json_object(more, "SETTINGS") if more is not None else {}
+    said = [field for field in (*KINDS, "key") if field in given]
+    if said:
+        wrong(more or tree, f"SETTINGS: {said[0]} has a place of its own", "write LOOKUP name KEY (column) FROM ...")
+    if isinstance(given.get("credentials"), dict):
+        given["credentials"] = {item: clauses.credential(tree, item, value) for item, value in given["credentials"].items()}
+    found = {kind: table[0] if table else clauses.filled(string(tree), tree), "key": names(key), **given}
+    fields.set(("lookups", own), found, tree, f"LOOKUP {own}")
 
 
 def options(fields: Fields, tree: Tree[Token]) -> None:

@@ -7,15 +7,16 @@ from typing import Any, Literal
 
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline, Timestamp
+from kpipe.source import Part
 
 __all__ = [
     "Alter", "Backfill", "Change", "ClearErrors", "Create", "Detach", "Drop", "DropOrphans", "DropPartition", "Extract",
-    "Infer", "Moment", "Query", "ReloadTransform", "SetField", "SetOffsets", "ShowCreate", "ShowPipelines", "Start",
-    "StartMany", "Statement", "Stop", "StopAll", "Test",
+    "Infer", "Moment", "Query", "ReloadLookups", "ReloadTransform", "Replay", "SetField", "SetOffsets", "ShowCreate",
+    "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test",
 ]  # fmt: skip
 
-#: Where to read: `earliest`, `latest`, a time, or next offsets by partition number.
-Moment = Literal["earliest", "latest"] | Timestamp | dict[int, int]
+#: Where to read: `earliest`, `latest`, a time, or next offsets by partition.
+Moment = Literal["earliest", "latest"] | Timestamp | dict[Part, int]
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,15 @@ class ReloadTransform:
 
 
 @dataclass(frozen=True)
+class ReloadLookups:
+    """The lookups are read again."""
+
+
+@dataclass(frozen=True)
 class DropPartition:
     """A partition is forgotten: one that the topic has no more, or, with `reread`, one that is read again from its start."""
 
-    partition: int
+    partition: Part
     reread: bool = False
 
 
@@ -77,7 +83,7 @@ class DropOrphans:
     """All partitions that the topic has no more are forgotten."""
 
 
-Change = SetField | SetOffsets | ReloadTransform | DropPartition | DropOrphans
+Change = SetField | SetOffsets | ReloadTransform | ReloadLookups | DropPartition | DropOrphans
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,7 @@ class Extract:
 
     pipeline: str
     file: str
-    partition: int | None = None
+    partition: Part | None = None
     offsets: Range | None = None
 
 
@@ -208,8 +214,15 @@ class Backfill:
     """
 
     pipeline: str
-    partition: int | None = None
+    partition: Part | None = None
     offsets: Range | None = None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """REPLAY PIPELINE: dead letters are tried again with the definition as it is now."""
+
+    pipeline: str
 
 
 @dataclass(frozen=True)
@@ -221,5 +234,5 @@ class Query:
 
 Statement = (
     Create | Alter | Drop | Start | StartMany | Stop | StopAll | Detach | Test | ShowPipelines | ShowCreate | Extract | Infer
-    | ClearErrors | Backfill | Query
+    | ClearErrors | Backfill | Replay | Query
 )  # fmt: skip

@@ -52,6 +52,21 @@ def registry(fields: Fields, tree: Tree[Token]) -> None:
     fields.option("registry", clauses.filled(string(tree), tree), tree, "SCHEMA REGISTRY")
 
 
+def descriptors(fields: Fields, tree: Tree[Token]) -> None:
+    """DESCRIPTORS 'file'."""
+    fields.option("descriptors", string(tree), tree, "DESCRIPTORS")
+
+
+def message(fields: Fields, tree: Tree[Token]) -> None:
+    """MESSAGE 'full.name'."""
+    fields.option("message", string(tree), tree, "MESSAGE")
+
+
+def validate(fields: Fields, tree: Tree[Token]) -> None:
+    """VALIDATE."""
+    fields.option("validate", True, tree, "VALIDATE")
+
+
 def separators(fields: Fields, tree: Tree[Token]) -> None:
     """FIELDS or COLUMNS: TERMINATED, ENCLOSED, ESCAPED BY."""
     for part in children(tree):
@@ -140,6 +155,27 @@ def on_duplicate(fields: Fields, tree: Tree[Token]) -> None:
     choose(fields, clause, tree)
     if token(tree, "EVERY") is None:
         fields.set(("into", "update"), fields.assignments(tree, clause), tree, clause)
+
+
+def also(fields: Fields, tree: Tree[Token]) -> None:
+    """ALSO INTO TABLE t [KEY (...)] [SETTINGS '{...}'], and clauses of its own: what a further table has."""
+    own = Fields(fields.text)
+    into_table(own, tree)
+    for clause in children(tree):
+        if clause.data in _ALSO:
+            _ALSO[clause.data](own, clause)
+    more = child(tree, "settings")
+    given = clauses.json_object(more, "SETTINGS") if more is not None else {}
+    values = {**own.values["into"], **{name: value for name, value in own.values.items() if name != "into"}}
+    said = [name for name in given if name in values]
+    if said:
+        wrong(more or tree, f"SETTINGS: {said[0]} is said by another clause, too", "leave out one of them")
+    known = fields.values.get("also", [])
+    fields.forget("also")
+    fields.set(("also",), [*known, {**values, **given}], tree, "ALSO INTO TABLE")
+
+
+_ALSO = {"set_columns": set_columns, "where": where, "on_duplicate": on_duplicate}
 
 
 def _literal(tree: Tree[Token]) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kpipe.errors import InvalidPipeline, InvalidStatement
+from kpipe.lookups import KINDS
 from kpipe.paths import parse_path, write_path
 from kpipe.pipeline import Pipeline, Timestamp
+from kpipe.source import Part
 from kpipe.sql import statements as s
 from kpipe.sql.clauses import LIMITS, RETRIES
 from kpipe.sql.masking import masked_credentials, to_statement
@@ -31,7 +33,8 @@ def to_sql(pipeline: Pipeline, or_replace: bool = False, if_not_exists: bool = F
     """
     words = ["CREATE", *(["OR REPLACE"] if or_replace else []), "PIPELINE", *(["IF NOT EXISTS"] if if_not_exists else [])]
     fields = pipeline.to_dict()
-    masked = [masked_credentials(fields[part]) for part in ("source", "into")]
+    parts = (fields["source"], fields["into"], *fields.get("lookups", {}).values())
+    masked = [masked_credentials(part) for part in parts]
     lines = [f"{' '.join(words)} {quoted_name(fields.pop('name'))}", *_source(fields), *_target(fields)]
     text = "\n".join(line for line in lines if line) + ";"
     if not any(masked):
@@ -74,6 +77,8 @@ def _source(fields: dict[str, Any]) -> Iterator[str]:
         yield "STOP_ON_ERROR OFF"
     if "transform" in fields:
         yield _transform(fields)
+    for name, lookup in fields.pop("lookups", {}).items():
+        yield _lookup(name, lookup)
     if into.get("on_conflict") in ("replace", "ignore"):
         yield {"replace": "REPLACE", "ignore": "SKIP DUPLICATE KEY ERRORS"}[into.pop("on_conflict")]
     if errors.get("constraint") == "dead_letter":
@@ -82,11 +87,22 @@ def _source(fields: dict[str, Any]) -> Iterator[str]:
     fields.update({"source": source, "batch": batch, "errors": errors})
 
 
+def _lookup(name: str, fields: dict[str, Any]) -> str:
+    key, credentials = fields.pop("key"), fields.pop("credentials", None)
+    kind = next(kind for kind in KINDS if kind in fields)
+    text = fields.pop(kind)
+    if credentials:
+        fields["credentials"] = {item: to_statement(value) for item, value in credentials.items()}
+    place = {"table": f"TABLE {quoted_name(text)}", "path": quoted(text)}.get(kind) or f"{kind.upper()} {quoted(text)}"
+    rest = f" SETTINGS {_json(fields)}" if fields else ""
+    return f"LOOKUP {quoted_name(name)} KEY ({', '.join(map(quoted_name, key))}) FROM {place}{rest}"
+
+
 def _target(fields: dict[str, Any]) -> Iterator[str]:
     """OPTIONS, INTO and what follows. What no clause has taken goes to OPTIONS."""
     into = fields.pop("into")
     values, key = fields.pop("format", {}), fields.pop("key_format", None)
-    columns, where = fields.pop("set", {}), fields.pop("where", None)
+    columns, where, also = fields.pop("set", {}), fields.pop("where", None), fields.pop("also", [])
     table, names, kind, database = into.pop("table"), into.pop("key", None), into.pop("type", None), into.pop("database", None)
     if "credentials" in into:
         into["credentials"] = {name: to_statement(value) for name, value in into["credentials"].items()}
@@ -106,12 +122,30 @@ def _target(fields: dict[str, Any]) -> Iterator[str]:
     yield from _format(values, "")
     if key is not None:
         yield from _format(key, " KAFKA KEY")
+    yield from _computed(columns, where, update)
+    for item in also:
+        yield from _also(item)
+
+
+def _computed(columns: Mapping[str, str], where: str | None, update: Mapping[str, str] | None) -> Iterator[str]:
     if columns:
         yield f"SET {_assignments(columns)}"
     if where is not None:
         yield f"WHERE {where}"
     if update is not None:
         yield f"ON DUPLICATE KEY UPDATE {_assignments(update) if update else '*'}"
+
+
+def _also(fields: dict[str, Any]) -> Iterator[str]:
+    table, names, columns, where = fields.pop("table"), fields.pop("key", None), fields.pop("set", {}), fields.pop("where", None)
+    update = fields.pop("update", {}) if fields.get("on_conflict") == "update" else None
+    if update is not None:
+        del fields["on_conflict"]
+    if names == []:  # no list of names can be empty
+        fields, names = {**fields, "key": names}, None
+    key = f" KEY ({', '.join(map(quoted_name, names))})" if names is not None else ""
+    yield f"ALSO INTO TABLE {quoted_name(table)}{key}" + (f" SETTINGS {_json(fields)}" if fields else "")
+    yield from _computed(columns, where, update)
 
 
 def _format(fields: Mapping[str, Any], key: str) -> Iterator[str]:
@@ -128,6 +162,11 @@ def _format(fields: Mapping[str, Any], key: str) -> Iterator[str]:
         yield f"SCHEMA REGISTRY {quoted(fields['registry'])}"
     if "schema" in fields:
         yield f"SCHEMA {quoted(fields['schema'])}"
+    for field in ("descriptors", "message"):
+        if field in fields:
+            yield f"{field.upper()} {quoted(fields[field])}"
+    if fields.get("validate"):
+        yield "VALIDATE"
     if "mapping" in fields:
         yield "(\n    " + ",\n    ".join(_mapped(name, value) for name, value in fields["mapping"].items()) + "\n)"
     if "fields" in fields:
@@ -244,10 +283,16 @@ def _plain(statement: s.Statement) -> str:
             offsets = f" OFFSETS {statement.offsets.start} TO {statement.offsets.end}" if statement.offsets else ""
             where = f" FROM '{statement.partition}'{offsets}" if statement.partition is not None else ""
             return f"EXTRACT PIPELINE {name}{where} INTO OUTFILE {quoted(statement.file)}"
+        case s.Replay():
+            return f"REPLAY PIPELINE {name}"
         case s.Backfill():
-            where = f" PARTITION {statement.partition}" if statement.partition is not None else ""
+            where = f" PARTITION {_part(statement.partition)}" if statement.partition is not None else ""
             offsets = f" FROM {statement.offsets.start} TO {statement.offsets.end}" if statement.offsets else ""
             return f"BACKFILL PIPELINE {name}{where}{offsets}"
+
+
+def _part(partition: Part) -> str:
+    return str(partition) if isinstance(partition, int) else quoted(partition)
 
 
 def _change(change: s.Change) -> str:
@@ -256,6 +301,8 @@ def _change(change: s.Change) -> str:
             return f"SET OFFSETS {_moment(change.to)}" + (" REREAD" if change.reread else "")
         case s.ReloadTransform():
             return "RELOAD TRANSFORM"
+        case s.ReloadLookups():
+            return "RELOAD LOOKUPS"
         case s.DropPartition():
             return f"DROP PARTITION '{change.partition}'" + (" REREAD" if change.reread else "")
         case s.DropOrphans():

@@ -28,7 +28,7 @@ from kpipe.errors import (
 from kpipe.ledger import Ledger, check_seal, seal
 from kpipe.ports import Publication
 from kpipe.schema import Columns
-from kpipe.source import PartitionId
+from kpipe.source import Part, PartitionId, part
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
 from kpipe.verdict import applied
 
@@ -113,16 +113,18 @@ class MemoryDestination:
                 if table == self.table
                 for entry in entries(done.commit)
             ]
-            expected: Counter[int] = Counter()
+            expected: Counter[Part] = Counter()
             for _, entry in writers:
-                expected[entry.source.partition] += entry.counts.rows
+                expected[part(entry.source, True)] += entry.counts.rows
             wrong: list[tuple[Entry, int]] = []
-            repeated: Counter[int] = Counter()
-            if len({(name, entry.source.topic) for name, entry in writers}) == 1:
-                wrong, repeated = _ranges(rows, [entry for _, entry in writers])
+            repeated: Counter[Part] = Counter()
+            told = {(name, entry.source.topic) for name, entry in writers}
+            named = all("_kafka_topic" in row for row in rows) and len({topic.name for _, topic in told}) == len(told)
+            if len(told) == 1 or named:
+                wrong, repeated = _ranges(rows, [entry for _, entry in writers], len(told) > 1)
             return Recount(
-                rows=Counter(row["_kafka_partition"] for row in rows),
-                dead_letters=Counter(_partition(row) for row in known.dead_letters),
+                rows=Counter(_part(row) for row in rows),
+                dead_letters=Counter(_part(row) for row in known.dead_letters),
                 duplicates=repeated,
                 entries=wrong,
                 expected_rows=expected,
@@ -160,7 +162,10 @@ class MemoryDestination:
             known = self.store.pipelines.get(self.pipeline)
             done = [] if known is None else [item for item, _ in known.commits.values() if item.commit.metadata]
             waiting = [item for item in done if known is not None and item.commit.id not in known.published]
-            return [Publication(item.commit.id, item.seq, _keyed(item.commit.metadata)) for item in waiting[:limit]]
+            return [
+                Publication(item.commit.id, item.seq, _keyed(item.commit.metadata, item.commit.several))
+                for item in waiting[:limit]
+            ]
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark them as mirrored; gives those that this very call marked."""
@@ -224,15 +229,15 @@ class MemoryDestination:
             )
 
 
-def _ranges(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[list[tuple[Entry, int]], Counter[int]]:
+def _ranges(rows: Sequence[Row], entries: Sequence[Entry], several: bool) -> tuple[list[tuple[Entry, int]], Counter[Part]]:
     """Ranges that do not hold their rows, and repeated offsets by partition; only where every row carries an offset."""
-    held = Counter((row["_kafka_partition"], row.get("_kafka_offset")) for row in rows)
+    held = Counter((_part(row) if several else int(row["_kafka_partition"]), row.get("_kafka_offset")) for row in rows)
     blind = {number for number, offset in held if offset is None}
-    blind |= {entry.source.partition for entry in entries if entry.reread}  # there ranges overlap
+    blind |= {part(entry.source, several) for entry in entries if entry.reread or entry.loose}  # there ranges overlap
     wrong: list[tuple[Entry, int]] = []
-    repeated: Counter[int] = Counter()
+    repeated: Counter[Part] = Counter()
     for entry in entries:
-        number = entry.source.partition
+        number = part(entry.source, several)
         if number in blind:
             continue
         counts = [n for (at, offset), n in held.items() if at == number and offset is not None and offset in entry.range]
@@ -243,11 +248,12 @@ def _ranges(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[list[tuple[E
     return wrong, repeated
 
 
-def _partition(dead_letter: Row) -> int:
-    """Partition number of a dead letter, of the worker's files or of the fake stager's."""
-    return int(dead_letter["partition"] if "partition" in dead_letter else dead_letter["_kafka_partition"])
+def _part(row: Row) -> Part:
+    """Partition of a row or a dead letter, of the worker's files or of the fake stager's."""
+    number = int(row["partition"] if "partition" in row else row["_kafka_partition"])
+    topic = row.get("topic") if "partition" in row else row.get("_kafka_topic")
+    return f"{topic}:{number}" if topic else number
 
 
-def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, Any]]:
-    one = len({source.topic.name for source in metadata}) <= 1
-    return {str(source.partition) if one else str(source): dict(values) for source, values in metadata.items()}
+def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]], several: bool) -> dict[str, Mapping[str, Any]]:
+    return {str(part(source, several)): dict(values) for source, values in metadata.items()}

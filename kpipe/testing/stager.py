@@ -26,8 +26,8 @@ class FakeStager:
     """The `Stager` protocol over `FakeTopics`.
 
     A record becomes a row of the given columns, a bad one a dead letter, a tombstone is filtered, and an offset without
-    a record is a gap. Files are JSON lines: rows hold `_kafka_partition`, `_kafka_offset` and the payload, dead letters
-    `_kafka_partition`, `_kafka_offset`, `reason` and `value`.
+    a record is a gap. Files are JSON lines: rows hold `_kafka_partition`, `_kafka_offset` (with several topics also
+    `_kafka_topic`) and the payload, dead letters these, `reason` and `value`.
 
     Args:
         topics: what is read.
@@ -88,7 +88,9 @@ class FakeStager:
         size = 0
         records = self.topics.read(source, within)
         for offset, slot in records:
-            where = {"_kafka_partition": source.partition, "_kafka_offset": offset}
+            where: dict[str, Any] = {"_kafka_partition": source.partition, "_kafka_offset": offset}
+            if self.topics.several:
+                where["_kafka_topic"] = source.topic.name
             size += len(json.dumps(slot.value)) if slot.value is not None else 0
             if slot.bad:
                 dead.append({**where, "reason": "not JSON", "value": slot.value})

@@ -6,6 +6,7 @@ record) or a hole (compacted away); what expired stays in memory, so that a test
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -66,14 +67,18 @@ class FakeTopics:
     Args:
         partitions: number of partitions by topic, or of the one topic `tweets`.
         cluster: the cluster's id.
+        pattern: topics are found by it: those that it does not match are not seen, and those that are gone are no error.
     """
 
-    def __init__(self, partitions: Mapping[str, int] | int = 1, cluster: str = "cluster-1") -> None:
+    def __init__(self, partitions: Mapping[str, int] | int = 1, cluster: str = "cluster-1", pattern: str = "") -> None:
         wanted = {"tweets": partitions} if isinstance(partitions, int) else dict(partitions)
         self._numbers = count(1)
         self._cluster = cluster
         self._topics = {name: self._made(name, number) for name, number in wanted.items()}
         self._first = next(iter(wanted))
+        self.pattern, self._named = pattern, tuple(wanted)
+        #: Whether rows name their topic.
+        self.several = bool(pattern) or len(wanted) > 1
         self._errors: list[Exception] = []
         #: Calls of `snapshot` so far, the failed ones too.
         self.asked = 0
@@ -85,10 +90,12 @@ class FakeTopics:
         self.asked += 1
         if self._errors:
             raise self._errors.pop(0)
-        if not self._topics:
-            raise TopicUnknown(f"the cluster has no topic {self._first}", "create it, or mend source.topic")
-        logs = ((topic.id, at, log) for topic in self._topics.values() for at, log in enumerate(topic.logs))
-        return TopicSnapshot({PartitionId(topic, at): log.state() for topic, at, log in logs})
+        seen = [name for name in self._topics if re.search(self.pattern, name)] if self.pattern else self._named
+        missing = [name for name in seen if name not in self._topics] if seen else [self._first]
+        if missing:
+            raise TopicUnknown(f"the cluster has no topic {missing[0]}", "create it, or mend source.topic")
+        logs = ((self._topics[name].id, at, log) for name in seen for at, log in enumerate(self._topics[name].logs))
+        return TopicSnapshot({PartitionId(topic, at): log.state() for topic, at, log in logs}, self.pattern)
 
     def present(self) -> Collection[PartitionId]:
         """As `snapshot`, in everything."""
@@ -155,6 +162,14 @@ class FakeTopics:
         """The topic is deleted and made again under another id, empty."""
         name = topic or self._first
         self._topics[name] = self._made(name, partitions or len(self._topics[name].logs))
+
+    def name(self, *topics: str) -> None:
+        """The definition names these from now on."""
+        self._named = topics
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """There is one topic more."""
+        self._topics[topic] = self._made(topic, partitions)
 
     def delete(self, topic: str | None = None) -> None:
         """The topic is gone."""

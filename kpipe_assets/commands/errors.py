@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from kpipe_assets.commands.options import as_json, count, emit, pipeline_name, plain, wide
+from kpipe_assets.commands.options import as_json, emit, pipeline_name, plain, wide
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -61,21 +61,15 @@ def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
 
 
 def _retry(name: str, home: Home, as_json: bool) -> int:
-    from kpipe_assets.retry import retry  # only now: it loads what stages records
+    from kpipe_assets.retry import in_words, retry  # only now: it loads what stages records
 
-    sums = dict.fromkeys(("tried", "answered", "rows", "filtered", "failed"), 0)
-    for done in retry(home.pipeline(name), home, f"{getpass.getuser()} on the command line"):
+    done = []
+    for page in retry(home.pipeline(name), home, f"{getpass.getuser()} on the command line"):
         if as_json:
-            emit({"event": "replay", "pipeline": name, **asdict(done)})
-        for key in sums:
-            sums[key] += getattr(done, key)
+            emit({"event": "replay", "pipeline": name, **asdict(page)})
+        done.append(page)
     if not as_json:
-        click.echo(
-            f"{name}: {count(sums['tried'], 'dead letter')} tried again: {sums['answered']:,} gave {count(sums['rows'], 'row')},"
-            f" {sums['filtered']:,} filtered, {sums['failed']:,} failed again"
-            if sums["tried"]
-            else f"{name}: no dead letter can be tried again"
-        )
+        click.echo(in_words(name, done))
     return 0
 
 

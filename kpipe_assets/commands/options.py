@@ -12,6 +12,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from kpipe.source import Part
+
 __all__ = ["as_json", "as_partitions", "count", "emit", "first_sentence", "listing", "pipeline_name", "plain", "wide"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -62,14 +64,15 @@ def emit(value: Any) -> None:
     sys.stdout.flush()
 
 
-def as_partitions(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[int] | None:
-    """`0,2-5` as numbers."""
+def as_partitions(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[Part] | None:
+    """`0,2-5` as numbers; `web:0,web:2-5` as partitions of that topic."""
     if value is None:
         return None
-    numbers: set[int] = set()
-    for part in value.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise click.BadParameter(f"{part!r} is not a partition or a range of them; write 0,2-5")
-        numbers.update(range(int(first), int(last or first) + 1))
-    return frozenset(numbers)
+    found: set[Part] = set()
+    for text in value.split(","):
+        topic, colon, numbers = text.strip().rpartition(":")
+        first, dash, last = numbers.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)) or (colon and not topic):
+            raise click.BadParameter(f"{text!r} is not a partition or a range of them; write 0,2-5, or TOPIC:0,TOPIC:2-5")
+        found.update(f"{topic}:{number}" if topic else number for number in range(int(first), int(last or first) + 1))
+    return frozenset(found)

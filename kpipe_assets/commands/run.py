@@ -14,6 +14,7 @@ from kpipe.batch import SETTLED, Committed, Counts
 from kpipe.errors import KpipeError
 from kpipe.ingest import Decisions
 from kpipe.pipeline import Pipeline
+from kpipe.source import Part, part
 from kpipe_assets.assembly import Run
 from kpipe_assets.commands.options import as_json, as_partitions, count, emit, pipeline_name
 from kpipe_assets.progress import Progress
@@ -26,7 +27,12 @@ __all__ = ["Totals", "batch_line", "run", "run_pipeline"]
 @click.command()
 @pipeline_name
 @click.option("--max-batches", type=click.IntRange(min=1), metavar="N", help="End after N batches.")
-@click.option("--partitions", callback=as_partitions, metavar="LIST", help="Only these Kafka partitions, such as 0,2-5.")
+@click.option(
+    "--partitions",
+    callback=as_partitions,
+    metavar="LIST",
+    help="Only these, such as 0,2-5; of several topics, a:0,b:2-5.",
+)
 @click.option("--follow", is_flag=True, help="Go on when caught up, until stopped (Ctrl-C finishes the batch at hand).")
 @click.option(
     "--on-data-loss", type=click.Choice(["fail", "record"]), help="`record`: note offsets that are gone as lost, and go on."
@@ -44,7 +50,7 @@ __all__ = ["Totals", "batch_line", "run", "run_pipeline"]
 def run(
     name: str,
     max_batches: int | None,
-    partitions: frozenset[int] | None,
+    partitions: frozenset[Part] | None,
     follow: bool,
     on_data_loss: str | None,
     on_new_topic: str,
@@ -76,7 +82,7 @@ class Totals:
     Attributes:
         batches: committed.
         counts: sums.
-        positions: next offsets, by partition number as text.
+        positions: next offsets, by partition as text.
         status: `caught_up`, `limit`, `stopped` or `error`.
     """
 
@@ -111,11 +117,16 @@ def batch_line(committed: Committed) -> dict[str, Any]:
         "event": "batch",
         "batch": commit.id,
         "seq": committed.seq,
-        "ranges": {str(step.source.partition): [step.range.start, step.range.end] for step in commit.steps},
+        "ranges": {str(part(step.source, commit.several)): [step.range.start, step.range.end] for step in commit.steps},
         **_numbers(commit.totals),
         "seconds": round(commit.seconds, 3),
         "closed_by": batch.closed_by if batch else "caught_up",
+        **({"targets": {portion.table: _rows(portion.totals) for portion in commit.also}} if commit.also else {}),
     }
+
+
+def _rows(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in ("rows", *SETTLED)}
 
 
 def _numbers(counts: Counts) -> dict[str, int]:
@@ -127,7 +138,7 @@ def run_pipeline(
     pipeline: Pipeline,
     home: Home,
     decisions: Decisions | None = None,
-    partitions: frozenset[int] | None = None,
+    partitions: frozenset[Part] | None = None,
     max_batches: int | None = None,
     follow: bool = False,
     as_json: bool = False,
@@ -142,7 +153,7 @@ def run_pipeline(
 
     totals, began = Totals(), time.monotonic()
     stop = stop or Stop()
-    progress = Progress(pipeline.name, as_json, partitions)
+    progress = Progress(pipeline.name, as_json, partitions, pipeline.source.several)
 
     def spark() -> Any:
         if not started():

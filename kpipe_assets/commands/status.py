@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,13 +11,18 @@ import click
 from rich.text import Text
 
 from kpipe.errors import KpipeError
+from kpipe.ledger import LOST, SKIPPED
 from kpipe.plan import lag
-from kpipe_assets.assembly import is_running
+from kpipe.source import part
 from kpipe_assets.commands.options import as_json, emit, first_sentence, listing, wide
+from kpipe_assets.states import state_of
+from kpipe_assets.switch import Switches
 from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["status"]
+
+_AT_ONCE = 16
 
 
 @click.command()
@@ -31,7 +37,11 @@ def status(name: str | None, as_json: bool) -> int:
       kpipe status tweets --json
     """
     home = Home.from_env()
-    seen = [describe(home, item) for item in ([name] if name else home.names())]
+    with Switches(home) as switches:
+        on = switches.on()
+    names = [name] if name else home.names()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # what takes time is waiting for brokers, above all for those that are gone
+        seen = list(pool.map(lambda item: describe(home, item, item in on), names))
     lines = [line for line, _ in seen]
     if as_json:
         for line in lines:
@@ -54,6 +64,10 @@ def status(name: str | None, as_json: bool) -> int:
     console = wide()
     console.print(table)
     for line, trouble in seen:
+        if line["skipped"]:
+            console.print(Text(f"{line['pipeline']}: skipped; BACKFILL PIPELINE reads it: {', '.join(line['skipped'])}"))
+        if line["lost"]:
+            console.print(Text(f"{line['pipeline']}: lost: {', '.join(line['lost'])}"))
         recorded = line["last_error"] if line["last_error"] != trouble else None
         for what, error in (("last error", recorded), ("Kafka now", trouble)):
             if error:
@@ -65,40 +79,43 @@ def status(name: str | None, as_json: bool) -> int:
     return 0
 
 
-def describe(home: Home, name: str) -> tuple[dict[str, Any], str | None]:
+def describe(home: Home, name: str, on: bool) -> tuple[dict[str, Any], str | None]:
     """The object that `kpipe status --json` prints for a pipeline, and what is wrong with the brokers at this moment.
 
     Lag is null where they do not answer. `last_error` is what the last run recorded; only without that, what they say now.
+
+    Args:
+        home: where it keeps things.
+        name: the pipeline's name.
+        on: whether its switch is on.
     """
     from resources.kafka.topics import KafkaTopics
 
     pipeline = home.pipeline(name)
-    destination = open_destination(pipeline, home)
+    destination, several = open_destination(pipeline, home), pipeline.source.several
     _, ledger = destination.ledger()
     known: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
     if not known:  # nothing was ever committed; the home knows how the last run ended
-        noted = home.noted(name)
-        known = {"state": noted.get("state"), "last_error": noted.get("error")}
+        known = {"last_error": home.noted(name).get("error")}
     batches = destination.view("batches_summary", limit=1)
     positions, high, behind, trouble = ledger.positions(), {}, None, None
     try:
         snapshot = KafkaTopics(pipeline.source).snapshot()
         positions = {source: offset for source, offset in positions.items() if source in snapshot.partitions}
-        high = {str(source.partition): state.high for source, state in sorted(snapshot.partitions.items())}
+        high = {str(part(source, several)): state.high for source, state in sorted(snapshot.partitions.items())}
         behind = sum(lag(ledger, snapshot).values())
     except KpipeError as error:
         trouble = str(error)
-    state = str(known.get("state") or "stopped").lower()
-    if is_running(home, name):
-        state = "running"
-    elif state == "running":  # its process is gone
-        state = "stopped"
     return {
         "pipeline": name,
-        "state": state,
-        "positions": {str(source.partition): offset for source, offset in sorted(positions.items())},
+        "state": state_of(home, name, on),
+        "positions": {str(part(source, several)): offset for source, offset in sorted(positions.items())},
         "high": high,
         "lag": behind,
+        **{
+            kind: [f"{source} {item}" for source in ledger.sources() for item in ledger.unread(source, kind).ranges]
+            for kind in (SKIPPED, LOST)
+        },
         "last_batch": {
             "batch": batches[0]["batch_id"], "seq": batches[0]["seq"], "committed": _iso(batches[0].get("committed"))
         } if batches else None,

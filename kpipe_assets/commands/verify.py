@@ -52,7 +52,7 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
     seen = home.seen(pipeline.name)
     if not uid and not seen.uid:
         raise InvalidPipeline(f"pipeline {pipeline.name} has committed nothing yet", f"kpipe run {pipeline.name}")
-    result = audit(ledger, destination.history(), destination.recount())
+    result = audit(ledger, destination.history(), destination.recount(), pipeline.source.several)
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
         problem = f"this home has seen commit {seen.seq}; the ledger in {destination.describe()} stands at {ledger.seq}"
         return replace(result, problems=[*result.problems, problem])
@@ -72,14 +72,31 @@ def show(result: Audit) -> None:
         click.echo(
             f"NOT read, lost unless a run is at work on them; not among what is counted: {', '.join(result.lost)}", err=True
         )
+    if result.skipped:
+        click.echo(f"left out, and not among what is counted; BACKFILL PIPELINE reads it: {', '.join(result.skipped)}", err=True)
+    if result.repeated:
+        click.echo(f"read more than once, or to be read again, each reading is counted: {', '.join(result.repeated)}", err=True)
     if result.ok:
+        rows, aside = _made(result)
         click.echo(
-            f"proven: {count(result.span, 'offset')} = {count(counts.rows, 'row')}"
+            f"proven: {count(result.span, 'offset')} = {rows}"
             + (f" + {count(counts.deletes, 'delete')}" if counts.deletes else "")
-            + f" + {count(counts.dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
-            " no offset twice"
+            + f" + {count(aside, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
+            + (" no offset is missing" if result.repeated else " no offset twice")
+            + "".join(f"; table {name} holds its {count(item['rows_found'], 'row')}" for name, item in result.targets.items())
         )
         return
     for problem in result.problems:
         click.echo(f"problem: {problem}", err=True)
     click.echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/guide/operating.md, "{_GUIDE}"', err=True)
+
+
+def _made(result: Audit) -> tuple[str, int]:
+    """What records became, in words, and the dead letters beside them: where a record may give several rows, records add up."""
+    counts = result.counts
+    if not counts.given:
+        return count(counts.rows, "row"), counts.dead_letters
+    records = result.span - (counts.deletes + result.set_aside + counts.filtered + counts.gaps)
+    inside = counts.dead_letters - result.set_aside
+    gave = count(counts.rows, "row") + (f", {count(inside, 'dead letter')}" if inside else "")
+    return f"{count(records, 'record')} ({gave})", result.set_aside

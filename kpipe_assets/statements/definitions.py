@@ -10,8 +10,10 @@ from pydantic import ValidationError
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.pipeline import Pipeline
+from kpipe.source import Part, part
 from kpipe.sql.statements import Alter, Create, Drop, SetField, SetOffsets, ShowCreate
 from kpipe.sql.writer import to_sql, write
+from kpipe.targets import targets
 from kpipe_assets.assembly import check_available
 from kpipe_assets.requests import ask
 from kpipe_assets.statements.result import Result
@@ -38,10 +40,11 @@ def check(pipeline: Pipeline) -> None:
     """
     from resources.kafka.config import client_config
     from resources.kafka.topics import KafkaTopics
-    from resources.spark.stager import selection, version
+    from resources.lookups.read import Lookups
+    from resources.spark.stager import asked, selection, version
 
     check_available(pipeline)
-    selection(pipeline)
+    Lookups(pipeline, asked(map(selection, targets(pipeline))), environ=_Later()).check_files()
     client_config(pipeline.source, _Later())
     KafkaTopics(pipeline.source.model_copy(update={"credentials": {}, "config": {}}))
     version(pipeline)
@@ -142,9 +145,9 @@ def show_create(home: Home, statement: ShowCreate) -> Result:
     return Result(columns=("pipeline", "statement"), rows=[(pipeline.name, text)], text=True)
 
 
-def _positions(home: Home, pipeline: Pipeline) -> Mapping[int, int]:
-    """Next offsets by partition; none where several topics, or ids of a topic, share a number."""
+def _positions(home: Home, pipeline: Pipeline) -> Mapping[Part, int]:
+    """Next offsets by partition; none where several ids of a topic share a name."""
     _, ledger = open_destination(pipeline, home).ledger()
     found = ledger.positions()
-    numbers = {source.partition: offset for source, offset in sorted(found.items())}
+    numbers = {part(source, pipeline.source.several): offset for source, offset in sorted(found.items())}
     return numbers if len(numbers) == len(found) else {}

@@ -59,6 +59,8 @@ class Session:
                 return positions.alter(home, statement)
             case s.Backfill():
                 return positions.backfill(home, statement)
+            case s.Replay():
+                return positions.replay(home, statement)
             case s.Drop():
                 if statement.pipeline in home.names() and not running.is_stopped(home, switches, statement.pipeline):
                     running.stop(home, switches, s.Stop(statement.pipeline, if_running=True), tell)

@@ -1,27 +1,37 @@
-"""ALTER PIPELINE and BACKFILL PIPELINE: other values in the definition, other places in the topic."""
+"""ALTER, BACKFILL and REPLAY PIPELINE: other values in the definition, other places in the topic, dead letters once more."""
 
 from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
 
 from kpipe.beginnings import moments
 from kpipe.errors import Fenced, InvalidStatement, NotAvailable
-from kpipe.ingest import Decisions, Ingest
 from kpipe.ledger import Ledger
+from kpipe.oversight import Decisions
 from kpipe.pipeline import Pipeline
-from kpipe.ports import Stager
 from kpipe.repositioning import Decision, backfills, forget, set_offsets
-from kpipe.source import PartitionId, TopicSnapshot
-from kpipe.sql.statements import Alter, Backfill, Change, DropOrphans, DropPartition, ReloadTransform, SetField, SetOffsets
+from kpipe.source import Part, PartitionId, TopicSnapshot, unnamed
+from kpipe.sql.statements import (
+    Alter,
+    Backfill,
+    Change,
+    DropOrphans,
+    DropPartition,
+    ReloadLookups,
+    ReloadTransform,
+    Replay,
+    SetField,
+    SetOffsets,
+)
+from kpipe.survey import Survey
 from kpipe_assets.assembly import is_running
 from kpipe_assets.statements import definitions
 from kpipe_assets.statements.result import Result
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["alter", "backfill"]
+__all__ = ["alter", "backfill", "check_named", "replay"]
 
 # A run at work commits between our look and our commit; each such miss costs it a batch, too, so that few follow.
 _TRIES = 5
@@ -40,21 +50,25 @@ def alter(home: Home, statement: Alter) -> Result:
     fields = [change for change in statement.changes if isinstance(change, SetField)]
     moves = [change for change in statement.changes if isinstance(change, SetOffsets | DropPartition | DropOrphans)]
     reload = any(isinstance(change, ReloadTransform) for change in statement.changes)
+    again = any(isinstance(change, ReloadLookups) for change in statement.changes)
     after = definitions.changed(before, fields)
-    if fields or reload:
+    if fields or reload or again:
         definitions.check(after)
     if reload and after.transform is None:
         raise InvalidStatement(f"pipeline {after.name} has no program to reload")
+    if again and not after.lookups:
+        raise InvalidStatement(f"pipeline {after.name} has no lookups to reload")
     done = []
     for move in moves:
         if is_running(home, after.name):
             raise InvalidStatement(
                 f"pipeline {after.name} is running, and would be moved under its feet", f"STOP PIPELINE {after.name} first"
             )
-        done += _decide(home, after, _wish(after, move))
-    if fields or reload:
-        definitions.save(home, after)  # also for a program: runs that are at work hold the one that they began with
-        done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its program is read again")
+        done += _decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
+    if fields or reload or again:
+        definitions.save(home, after)  # also for a program or a lookup: runs at work hold those that they began with
+        what = "program" if reload else "lookups"
+        done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its {what} will be read again")
     return Result("; ".join(done) or f"pipeline {after.name} stands there already")
 
 
@@ -62,6 +76,7 @@ def _wish(pipeline: Pipeline, move: Change) -> _Wish:
     def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
         match move:
             case DropPartition():
+                check_named(pipeline, move.partition)
                 return forget(ledger, snapshot, [move.partition], move.reread)
             case DropOrphans():
                 return forget(ledger, snapshot, None)
@@ -75,9 +90,22 @@ def _wish(pipeline: Pipeline, move: Change) -> _Wish:
 def _targets(pipeline: Pipeline, move: SetOffsets, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
     from resources.kafka.topics import KafkaTopics
 
+    if isinstance(move.to, dict):
+        check_named(pipeline, *move.to)
     if move.to == "earliest":
         return {source: state.log_start for source, state in snapshot.partitions.items()}
     return moments(move.to, KafkaTopics(pipeline.source), snapshot, sorted(snapshot.partitions), "OFFSETS")
+
+
+def check_named(pipeline: Pipeline, *partitions: Part | None) -> None:
+    """Of several topics, a statement says which one it means.
+
+    Raises:
+        InvalidStatement: one of the partitions lacks its topic, or has one although there is only one.
+    """
+    wrong = unnamed((name for name in partitions if name is not None), pipeline.source.several)
+    if wrong:
+        raise InvalidStatement(f"pipeline {pipeline.name}: {wrong}")
 
 
 def backfill(home: Home, statement: Backfill) -> Result:
@@ -93,6 +121,7 @@ def backfill(home: Home, statement: Backfill) -> Result:
             f"pipeline {pipeline.name}: BACKFILL PIPELINE with into.on_null: delete: what was deleted could come back",
             "set into.on_null: skip first (CREATE OR REPLACE PIPELINE), and delete what tombstones in the range ask for",
         )
+    check_named(pipeline, statement.partition)
     gone = 0
 
     def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
@@ -107,27 +136,40 @@ def backfill(home: Home, statement: Backfill) -> Result:
     return Result("; ".join(words))
 
 
-def _decide(home: Home, pipeline: Pipeline, wish: _Wish) -> list[str]:
+def replay(home: Home, statement: Replay) -> Result:
+    """REPLAY PIPELINE: dead letters are run through the definition as it is now; it may go on running.
+
+    Raises:
+        NotAvailable: the destination, rows with a key, or a program's mode.
+        KpipeError: it failed; what was tried before stands.
+    """
+    from kpipe_assets.retry import in_words, retry  # only now: it loads what stages records
+
+    pipeline = home.pipeline(statement.pipeline)
+    return Result(in_words(pipeline.name, retry(pipeline, home, f"{getpass.getuser()} in kpipe sql")))
+
+
+def _decide(home: Home, pipeline: Pipeline, wish: _Wish, forgetting: bool = False) -> list[str]:
     """Commit what a wish means for the ledger as it is now; what was done, in words."""
     from resources.kafka.topics import KafkaTopics
 
     home.make()
     who = f"{getpass.getuser()} in kpipe sql"
-    loop = Ingest(
+    survey = Survey(
         pipeline=pipeline,
         topics=KafkaTopics(pipeline.source),
-        stager=cast(Stager, None),  # never asked: a decision reads no record
         destination=open_destination(pipeline, home),
         decisions=Decisions(who=who),
         seen=home.seen(pipeline.name),
         run_id="sql",
+        forgetting=forgetting,
     )
     for attempt in range(1, _TRIES + 1):
         try:
-            snapshot, ledger = loop.look()
+            snapshot, ledger = survey.look()
             done = []
             for decision in wish(ledger, snapshot):
-                loop.decide(decision.kind, decision.changes, f"{decision.note}; {who}", decision.steps)
+                survey.decide(decision.kind, decision.changes, f"{decision.note}; {who}", decision.steps)
                 done.append(decision.note)
             return done
         except Fenced:

@@ -10,6 +10,8 @@ from typing import Any
 import duckdb
 
 from kpipe.errors import DestinationError, InvalidStatement
+from kpipe.sql.reader import nearest
+from kpipe.sql.refused import elsewhere
 from kpipe.sql.statements import Query
 from kpipe_assets.statements.result import Result
 from resources.destinations.duckdb import layout
@@ -20,6 +22,13 @@ __all__ = ["query"]
 
 _AT_ONCE = 1000
 _TABLE = re.compile(r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b(?!.*\bkpipe_)", re.IGNORECASE | re.DOTALL)
+
+_VIEW = re.compile(r"\binformation_schema\.(pipelines\w*)", re.IGNORECASE)
+#: SingleStore's views, and ours.
+_VIEWS = {
+    "pipelines": "kpipe_pipelines", "pipelines_batches": "kpipe_batches", "pipelines_batches_summary": "kpipe_batches_summary",
+    "pipelines_errors": "kpipe_errors", "pipelines_cursors": "kpipe_cursors", "pipelines_offsets": "kpipe_cursors",
+}  # fmt: skip
 
 
 def query(home: Home, statement: Query, database: str | None = None) -> Iterator[Result]:
@@ -60,24 +69,34 @@ def _kind(text: str) -> str:
     try:
         found = duckdb.extract_statements(text)
     except duckdb.Error as error:
-        raise _wrong(error) from error
+        _explained(text)
+        raise _wrong(error, text) from error
     if len(found) != 1:
         raise InvalidStatement(f"{len(found)} statements where one is expected")
     kind = found[0].type.name
     # EXPLAIN ANALYZE runs what it explains; the connection cannot write, but says so less clearly.
     if kind in ("SELECT", "EXPLAIN") or (kind == "CREATE" and _TABLE.match(text)):
         return str(kind)
+    _explained(text)
     raise InvalidStatement(
         f"{text.split()[0].upper()}: kpipe sql asks questions, makes tables, and takes the statements of pipelines",
         "anything else is for a client of the database: the ledger's own tables must not be written",
     )
 
 
+def _explained(text: str) -> None:
+    """Raise what is known of a statement that works in SingleStore only."""
+    found = elsewhere(text)
+    if found is not None:
+        begin = " ".join(text.split()[:3])
+        raise InvalidStatement(f"{begin[:40]}: {found[0]}", found[1])
+
+
 def _asked(connection: Connection, text: str) -> Result:
     try:
         found = connection.execute(text)
     except duckdb.Error as error:
-        raise _wrong(error) from error
+        raise _wrong(error, text) from error
     return Result(columns=[column[0] for column in found.description or ()], rows=_rows(found))
 
 
@@ -99,8 +118,20 @@ def _made(home: Home, place: Database, text: str) -> Result:
     return Result(f"table made in {place.path}")
 
 
-def _wrong(error: duckdb.Error) -> InvalidStatement:
+def _wrong(error: duckdb.Error, text: str = "") -> InvalidStatement:
     """DuckDB's message in one line; its own lines point at the place, and are kept below."""
-    text = str(error).strip()
-    first, _, rest = text.partition("\n")
-    return InvalidStatement(first.strip(), "", rest.strip("\n"))
+    first, _, rest = str(error).strip().partition("\n")
+    return InvalidStatement(first.strip(), _meant(text), rest.strip("\n"))
+
+
+def _meant(text: str) -> str:
+    """What a statement that DuckDB cannot read may have been meant for."""
+    view = _VIEW.search(text)
+    if view is not None and view[1].lower() in _VIEWS:
+        return f"what SingleStore calls {view[0]} is {_VIEWS[view[1].lower()]} here"
+    near = nearest(text)
+    if near:
+        return f"did you mean {near}?"
+    if text[:4].upper() == "SHOW":
+        return "of pipelines there are SHOW PIPELINES and SHOW CREATE PIPELINE name, of the database SHOW TABLES"
+    return ""

@@ -19,15 +19,19 @@ from kpipe.offsets import Range
 from kpipe.paths import write_path
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle, Limits, arrivals, check_source, plan
+from kpipe.repositioning import no_partition
 from kpipe.schema import Columns
-from kpipe.source import TopicSnapshot
+from kpipe.source import TopicSnapshot, chosen
 from kpipe.sql.statements import Extract, Infer, Test
 from kpipe.sql.writer import to_sql
+from kpipe.targets import targets
 from kpipe_assets.commands.options import count
 from kpipe_assets.statements import definitions
+from kpipe_assets.statements.positions import check_named
 from kpipe_assets.statements.result import Result
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
+from resources.lookups.tables import asking
 
 __all__ = ["extract", "infer", "test"]
 
@@ -54,7 +58,7 @@ def test(home: Home, statement: Test) -> Result:
         topics = KafkaTopics(pipeline.source)
         destination = open_destination(pipeline, home)
         keyed = with_key(pipeline, destination)
-        stager = LocalStager(keyed, place, required=lambda: required_columns(pipeline, home))
+        stager = LocalStager(keyed, place, required=lambda part: required_columns(part, home), ask=asking(pipeline, home))
         loop = Ingest(pipeline, topics, stager, destination)
         ledger, snapshot = _as_if_begun(loop)
         limits = pipeline.batch
@@ -79,31 +83,40 @@ def _as_if_begun(loop: Ingest) -> tuple[Ledger, TopicSnapshot]:
     return ledger, snapshot
 
 
-def _shown(pipeline: Pipeline, columns: Columns, reports: Sequence[RangeReport]) -> Result:
-    """Rows, with a line for each dead letter in the message."""
+def _shown(pipeline: Pipeline, columns: Sequence[Columns], reports: Sequence[RangeReport]) -> Result:
+    """Rows, with a line for each dead letter in the message. Of several tables, each row stands behind the name of its own."""
     import duckdb
 
     rows: list[Sequence[Any]] = []
-    names: list[str] = list(columns.names())
+    names: list[str] = list(columns[0].names())
     aside: list[str] = []
+    parts = targets(pipeline)
     with duckdb.connect(":memory:") as connection:
-        for report in reports:
-            if report.rows is not None:
-                found = connection.execute("SELECT * FROM read_parquet($1, hive_partitioning = false)", [report.rows.path])
+        for at, part in enumerate(parts):
+            files = (file for report in reports for file in (report.files if not at else (report.also[at - 1].rows,)))
+            paths = [file.path for file in files if file is not None]
+            if paths and len(parts) == 1:
+                found = connection.execute("SELECT * FROM read_parquet($1, hive_partitioning = false)", [paths])
                 names = [column[0] for column in found.description or ()]
                 rows += found.fetchall()
+            elif paths:  # tables differ in their columns
+                query = "SELECT $2, to_json(r) FROM read_parquet($1, hive_partitioning = false) AS r"
+                rows += connection.execute(query, [paths, part.into.table]).fetchall()
+        for report in reports:
             if report.dead_letters is not None:
                 query = 'SELECT "offset", stage, reason FROM read_parquet($1, hive_partitioning = false)'
                 found = connection.execute(query, [report.dead_letters.path])
                 aside += [f"{report.source} offset {at}, {stage}: {reason}" for at, stage, reason in found.fetchall()]
     counts = total(report.counts for report in reports)
+    each = [f"{count(sum(r.also[at].count for r in reports), 'row')} of {part.into.table}" for at, part in enumerate(parts[1:])]
+    first = count(counts.rows, "row") + (f" of {pipeline.into.table}" if each else "")
     words = [
         f"{count(sum(len(report.range) for report in reports), 'offset')} of {count(len(reports), 'partition')}:"
-        f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered;"
+        f" {', '.join([first, *each])}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered;"
         " nothing was written",
         *aside,
     ]
-    return Result("\n".join(words), names, rows)
+    return Result("\n".join(words), names if len(parts) == 1 else ("table", "row"), rows)
 
 
 def extract(home: Home, statement: Extract) -> Result:
@@ -116,6 +129,7 @@ def extract(home: Home, statement: Extract) -> Result:
     from resources.spark.trial import extract as written
 
     pipeline = home.pipeline(statement.pipeline)
+    check_named(pipeline, statement.partition)
     _, ledger = open_destination(pipeline, home).ledger()
     snapshot = KafkaTopics(pipeline.source).snapshot()
     source, span = _chosen(statement, ledger, snapshot)
@@ -136,9 +150,10 @@ def extract(home: Home, statement: Extract) -> Result:
 
 def _chosen(statement: Extract, ledger: Ledger, snapshot: TopicSnapshot) -> tuple[Any, Range]:
     """The partition, and the offsets of it: those that were named, else the next ones, else the last ones."""
-    parts = [item for item in sorted(snapshot.partitions) if statement.partition in (None, item.partition)]
-    if not parts:
-        raise InvalidStatement(f"there is no partition {statement.partition}", f"there are 0 to {len(snapshot.partitions) - 1}")
+    name = statement.partition
+    parts = [item for item in sorted(snapshot.partitions) if name is None or chosen(item, [name])]
+    if name is not None and not parts:
+        raise no_partition(name, snapshot)
     at = ledger.positions()
     unread = [item for item in parts if at.get(item, snapshot.partitions[item].log_start) < snapshot.partitions[item].end]
     source = (unread or parts)[0]
@@ -170,15 +185,22 @@ def infer(home: Home, statement: Infer) -> Result:
     empty = Ledger(pipeline.name)
     begun = empty.apply(beginnings(pipeline.source, topics, empty, snapshot, arrivals(empty, snapshot)))
     batch = plan(begun, snapshot, Limits(_INFER_OFFSETS), uuid.uuid4().hex)
-    columns = LocalStager(pipeline, home.make()).columns(batch) if isinstance(batch, Batch) else Columns()
-    if not columns:
+    stager = LocalStager(pipeline, home.make())
+    parts = targets(pipeline)
+    found = [stager.columns(batch, at) if isinstance(batch, Batch) else Columns() for at in range(len(parts))]
+    if not any(found):
         raise KpipeError(
             "no column can be seen: the topic holds no record that FORMAT " + pipeline.format.type.upper() + " can read",
             "write records, or another FORMAT",
         )
-    lines = ",\n".join(f"    {_quoted(name)} {kind}" for name, kind in columns)
-    table = f"CREATE TABLE {_quoted(pipeline.into.table)} (\n{lines}\n);"
-    return Result(columns=("statement",), rows=[(table,), (to_sql(_mapped(pipeline, columns)),)], text=True)
+    rows = [(_table(part.into.table, columns),) for part, columns in zip(parts, found, strict=True)]
+    made = _mapped(pipeline, found[0]) if len(parts) == 1 else pipeline
+    return Result(columns=("statement",), rows=[*rows, (to_sql(made),)], text=True)
+
+
+def _table(name: str, columns: Columns) -> str:
+    lines = ",\n".join(f"    {_quoted(column)} {kind}" for column, kind in columns)
+    return f"CREATE TABLE {_quoted(name)} (\n{lines}\n);"
 
 
 def _mapped(pipeline: Pipeline, columns: Columns) -> Pipeline:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Context, Decimal
+from functools import partial
 from math import isfinite
 from typing import Any
 from uuid import UUID as Uuid
@@ -15,6 +14,7 @@ from uuid import UUID as Uuid
 from resources.decode import avro_schema as steps
 from resources.decode.avro_schema import Node, Plan
 from resources.decode.json_rows import Reject
+from resources.decode.typed import Digits, Leaves, dumped
 
 __all__ = ["Reader"]
 
@@ -46,36 +46,30 @@ class Reader:
             raise Reject(f"{len(data) - found.at} bytes are left over behind the datum: not written with this schema")
         return members
 
-    def json(self, at: int, part: bytes) -> str:
-        """JSON text of the part that a SPAN gave.
+    def leaves(self) -> Leaves:
+        """How each part that a SPAN gave becomes JSON text."""
+        found: Leaves = {}
 
-        Args:
-            at: the node SPAN.
-            part: its bytes.
+        def look(at: int, path: tuple[str | None, ...]) -> None:
+            node = self._nodes[at]
+            if "JSON" not in str(node.kind):
+                return
+            if node.op == steps.OPTIONAL:
+                look(node.inner[0], path)
+            elif node.op == steps.ARRAY:
+                look(node.inner[0], (*path, None))
+            elif node.op == steps.SPAN:
+                found[path] = partial(self._json, node.inner[0])
+            else:
+                for inner, name, place in zip(node.inner, node.names, node.places, strict=True):
+                    if place >= 0:
+                        look(inner, (*path, name))
 
-        Raises:
-            Reject: a map has a key twice.
-        """
-        value = _Datum(self._nodes, part).value(self._nodes[at].inner[0], "", 0, True)
-        return _dumped(value)
+        look(0, ())
+        return found
 
-
-@dataclass(frozen=True)
-class _Digits:
-    """A number that JSON is given as it is written."""
-
-    text: str
-
-
-def _dumped(value: Any) -> str:
-    """JSON text; Python's own writer would send long numbers through a float."""
-    if isinstance(value, _Digits):
-        return value.text
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_dumped(key)}:{_dumped(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(_dumped, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    def _json(self, at: int, part: bytes) -> str:
+        return dumped(_Datum(self._nodes, part).value(at, "", 0, True))
 
 
 class _Datum:
@@ -253,7 +247,7 @@ def _as_json(value: Any, node: Node) -> Any:
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Decimal):
-        return _Digits(f"{value:f}")
+        return Digits(f"{value:f}")
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     if not isinstance(value, int) or isinstance(value, bool):

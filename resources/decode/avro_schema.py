@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kpipe.schema import BIGINT, BLOB, BOOLEAN, DOUBLE, INSTANT, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
 from resources.decode.schemas import Unfit
-from resources.decode.types import wire_type
+from resources.decode.types import carried
 
 __all__ = ["WITHIN", "Node", "Plan", "plan"]
 
@@ -42,13 +42,11 @@ WITHIN = {
     0: (-(2**63), 2**63 - 1), _TIME_OF_DAY: (0, 86_399_999_999), _MOMENT: (-62_135_596_800_000_000, 253_402_300_799_999_999),
     _DAY: (-719_162, 2_932_896),
 }  # fmt: skip
-_CARRIED = {
-    "FLOAT": pa.float32(), "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"),
-    str(INSTANT): pa.timestamp("us", "UTC"), "BLOB": pa.binary(),
-}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A schema is a stranger's: with more it is refused instead of filling memory. Confluent's largest are some thousand.
 _MOST_NODES = 20_000
+# Parts that are used in several places count once there and in each of them here: 60 records of two fields each can make 2 ** 60.
+_MOST_COLUMNS = 20_000
 _DEEPEST = 60
 
 
@@ -66,6 +64,7 @@ class Node:
         names: RECORD: names of fields; ENUM: symbols.
         scale: DECIMAL.
         said: what the schema calls it.
+        given: RECORD: its fields, ENUM: itself, as the schema has them.
     """
 
     op: int
@@ -77,6 +76,7 @@ class Node:
     names: list[str] = field(default_factory=list)
     scale: int = 0
     said: str = ""
+    given: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -122,20 +122,6 @@ def plan(text: str, references: Iterable[tuple[str, str]] = (), name: str = "val
     return Plan(builder.nodes, columns, pa.struct([(item, carried(inner)) for item, inner in columns]))
 
 
-def carried(kind: Type) -> pa.DataType:
-    """Arrow type in which a value leaves the reader."""
-    if isinstance(kind, Struct):
-        return pa.struct([(name, carried(item)) for name, item in kind.fields])
-    if isinstance(kind, ListOf):
-        return pa.list_(carried(kind.item))
-    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
-    if found:
-        return pa.decimal128(int(found[1]), int(found[2]))
-    if kind == JSON:
-        return pa.binary()
-    return _CARRIED.get(kind.name) or wire_type(kind)
-
-
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
@@ -151,6 +137,7 @@ class _Builder:
         self._types: dict[str, tuple[Any, str]] = {}  # definition, and the namespace around it
         self._built: dict[str, int] = {}
         self._open: set[str] = set()
+        self._columns: dict[int, int] = {}  # columns and members that a node makes, where that is not one
 
     def type_of(self, schema: Any) -> str:
         """The name of a schema's type."""
@@ -265,11 +252,16 @@ class _Builder:
             seen.add(name.lower())
             node.inner.append(inner)
             node.names.append(name)
+            node.given.append(item)
             node.places.append(-1 if kind is None else len(members))
             if kind is not None:
                 members.append((name, kind))
         self._open.discard(full)
         node.kind = Struct(tuple(members)) if members else None
+        made = sum(self._columns.get(inner, 0) for inner in node.inner) + len(members)
+        if made > _MOST_COLUMNS:
+            raise Unfit(f"{full[:80]} makes more than {_MOST_COLUMNS:,} columns and members")
+        self._columns[at] = made
         return at
 
     def _array(self, schema: dict[str, Any], space: str, depth: int) -> int:
@@ -280,6 +272,7 @@ class _Builder:
         kind = self.nodes[inner].kind
         self.nodes[at].inner = [inner]
         self.nodes[at].kind = None if kind is None else ListOf(kind)
+        self._columns[at] = self._columns.get(inner, 0)
         return at
 
     def _has_bytes(self, at: int) -> bool:
@@ -297,7 +290,9 @@ class _Builder:
         nulls = [place for place, at in enumerate(inner) if self.nodes[at].op == NOTHING]
         if len(inner) == 2 and len(nulls) == 1:
             other = inner[1 - nulls[0]]
-            return self._add(Node(OPTIONAL, self.nodes[other].kind, a=nulls[0], inner=[other], said="a union"))
+            at = self._add(Node(OPTIONAL, self.nodes[other].kind, a=nulls[0], inner=[other], said="a union"))
+            self._columns[at] = self._columns.get(other, 0)
+            return at
         at = self._add(Node(UNION, inner=inner, said="a union"))
         return at if len(nulls) == len(inner) else self._span(at)
 
@@ -305,7 +300,7 @@ class _Builder:
         symbols = schema.get("symbols")
         if not isinstance(symbols, list) or not symbols or not all(isinstance(item, str) for item in symbols):
             raise Unfit("the schema has an enum without symbols")
-        at = self._add(Node(ENUM, VARCHAR, names=symbols, said="an enum"))
+        at = self._add(Node(ENUM, VARCHAR, names=symbols, said="an enum", given=[schema]))
         self._define(schema, space, at)
         return at
 

@@ -1,7 +1,8 @@
-"""DuckDB as the worker's vector engine: one connection in memory, closed to everything outside."""
+"""DuckDB as the worker's vector engine: one connection in memory for each thread, closed to everything outside."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -15,8 +16,18 @@ from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_
 __all__ = ["ask", "cast", "castable", "evaluated", "json_valid", "parse_sql", "parsed", "query"]
 
 
-@lru_cache(maxsize=1)
+_own = threading.local()
+
+
 def _connection() -> duckdb.DuckDBPyConnection:
+    """This thread's own: a connection takes one call at a time."""
+    if not hasattr(_own, "connection"):
+        _own.connection = _made()
+    found: duckdb.DuckDBPyConnection = _own.connection
+    return found
+
+
+def _made() -> duckdb.DuckDBPyConnection:
     # One thread: Spark runs a task per core. Settings: reliability rules on replacement scans and extensions.
     settings = {
         "threads": "1",

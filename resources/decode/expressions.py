@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import Columns, Type, parse_type
+from kpipe.schema import VARCHAR, Columns, Scalar, Type, parse_type
 from resources.decode import engine
 from resources.decode.coerce import NotCoercible, coercion
 from resources.decode.types import staged_type
 
-__all__ = ["Assigned", "Evaluator", "check"]
+__all__ = ["Assigned", "Evaluator", "check", "described", "fitted"]
 
 # What fails for the values of a row. Anything else (memory, a defect) is no row's fault.
 _ROW_ERRORS = (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.InvalidTypeException)
@@ -103,8 +104,8 @@ class Evaluator:
         self._texts = [item.text for item in assigned]
         self._names = [item.name for item in assigned]
         if where:
-            self._bound("where", f"CAST(({where}\n) AS BOOLEAN)")
-        found = [self._bound(f"set.{item.name}", item.text) for item in assigned]
+            self.bound("where", f"CAST(({where}\n) AS BOOLEAN)")
+        found = [self.bound(f"set.{item.name}", item.text) for item in assigned]
         kinds = [_kind(item, have) if item.kind is None else item.kind for item, have in zip(assigned, found, strict=True)]
         #: The computed columns with their types.
         self.columns = Columns(tuple(zip(self._names, kinds, strict=True)))
@@ -170,7 +171,8 @@ class Evaluator:
         try:
             found = self._asked(f"SELECT {tries} AS ok FROM {_records(self.inputs)}", block)  # noqa: S608 - see _records
             return [int(at) for at in np.flatnonzero(~found.column("ok").to_numpy())]
-        except duckdb.BinderException:  # TRY takes nothing volatile: in halves, then
+        # TRY takes nothing volatile; and what stands there twice is evaluated once, outside of it: in halves, then.
+        except (duckdb.BinderException, *_ROW_ERRORS):
             return list(self._halves(block, said, 0))
 
     def _halves(self, block: pa.Table, said: Sequence[tuple[str, str]], start: int) -> Iterator[int]:
@@ -199,8 +201,12 @@ class Evaluator:
         text = str(self._asked(sql, row).column("v")[0].as_py())
         return text if len(text) <= 40 else text[:40] + "..."
 
-    def _bound(self, where: str, text: str) -> str:
-        """Type of an expression, as DuckDB names it."""
+    def bound(self, where: str, text: str) -> str:
+        """Type of an expression over these inputs, as DuckDB names it.
+
+        Raises:
+            InvalidPipeline: it does not fit them.
+        """
         try:
             # Where WHERE takes it, it is no aggregate, no window and no UNNEST.
             engine.query(f"SELECT 1 FROM {_records(self.inputs)} WHERE ({text}\n) IS NULL", _empty(self.inputs))  # noqa: S608
@@ -219,15 +225,53 @@ class Evaluator:
         return engine.query(sql, block)
 
 
+def fitted(inputs: Columns, where: str, text: str, kind: Type) -> str:
+    """The expression as a value of that type, in its staged form; NULL where its value is none.
+
+    Raises:
+        InvalidPipeline: it does not fit these types, or no value of it is one of that type.
+    """
+    have = Evaluator(inputs, "", ()).bound(where, text)
+    known = _column_type(have)
+    try:
+        if have != '"NULL"' and known != kind and not _alike(known, kind):
+            raise NotCoercible(f"a value of type {have} is no {kind}")
+        value, bad = coercion(have, kind)
+    except NotCoercible as error:
+        raise InvalidPipeline(f"{where}: {error}", f"write CAST(... AS {kind})") from error
+    place = f"({text}\n)"
+    return f"CASE WHEN {bad.format(place)} THEN NULL ELSE {value.format(place)} END" if bad else value.format(place)
+
+
+def _alike(have: Type | None, want: Type) -> bool:
+    """Whether a value of the one type may be one of the other: numbers, times, and text that says either."""
+    families = ("TIMESTAMP.*|DATE", r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*")
+    if VARCHAR in (have, want) and isinstance(have, Scalar) and isinstance(want, Scalar):
+        return True
+    return any(re.fullmatch(family, str(have)) and re.fullmatch(family, str(want)) for family in families)
+
+
+def described(table: pa.Table) -> list[tuple[str, Type | None]]:
+    """Type of each column, as DuckDB names it, and as kpipe knows it; None: no column can have it."""
+    found = engine.query("DESCRIBE SELECT * FROM block", table).column("column_type").to_pylist()
+    known = {'"NULL"': "VARCHAR", "TIMESTAMP_NS": "TIMESTAMP"}
+    return [(str(said), _column_type(known.get(str(said), str(said)))) for said in found]
+
+
 _ALIASES = {"TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP", "TIME_NS": "TIME"}
 
 
+def _column_type(have: str) -> Type | None:
+    try:
+        return parse_type(_ALIASES.get(have, have))
+    except InvalidPipeline:
+        return None
+
+
 def _kind(item: Assigned, have: str) -> Type:
-    if have != '"NULL"':
-        try:
-            return parse_type(_ALIASES.get(have, have))
-        except InvalidPipeline:
-            pass
+    found = _column_type(have) if have != '"NULL"' else None
+    if found is not None:
+        return found
     what = "no type of its own" if have == '"NULL"' else f"type {have}, which no column can have"
     raise InvalidPipeline(f"set.{item.name}: the expression has {what}", "write CAST(... AS type), or declare the column's type")
 

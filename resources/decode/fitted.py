@@ -22,7 +22,7 @@ from resources.decode.json_rows import nameable, wrong
 from resources.decode.texts import Texts
 from resources.decode.types import LARGEST_FLOAT, staged_type
 
-__all__ = ["Fitting"]
+__all__ = ["Fitting", "beyond"]
 
 Rows = np.ndarray[Any, Any]
 
@@ -49,8 +49,7 @@ class Fitting:
     def __init__(self, natural: Columns, columns: Columns) -> None:
         self._natural, self._columns = natural, columns
         self._texts: dict[tuple[str, Type], Texts] = {}
-        found = _beyond(natural.items, columns.items)
-        self.new = Columns(tuple((name, kind) for name, kind in found if not name.lower().startswith("_kafka_")))
+        self.new = beyond(natural, columns)
 
     def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
         """The table's columns in staged types, and reasons by row of what could not be converted (NULL in the table)."""
@@ -108,16 +107,19 @@ class Fitting:
         target = staged_type(wanted)
         if wanted == JSON:
             return _as_json(array, natural)
+        if not isinstance(wanted, Scalar) and natural == JSON:
+            return self._read(array, wanted, path)
         if isinstance(natural, Struct | ListOf):
             return _as_json(array, natural) if wanted == VARCHAR else pa.nulls(len(array), target)
+        if natural == JSON:  # text in JSON is text
+            array = engine.evaluated(array, "CASE WHEN json_type(v) = 'VARCHAR' THEN json_extract_string(v, '$') ELSE v END")
         source, name = natural.name, str(wanted)
         if source in _TEXTS or (natural == BLOB and wanted == VARCHAR):
             if wanted == BLOB:
                 return array.cast(pa.binary())
             if source in _TEXTS and wanted == VARCHAR:
                 return array
-            texts = self._texts.setdefault((path, wanted), Texts(Columns(((path or "value", wanted),))))
-            return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
+            return self._read(array, wanted, path)
         if wanted == VARCHAR:
             return engine.evaluated(array, "CAST(v AS VARCHAR)")
         if (source, name) in _TIMES:
@@ -125,6 +127,17 @@ class Fitting:
         if _is_number(natural) and isinstance(wanted, Scalar) and _is_number(wanted):
             return engine.evaluated(array, _number(natural, wanted)).cast(target)
         return pa.nulls(len(array), target)
+
+    def _read(self, array: pa.Array, wanted: Type, path: str) -> pa.Array:
+        """Text as a value."""
+        texts = self._texts.setdefault((path, wanted), Texts(Columns(((path or "value", wanted),))))
+        return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
+
+
+def beyond(natural: Columns, columns: Columns) -> Columns:
+    """What a schema has beyond the table's columns."""
+    found = _beyond(natural.items, columns.items)
+    return Columns(tuple((name, kind) for name, kind in found if not name.lower().startswith("_kafka_")))
 
 
 def _beyond(natural: Sequence[tuple[str, Type]], columns: Sequence[tuple[str, Type]]) -> list[tuple[str, Type]]:

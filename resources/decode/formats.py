@@ -58,7 +58,15 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str) -
         from resources.decode.avro_format import AvroDecoder
 
         return AvroDecoder(kind, columns, access, name)
+    if kind.type == "protobuf":
+        from resources.decode.protobuf_format import ProtobufDecoder
+
+        return ProtobufDecoder(kind, columns, access)
     read: Decoder = JsonDecoder(columns) if kind.mapping is None else MappedJsonDecoder(kind.mapping, columns)
+    if kind.validated:
+        from resources.decode.validated_format import ValidatedDecoder
+
+        return ValidatedDecoder(kind, columns, read, access)
     return read if kind.registry is None else FramedDecoder(read)
 
 
@@ -79,7 +87,7 @@ def sampled(
 
 
 def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str) -> Columns:
-    if kind.type != "json":
+    if kind.type != "json" or (kind.validated and kind.mapping is None):
         return _decoder(kind, Columns(), access, name).decode(Payloads.of(payloads)).new_columns
     if kind.registry is not None:
         block = Payloads.of(payloads)

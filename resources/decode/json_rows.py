@@ -26,6 +26,11 @@ class Reject(Exception):
     """Why a payload cannot become a row. The text quotes at most a few characters of it."""
 
 
+def _no_number(_: str) -> None:
+    """JSON has no such values (RFC 8259, section 6); Python's reader and Arrow's take them."""
+    raise Reject("NaN and Infinity are no JSON")
+
+
 class _Number(float):
     """A number with a fraction or exponent that remembers how it was written."""
 
@@ -57,7 +62,7 @@ def load(payload: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise Reject(f"not UTF-8 at byte {error.start}") from error
     try:
-        value = json.loads(text, parse_float=_Number, object_pairs_hook=_once)
+        value = json.loads(text, parse_float=_Number, parse_constant=_no_number, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise Reject(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from error
     except RecursionError as error:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from resources.decode import avro_schema as steps
 from resources.decode.avro_schema import Node, Plan
-from resources.decode.block import Payloads
-from resources.decode.native_columns import arrays, planned
+from resources.decode.native_columns import Decoder, planned
 from resources.native import library
 
 __all__ = ["NativeAvro", "native_avro", "written"]
@@ -24,7 +21,7 @@ def native_avro(plan: Plan) -> NativeAvro | None:
     return NativeAvro(found, plan) if found is not None else None
 
 
-class NativeAvro:
+class NativeAvro(Decoder):
     """Decodes blocks. Not for two threads at once.
 
     Args:
@@ -32,35 +29,14 @@ class NativeAvro:
         plan: of the schema.
     """
 
+    name = "avro"
+
     def __init__(self, found: ctypes.CDLL, plan: Plan) -> None:
-        self._library, self._kind = found, plan.carried
-        (data, symbols), (columns, ranges, names) = written(plan), planned(self._kind)
-        self._decoder = found.kp_avro_new(
+        (data, symbols), (columns, ranges, names) = written(plan), planned(plan.carried)
+        decoder = found.kp_avro_new(
             data.ctypes.data, len(data), len(plan.nodes), symbols, len(symbols), columns.ctypes.data, ranges.ctypes.data, names
         )
-        if not self._decoder:
-            raise MemoryError
-        weakref.finalize(self, found.kp_avro_free, self._decoder)
-
-    def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
-        """The columns of the good ones, as they are carried, and which are good.
-
-        Args:
-            payloads: the block.
-            chosen: which of them.
-            skip: bytes before the datum.
-
-        Raises:
-            MemoryError: the block is too large.
-        """
-        chosen, bounds = np.ascontiguousarray(chosen, np.int64), np.ascontiguousarray(payloads.bounds)
-        status, text = np.empty(len(chosen), np.uint8), np.frombuffer(payloads.text, np.uint8)
-        rows = self._library.kp_avro_decode(
-            self._decoder, text.ctypes.data, bounds.ctypes.data, chosen.ctypes.data, len(chosen), skip, status.ctypes.data
-        )
-        if rows < 0:
-            raise MemoryError(f"{len(text):,} bytes of Avro")
-        return arrays(self._library, self._decoder, self._kind, rows), status == 0
+        super().__init__(found, plan.carried, decoder)
 
 
 def written(plan: Plan) -> tuple[np.ndarray[Any, Any], bytes]:

@@ -3,14 +3,58 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import weakref
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["arrays", "planned"]
+from resources.decode.block import Payloads
+
+__all__ = ["Decoder", "arrays", "planned"]
 
 _STRUCT, _LIST, _BOOLEAN, _INTEGER, _DOUBLE, _TEXT = range(6)
+
+
+class Decoder:
+    """Decodes blocks of payloads to columns by compiled code. Not for two threads at once.
+
+    Args:
+        found: the compiled part.
+        kind: what the columns are carried as.
+        decoder: what its `kp_..._new` has given.
+
+    Attributes:
+        name: what stands between `kp_` and `_decode` in the names of its functions.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, found: ctypes.CDLL, kind: pa.StructType, decoder: int | None) -> None:
+        if not decoder:
+            raise MemoryError
+        self._library, self._kind, self._decoder = found, kind, decoder
+        weakref.finalize(self, getattr(found, f"kp_{self.name}_free"), decoder)
+
+    def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
+        """The columns of the good ones, as they are carried, and which are good.
+
+        Args:
+            payloads: the block.
+            chosen: which of them.
+            skip: bytes before the record itself.
+
+        Raises:
+            MemoryError: the block is too large.
+        """
+        chosen, bounds = np.ascontiguousarray(chosen, np.int64), np.ascontiguousarray(payloads.bounds)
+        status, text = np.empty(len(chosen), np.uint8), np.frombuffer(payloads.text, np.uint8)
+        rows = getattr(self._library, f"kp_{self.name}_decode")(
+            self._decoder, text.ctypes.data, bounds.ctypes.data, chosen.ctypes.data, len(chosen), skip, status.ctypes.data
+        )
+        if rows < 0:
+            raise MemoryError(f"{len(text):,} bytes of {self.name}")
+        return arrays(self._library, self._decoder, self._kind, rows), status == 0
 
 
 def planned(kind: pa.DataType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], bytes]:

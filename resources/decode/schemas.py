@@ -91,7 +91,8 @@ class Written(Generic[Reader]):
     def _found(self, number: int) -> Schema:
         if self._registry is None:
             return Schema(self._name, self._schema or "")
-        found = self._registry.schema(number)
+        # A .proto file as text would have to be compiled; a registry that cannot give it otherwise gives it so all the same.
+        found = self._registry.schema(number, "serialized" if self._name == "PROTOBUF" else "")
         if found.kind != self._name:
             raise Unfit(f"it is of kind {found.kind[:40]}, not {self._name}")
         return found

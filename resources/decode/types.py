@@ -10,8 +10,8 @@ import pyarrow as pa
 from kpipe.schema import BLOB, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
 
 __all__ = [
-    "LARGEST_FLOAT", "beyond", "cast_type", "from_arrow", "is_direct", "names", "needs_cast", "schema", "staged_type",
-    "wire_type",
+    "LARGEST_FLOAT", "beyond", "carried", "cast_type", "from_arrow", "is_direct", "names", "needs_cast", "schema",
+    "staged_type", "wire_type",
 ]  # fmt: skip
 
 LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN are kept as they are
@@ -41,6 +41,15 @@ def wire_type(kind: Type) -> pa.DataType:
     if kind.name == "FLOAT":  # read as DOUBLE, so that the cast can see what is out of range
         return pa.float64()
     return _DIRECT.get(kind.name, pa.string())
+
+
+def carried(kind: Type) -> pa.DataType:
+    """Arrow type in which a value leaves a reader whose schema has types: as it is staged, but JSON as the bytes of its part."""
+    if isinstance(kind, Struct):
+        return pa.struct([(name, carried(item)) for name, item in kind.fields])
+    if isinstance(kind, ListOf):
+        return pa.list_(carried(kind.item))
+    return pa.binary() if kind == JSON else staged_type(kind)
 
 
 def staged_type(kind: Type) -> pa.DataType:

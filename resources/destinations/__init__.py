@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.keys import KeyRule
-from kpipe.notation import resolve
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Constrained, Destination
-from resources.kafka.secret import MASK, Secret
+from kpipe.targets import targets
+from resources.destinations.credentials import secrets
+from resources.destinations.installed import names, open_installed
+from resources.destinations.lakes import open_delta, open_iceberg, open_parquet
+from resources.kafka.secret import MASK
+from resources.storage.uri import is_remote
 
 __all__ = ["WITHOUT_NUL", "Home", "open_destination", "required_columns", "summary"]
 
@@ -28,8 +33,8 @@ class Home(Protocol):
         """Where the default database lies."""
 
     @property
-    def staging(self) -> Path:
-        """Where tasks leave finished files."""
+    def roots(self) -> tuple[str, ...]:
+        """Where tasks leave finished files: folders, or beginnings of objects' names."""
 
 
 def open_destination(pipeline: Pipeline, home: Home) -> Destination:
@@ -39,11 +44,15 @@ def open_destination(pipeline: Pipeline, home: Home) -> Destination:
         NotAvailable: no such destination, or it cannot do what `into` asks for.
     """
     kind = pipeline.into.type
-    if kind not in _TYPES:
+    if kind in _TYPES:
+        return _TYPES[kind](pipeline, home)
+    found = open_installed(pipeline, home)
+    if found is None:
+        known = ", ".join(sorted({*_TYPES, *names()}))
         raise NotAvailable(
-            f"pipeline {pipeline.name}: into.type {kind!r} is not available", f"use one of: {', '.join(sorted(_TYPES))}"
+            f"pipeline {pipeline.name}: into.type {kind!r} is not available", f"use one of: {known}; or install a package for it"
         )
-    return _TYPES[kind](pipeline, home)
+    return found
 
 
 def required_columns(pipeline: Pipeline, home: Home) -> Collection[str]:
@@ -58,10 +67,28 @@ def _duckdb(pipeline: Pipeline, home: Home) -> Destination:
     into = pipeline.into
     if into.credentials:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials: a DuckDB file has none", "remove them")
-    if into.database == ":memory:":
+    path = _file(pipeline, home)
+
+    def made(part: Pipeline, also: Sequence[DuckDBDestination] = ()) -> DuckDBDestination:
+        shown, rule = summary(pipeline), KeyRule.of(part)
+        return DuckDBDestination(path, part.into.table, part.name, shown, _folders(pipeline, home), rule=rule, also=also)
+
+    first, *more = targets(pipeline)
+    return made(first, [made(part) for part in more])
+
+
+def _file(pipeline: Pipeline, home: Home) -> Path:
+    """The DuckDB file that holds the ledger."""
+    name = pipeline.into.database
+    if name == ":memory:":
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database :memory: would forget its ledger", "name a file")
-    path = Path(into.database) if into.database is not None else home.data / "kpipe.duckdb"
-    return DuckDBDestination(path, into.table, pipeline.name, summary(pipeline), (home.staging,), rule=KeyRule.of(pipeline))
+    return Path(name) if name is not None else home.data / "kpipe.duckdb"
+
+
+def _webhook(pipeline: Pipeline, home: Home) -> Destination:
+    from resources.destinations.webhooks import open_webhook  # a client is loaded when it is used
+
+    return open_webhook(pipeline, _file(pipeline, home), summary(pipeline), _folders(pipeline, home))
 
 
 def _postgres(pipeline: Pipeline, home: Home) -> Destination:
@@ -76,95 +103,87 @@ def _postgres(pipeline: Pipeline, home: Home) -> Destination:
     into = pipeline.into
     if into.database is None:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "postgresql://user@host:5432/database")
-    if into.table.lower().startswith("pg_"):
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.table {into.table}: pg_ is PostgreSQL's own", "name another")
-    server = Server(into.database, _secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
-    return PostgresDestination(server, into.table, pipeline.name, summary(pipeline), (home.staging,), KeyRule.of(pipeline))
+    parts = targets(pipeline)
+    for name in (part.into.table for part in parts):
+        if name.lower().startswith("pg_"):
+            raise InvalidPipeline(f"pipeline {pipeline.name}: into.table {name}: pg_ is PostgreSQL's own", "name another")
+    server = Server(into.database, secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
+
+    def made(part: Pipeline, also: Sequence[PostgresDestination] = ()) -> PostgresDestination:
+        return PostgresDestination(
+            server, part.into.table, part.name, summary(pipeline), _folders(pipeline, home), KeyRule.of(part), also
+        )  # fmt: skip
+
+    return made(parts[0], [made(part) for part in parts[1:]])
 
 
-def _no_key(pipeline: Pipeline) -> None:
-    if KeyRule.of(pipeline) is not None:
-        fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
-            "leave them out, and pick the latest row of each key in a view over the table",
-        )
-
-
-def _secrets(given: Mapping[str, str], known: Collection[str]) -> dict[str, Secret]:
-    """What the templates of `into.credentials` stand for, read when the destination is opened.
-
-    Raises:
-        InvalidPipeline: one is not known, or its variable is not set.
-    """
-    found: dict[str, Secret] = {}
-    for key, template in given.items():
-        if key not in known:
-            raise InvalidPipeline(f"into.credentials: {key} is not a credential", f"credentials are {', '.join(known)}")
-        try:
-            found[key] = Secret(resolve(template))
-        except InvalidPipeline as error:
-            # From None: what is chained shows up in tracebacks, and the template itself may be the secret.
-            raise InvalidPipeline(f"into.credentials: {key}: {error.what}", error.hint) from None
-        if not found[key].strip():
-            raise InvalidPipeline(f"into.credentials: {key} is empty", "set the variable that it names")
-    return found
-
-
-def _delta(pipeline: Pipeline, home: Home) -> Destination:
+def _mysql(pipeline: Pipeline, home: Home) -> Destination:
     try:
-        from resources.destinations.delta import DeltaLake
+        from resources.destinations.mysql import MySQLDestination
+        from resources.destinations.mysql.connection import SECRETS, Server
+        from resources.destinations.mysql.layout import DIALECT, SINGLESTORE
     except ImportError as error:
         raise NotAvailable(
-            f"pipeline {pipeline.name}: into.type delta needs the package deltalake ({error})", "pip install 'kpipe[delta]'"
+            f"pipeline {pipeline.name}: into.type {pipeline.into.type} needs PyMySQL, which cannot be loaded: {error}",
+            "pip install 'kpipe[mysql]'",
         ) from error
-    from resources.destinations.lake import LakeDestination
-
-    return LakeDestination(
-        DeltaLake(_folder(pipeline, home) / pipeline.into.table),
-        pipeline.into.table,
-        pipeline.name,
-        summary(pipeline),
-        (home.staging,),
-    )
-
-
-def _iceberg(pipeline: Pipeline, home: Home) -> Destination:
-    try:
-        from resources.destinations.iceberg import IcebergLake
-    except ImportError as error:
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: into.type iceberg needs the package pyiceberg ({error})", "pip install 'kpipe[iceberg]'"
-        ) from error
-    from resources.destinations.lake import LakeDestination
-
-    table = pipeline.into.table
-    return LakeDestination(IcebergLake(_folder(pipeline, home), table), table, pipeline.name, summary(pipeline), (home.staging,))
-
-
-def _folder(pipeline: Pipeline, home: Home) -> Path:
-    """The folder that `into.database` names, for tables that are folders in it.
-
-    Raises:
-        NotAvailable: rows of a key would have to be replaced, or the folder is not on this machine's disks.
-    """
     into = pipeline.into
-    _no_key(pipeline)
     if into.database is None:
-        return home.data / into.type
-    scheme, found, rest = into.database.partition("://")
-    if found and scheme != "file":
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "mysql://user@host:3306/database")
+    parts = targets(pipeline)
+    server = Server(into.database, secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
+    dialect = SINGLESTORE if into.type == "singlestore" else DIALECT
+
+    def made(part: Pipeline, also: Sequence[MySQLDestination] = ()) -> MySQLDestination:
+        return MySQLDestination(
+            server, part.into.table, part.name, summary(pipeline), _folders(pipeline, home), KeyRule.of(part), also, dialect
+        )  # fmt: skip
+
+    return made(parts[0], [made(part) for part in parts[1:]])
+
+
+def _folders(pipeline: Pipeline, home: Home) -> tuple[Path, ...]:
+    """Staging of a destination that reads files of this machine.
+
+    Raises:
+        NotAvailable: tasks leave them in an object store.
+    """
+    if any(map(is_remote, home.roots)):
         raise NotAvailable(
-            f"pipeline {pipeline.name}: into.database {scheme}:// is not available in this version", "name a folder"
+            f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, and {pipeline.into.type} loads files of this machine",
+            "name a folder there, or leave it out",
         )
-    return Path(rest if found else into.database).expanduser()
+    return tuple(map(Path, home.roots))
+
+
+def _kafka(pipeline: Pipeline, home: Home) -> Destination:
+    from resources.destinations.kafka import KafkaDestination  # a client is loaded when it is used
+
+    into, rule = pipeline.into, KeyRule.of(pipeline)
+    if into.database is not None:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database: a topic is in no database", "write into.brokers")
+    if into.on_conflict != "error" or (rule is not None and rule.duplicates != "fail"):
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.on_conflict and errors.duplicate_key: a topic holds every record that is written",
+            "leave them out; into.key is the record's key, and cleanup.policy=compact keeps the latest of each",
+        )
+    if into.on_null == "delete" and into.key is None:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.on_null: delete needs into.key", "name the columns of the key")
+    place = sha256(f"{into.brokers} {into.ledger or pipeline.name}".encode()).hexdigest()[:16]
+    notes = home.data / "kafka" / place
+    return KafkaDestination(into, pipeline.name, summary(pipeline), _folders(pipeline, home), notes, rule)
 
 
 _TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {
     "duckdb": _duckdb,
-    "delta": _delta,
-    "iceberg": _iceberg,
+    "delta": lambda pipeline, home: open_delta(pipeline, home, summary(pipeline)),
+    "iceberg": lambda pipeline, home: open_iceberg(pipeline, home, summary(pipeline)),
+    "kafka": _kafka,
+    "parquet": lambda pipeline, home: open_parquet(pipeline, home, summary(pipeline)),
+    "mysql": _mysql,
     "postgres": _postgres,
+    "singlestore": _mysql,
+    "webhook": _webhook,
 }
 
 
@@ -176,11 +195,14 @@ def summary(pipeline: Pipeline) -> dict[str, Any]:
     for part, given in (("source", source.credentials), ("into", pipeline.into.credentials)):
         if given:
             definition[part]["credentials"] = dict.fromkeys(given, MASK)
+    for name, lookup in pipeline.lookups.items():
+        if lookup.credentials:
+            definition["lookups"][name]["credentials"] = dict.fromkeys(lookup.credentials, MASK)
     return {
         "source_type": "KAFKA",
         "connection_string": f"{source.bootstrap}/{topics}",
         "batch_interval": pipeline.batch.interval_ms,
         "max_partitions_per_batch": pipeline.batch.max_partitions,
-        "stop_on_error": pipeline.errors.parse == "fail",
+        "stop_on_error": pipeline.errors.batch == "fail",
         "definition": definition,
     }

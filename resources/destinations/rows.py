@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import datetime, timezone
 from typing import Any
 
@@ -13,11 +13,18 @@ from kpipe.audit import Entry
 from kpipe.batch import Batch, Commit, Counts
 from kpipe.errors import RecordRejected, SourceError, TransformFailed, by_name
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, TopicId
+from kpipe.source import PartitionId, TopicId, part
 
-__all__ = ["DEAD_LETTER", "SKIPS", "clean", "commit_row", "end_rows", "entry", "event_row", "keyed", "range_rows"]
+__all__ = [
+    "DEAD_LETTER", "LOOSE", "SKIPS", "STATES", "SUCCEEDED", "clean", "commit_row", "end_rows", "entry", "event_row", "keyed",
+    "range_rows",
+]  # fmt: skip
 
-SKIPS = ("jump", "loss")  #: kinds of commit that leave offsets unread
+SKIPS = ("jump", "loss", "skip")  #: kinds of commit that leave offsets unread
+LOOSE = "Landed"  #: state of a range whose rows landed before the ledger moved (`delivery: at_least_once`)
+SUCCEEDED = "Succeeded"
+#: State of a range by the kind of its commit, where that is not `SUCCEEDED`.
+STATES = {"reread": "Reread", "rows": LOOSE}
 #: Columns of a staged file of dead letters.
 DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
 
@@ -35,9 +42,9 @@ def commit_row(commit: Commit, table: str, seq: int) -> dict[str, Any]:
         "started": datetime.fromtimestamp(commit.started_ms / 1000, timezone.utc),
         "committed": datetime.now(timezone.utc),
         "seconds": commit.seconds,
-        **asdict(commit.totals),
+        **vars(commit.totals),
         "note": commit.note,
-        "metadata": json.dumps(keyed(commit.metadata), default=str) if commit.metadata else None,
+        "metadata": json.dumps(keyed(commit), default=str) if commit.metadata else None,
     }
 
 
@@ -53,7 +60,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
                 "seq": seq,
                 "target_table": table,
                 "database_name": database,
-                "batch_state": "Reread" if commit.kind == "reread" else "Succeeded",
+                "batch_state": STATES.get(commit.kind, SUCCEEDED),
                 "batch_rows_written": counts.inserted + counts.updated + counts.deleted,
                 "batch_time": commit.seconds,
                 "batch_start_unix_timestamp": commit.started_ms / 1000,
@@ -69,7 +76,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
                 "topic_id": step.source.topic.topic_id,
                 "topic": step.source.topic.name,
                 "closed_by": step.closed_by,
-                **asdict(counts),
+                **vars(counts),
             }
         )
     return rows
@@ -124,13 +131,12 @@ def entry(row: Mapping[str, Any]) -> Entry:
     source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
     where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
     counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers know fewer
-    return Entry(row["batch_id"], source, where, counts, row["closed_by"] == "reread")
+    return Entry(row["batch_id"], source, where, counts, row["closed_by"] == "reread", row["batch_state"] == LOOSE)
 
 
-def keyed(metadata: Mapping[PartitionId, Mapping[str, object]]) -> dict[str, Mapping[str, object]]:
-    """Metadata by partition number; by `topic/number` where several topics would share a number."""
-    one = len({source.topic.name for source in metadata}) <= 1
-    return {str(source.partition) if one else str(source): values for source, values in metadata.items()}
+def keyed(commit: Commit) -> dict[str, Mapping[str, object]]:
+    """The metadata by partition number; by TOPIC:NUMBER where the pipeline has several topics."""
+    return {str(part(source, commit.several)): values for source, values in commit.metadata.items()}
 
 
 def clean(text: str) -> str:

@@ -56,7 +56,13 @@ class Taken:
 
 
 class Client(Protocol):
-    """Reads one partition from a start offset on."""
+    """Reads one partition from a start offset on.
+
+    Attributes:
+        fresh: whether its connection was made for this read, so that nothing that it says can be about an earlier one.
+    """
+
+    fresh: bool
 
     def take(self, most: int, most_bytes: int, wait_s: float) -> Taken:
         """What has come in: up to so many records and about so many bytes of them; ends early where nothing more comes
@@ -84,6 +90,8 @@ class BindingClient:
     Raises:
         KafkaException, ValueError, TypeError: the settings are refused.
     """
+
+    fresh = True
 
     def __init__(self, config: Mapping[str, Any], voice: Voice, topic: str, partition: int, start: int) -> None:
         self._consumer: Consumer | None = Consumer({**config, **voice.settings()})

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from kpipe.errors import BrokerUnreachable, CredentialsRefused, ReadFailed, SourceError, TopicUnknown
+from kpipe.errors import BrokerUnreachable, CredentialsRefused, ReadFailed, RecordsUnreadable, SourceError, TopicUnknown
 from resources.kafka.secret import redact
 
 __all__ = ["DAMAGED", "Voice", "failure", "unreachable_hint"]
@@ -29,14 +29,14 @@ _REFUSED = frozenset(
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
 _UNREACHABLE = frozenset(
     {
-        KafkaError._ALL_BROKERS_DOWN, KafkaError._NOENT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY_BROKER, KafkaError._NOENT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT, KafkaError._WAIT_CACHE, KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.KAFKA_STORAGE_ERROR, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT,
     }
 )  # fmt: skip
-_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _TOO_LARGE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
 
 _FINAL = _UNKNOWN | _TOO_LARGE | {KafkaError._UNKNOWN_PARTITION, KafkaError._BAD_MSG}
@@ -71,14 +71,15 @@ def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> Sourc
         return TopicUnknown(f"{where}: {text}", "check the topic's name and the brokers")
     if code in _UNREACHABLE:
         return BrokerUnreachable(f"{where}: {text}", unreachable_hint(text))
-    if code in _OUT_OF_RANGE:
+    if code in OUT_OF_RANGE:
         hint = "run it again: the next plan compares the ledger with the log and says what is gone"
         return ReadFailed(f"{where}: the broker does not have these offsets any more, or not yet: {text}", hint)
     if code in _TOO_LARGE or (code == KafkaError._BAD_MSG and "receive.message.max.bytes" in text):
-        return ReadFailed(f"{where}: {text}", _RAISE_LIMIT)
+        return RecordsUnreadable(f"{where}: {text}", _RAISE_LIMIT)
     # Else only a damaged record batch is told so: CRC, or a size that cannot be.
-    hint = DAMAGED if code == KafkaError._BAD_MSG else ""
-    return ReadFailed(f"{where}: {text} ({error.name()})", hint)
+    if code == KafkaError._BAD_MSG:
+        return RecordsUnreadable(f"{where}: {text} ({error.name()})", DAMAGED)
+    return ReadFailed(f"{where}: {text} ({error.name()})")
 
 
 def unreachable_hint(text: str) -> str:

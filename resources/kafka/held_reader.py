@@ -32,6 +32,9 @@ class HeldReader(RangeReader):
         self._held = Held(held.table.filter(pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end))))
         self._length = len(span)
 
+    def start(self) -> None:
+        """They are there."""
+
     def _blocks(self, began: float) -> Iterator[tuple[Held, int]]:
         last = None
         while len(self._held):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -93,17 +94,25 @@ def available() -> bool:
 
 
 class _Connection:
-    """A client that is connected, and the buffers that it fills.
+    """A client that is connected, for any number of reads at once, and buffers that reads fill.
 
-    Making one costs 20 ms and more until the first record comes (threads, connections, metadata), so a worker keeps the last
-    one for its next range. It belongs to no group and stores nothing.
+    Making one costs 20 ms and more until the first record comes (threads, connections, metadata), so a worker keeps it
+    for its next ranges. It belongs to no group and stores nothing.
+
+    Attributes:
+        voices: of the reads that use it.
+        places: topic and partition of each.
+        spoiled: whether some read of it did not end well; no other read begins on it.
+        left: when the last read ended, in seconds (monotonic).
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
         kafka, native = _rdkafka(), library()
         assert kafka is not None and native is not None
         self.kafka, self.native = kafka, native
-        self.voice = Voice()
+        self.voices: list[Voice] = []
+        self.places: set[tuple[str, int]] = set()
+        self.spoiled, self.left = False, time.monotonic()
         # Kept as long as the client lives: it calls them.
         self._calls = (_ERROR(self._heard), _LOG(self._logged))
         text = ctypes.create_string_buffer(_TEXT)
@@ -119,43 +128,63 @@ class _Connection:
             kafka.rd_kafka_conf_destroy(conf)
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
         kafka.rd_kafka_set_log_queue(self.client, None)
-        self.taken = native.kp_taken_new((_P * 6)(*(ctypes.cast(getattr(kafka, name), _P) for name in _CALLED)))
+        self._buffers: list[int] = []
+
+    def borrow(self) -> int:
+        """Buffers that no other read fills meanwhile."""
+        try:
+            return self._buffers.pop()
+        except IndexError:
+            made: int = self.native.kp_taken_new((_P * 6)(*(ctypes.cast(getattr(self.kafka, name), _P) for name in _CALLED)))
+            return made
+
+    def give_back(self, buffers: int) -> None:
+        """For the next read."""
+        self._buffers.append(buffers)
 
     def end(self) -> None:
-        self.native.kp_taken_free(self.taken)
+        while self._buffers:
+            self.native.kp_taken_free(self._buffers.pop())
         self.kafka.rd_kafka_destroy_flags(self.client, _NO_CONSUMER_CLOSE)
 
     def _heard(self, _client: Any, code: int, reason: bytes, _opaque: Any) -> None:
-        self.voice.hear(KafkaError(code, _text(reason or b"")))
+        for voice in list(self.voices):
+            voice.hear(KafkaError(code, _text(reason or b"")))
 
     def _logged(self, _client: Any, level: int, place: bytes, line: bytes) -> None:
-        self.voice.log(_LEVELS[level], "%s [client] %s", _text(place), _text(line))
+        for voice in list(self.voices):
+            voice.log(_LEVELS[level], "%s [client] %s", _text(place), _text(line))
 
 
-# The connection that is free, by its settings and process: a forked process has lost its threads.
-_FREE: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[_Connection, float]] = {}
+_Key = tuple[int, tuple[tuple[str, str], ...]]
+# Connections by their settings and process: a forked process has lost its threads.
+_KEPT: dict[_Key, _Connection] = {}
+_LOCK = threading.Lock()
 _KEPT_SECONDS = 60.0
 """A connection that nobody has used for so long is not taken again: what it knows of the topic may be old."""
 
 
 class NativeClient:
-    """See `Client`; the arguments are those of `BindingClient`.
+    """See `Client`; the other arguments are those of `BindingClient`.
 
-    Records come in a queue of their own, made for this read: nothing that an earlier read was sent can be in it.
+    Records come in a queue of their own, made for this read: no record that an earlier read was sent can be in it.
+
+    Args:
+        fresh: whether to leave the connection that is kept alone.
 
     Raises:
         KafkaException: the settings are refused.
     """
 
-    def __init__(self, config: Mapping[str, Any], voice: Voice, topic: str, partition: int, start: int) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], voice: Voice, topic: str, partition: int, start: int, fresh: bool = False
+    ) -> None:
         settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
         self._key = (os.getpid(), tuple(sorted(settings.items())))
-        kept, since = _FREE.pop(self._key, (None, 0.0))
-        if kept is not None and time.monotonic() > since + _KEPT_SECONDS:
-            ends_in_time(kept.end)
-            kept = None
-        self._connection: _Connection | None = kept or _Connection(settings)
-        self._connection.voice, self._partition = voice, partition
+        self._voice, self._partition, self._buffers = voice, partition, 0
+        self._connection: _Connection | None
+        self._place = topic, partition
+        self._connection, self.fresh = _join(self._key, settings, voice, self._place, fresh)
         kafka = self._connection.kafka
         self._topic = kafka.rd_kafka_topic_new(self._connection.client, topic.encode(), None)
         self._queue = kafka.rd_kafka_queue_new(self._connection.client)
@@ -169,11 +198,12 @@ class NativeClient:
         """See `Client`."""
         connection = self._connection
         assert connection is not None
-        done = connection.native.kp_take(connection.taken, self._queue, int(wait_s * 1000), most, most_bytes, STEP)
+        self._buffers = self._buffers or connection.borrow()
+        done = connection.native.kp_take(self._buffers, self._queue, int(wait_s * 1000), most, most_bytes, STEP)
         if done < 0:
             raise MemoryError("records of a block")
         connection.kafka.rd_kafka_poll(connection.client, 0)  # errors and log lines
-        taken = _Taken.from_address(connection.taken)
+        taken = _Taken.from_address(self._buffers)
         events = tuple(
             Event(KafkaError(item.code, _text(item.text)), item.offset, bool(item.about_partition))
             for item in taken.event[: taken.events]
@@ -185,7 +215,6 @@ class NativeClient:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        keep = keep and self._key not in _FREE
 
         def work() -> None:
             kafka = connection.kafka
@@ -194,12 +223,60 @@ class NativeClient:
             kafka.rd_kafka_queue_destroy(self._queue)
             if self._topic:
                 kafka.rd_kafka_topic_destroy(self._topic)
-            if not keep:
+            if self._buffers:
+                connection.give_back(self._buffers)
+            if _leave(self._key, connection, self._voice, self._place, keep):
                 connection.end()
 
-        if ends_in_time(work) and keep:
-            connection.voice = Voice()
-            _FREE[self._key] = connection, time.monotonic()
+        if not ends_in_time(work):
+            _spoil(self._key, connection)
+
+
+def _join(key: _Key, settings: Mapping[str, str], voice: Voice, place: tuple[str, int], fresh: bool) -> tuple[_Connection, bool]:
+    """The connection that is kept, or another; and whether it was made for this.
+
+    No two reads of one partition share one: to librdkafka they would be one read, and it aborts the process.
+    """
+    old = None
+    with _LOCK:
+        kept = None if fresh else _KEPT.get(key)
+        if kept is not None and place in kept.places:
+            kept = None
+        if kept is not None and not kept.voices and time.monotonic() > kept.left + _KEPT_SECONDS:
+            old, kept = _KEPT.pop(key), None
+        if kept is not None:
+            kept.voices.append(voice)
+            kept.places.add(place)
+    if old is not None:
+        ends_in_time(old.end)
+    if kept is not None:
+        return kept, False
+    made = _Connection(settings)
+    made.voices.append(voice)
+    made.places.add(place)
+    with _LOCK:
+        _KEPT.setdefault(key, made)
+    return made, True
+
+
+def _spoil(key: _Key, connection: _Connection) -> None:
+    """No other read begins on it."""
+    with _LOCK:
+        connection.spoiled = True
+        if _KEPT.get(key) is connection:
+            del _KEPT[key]
+
+
+def _leave(key: _Key, connection: _Connection, voice: Voice, place: tuple[str, int], keep: bool) -> bool:
+    """A read has been stopped; whether its connection is to end, too."""
+    with _LOCK:
+        connection.voices.remove(voice)
+        connection.places.discard(place)
+        connection.left = time.monotonic()
+        connection.spoiled = connection.spoiled or not keep
+        if connection.spoiled and _KEPT.get(key) is connection:
+            del _KEPT[key]
+        return not connection.voices and _KEPT.get(key) is not connection
 
 
 # In the order of records.c's `client`.

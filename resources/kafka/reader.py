@@ -20,7 +20,7 @@ from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
 from kpipe.faults import reach
 from kpipe.offsets import Range
 from resources.kafka.client import BindingClient, Client, Event
-from resources.kafka.failures import DAMAGED, Voice, failure
+from resources.kafka.failures import DAMAGED, OUT_OF_RANGE, Voice, failure
 from resources.kafka.held import Held
 from resources.kafka.native_client import NativeClient, available
 from resources.kafka.secret import redact, secrets_in
@@ -74,6 +74,7 @@ class RangeReader:
         span: what to read, `[start, end)`; an empty range needs no broker.
         stall_timeout_s: longest time without a record, or with nothing but unfinished ends, in seconds. The time that
             the caller spends on a block does not count.
+        of_batch: whether the read is a step of a batch, with its crash-points; else it is of a ledger.
 
     Attributes:
         count: records given so far.
@@ -89,9 +90,11 @@ class RangeReader:
         span: Range,
         *,
         stall_timeout_s: float = 60.0,
+        of_batch: bool = True,
     ) -> None:
         self.count = 0
         self.bytes = 0
+        self._of_batch = of_batch
         self.report: ReadReport | None = None
         self._config, self._span, self._stall = config, span, stall_timeout_s
         self._topic, self._partition = topic, partition
@@ -104,6 +107,7 @@ class RangeReader:
         self._first_gap: int | None = None
         self._end_seen: int | None = None
         self._later: int | None = None
+        self._doubtful = False
 
     def __enter__(self) -> RangeReader:
         return self
@@ -123,6 +127,12 @@ class RangeReader:
         if asker is not None:
             with suppress(RuntimeError, KafkaException):
                 asker.close()
+
+    def start(self) -> None:
+        """Let records come in before the first is asked for. What goes wrong is told by `blocks`."""
+        if len(self._span) and self._client is None:
+            with suppress(InvalidPipeline, KafkaException):
+                self._client = self._open()
 
     def _asking(self) -> Consumer:
         """Another client, for the questions that few ranges have: the one that reads takes records only."""
@@ -155,43 +165,45 @@ class RangeReader:
         if not len(self._span):
             self.report = ReadReport(0, 0, 0, None, "empty", 0.0)
             return
-        client, proof = self._open(), None
+        self._client, proof = self._client or self._open(), None
         heard, asked = time.monotonic(), False
         while proof is None:
             # Each record takes an offset, so the range cannot hold more than that.
             most = min(BLOCK_RECORDS, self._span.end - self._last - 1)
-            taken = client.take(most, BLOCK_BYTES, _WAIT_SECONDS)
+            taken = self._client.take(most, BLOCK_BYTES, _WAIT_SECONDS)
             proof = self._events(taken.events)
             held, size = taken.held, taken.size
             if len(held):
-                if not self.count:
+                if not self.count and self._of_batch:
                     reach("read.first")
                 self._voice.heard()
                 held, size, later = self._block(held, size)
                 proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
-            elif proof is None:
+            elif proof is None and not self._doubtful:
                 self._check(heard)
                 if not asked and time.monotonic() > heard + _ASK_SECONDS:
                     asked = True
                     self._ask()
                 continue
+            if self._doubtful and proof is None:
+                self._client.close()
+                self._client, self._doubtful = self._open(fresh=True), False
             if proof is not None:
                 self._finish(proof, began)
             if len(held):
                 yield held, size
             heard, asked = time.monotonic(), False
 
-    def _open(self) -> Client:
-        make = NativeClient if available() else BindingClient
+    def _open(self, fresh: bool = False) -> Client:
         # A short range needs nothing read ahead; by steps, because a connection is kept for ranges with the same settings.
         config = {**self._config, "queued.min.messages": self._ahead()}
         try:
-            self._client = make(config, self._voice, self._topic, self._partition, self._span.start)
+            where = self._voice, self._topic, self._partition, self._last + 1
+            return NativeClient(config, *where, fresh) if available() else BindingClient(config, *where)
         except (KafkaException, ValueError, TypeError) as error:
             # From None: librdkafka quotes the value that it does not like.
             what = redact(str(error), self._secrets)
             raise InvalidPipeline(f"{self._where}: the Kafka client refuses its settings: {what}") from None
-        return self._client
 
     def _ahead(self) -> int:
         """Records that the client tries to hold ahead: no more than a short range has."""
@@ -215,6 +227,10 @@ class RangeReader:
                 # About the group, in which nothing is stored: its coordinator moved, or may not be asked. What became
                 # of the connection is told by the callback.
                 self._voice.aside = event.error
+            elif event.error.code() in OUT_OF_RANGE and self._client is not None and not self._client.fresh:
+                # librdkafka gives this one no version (rd_kafka_offset_reset): on a connection that is kept, it may answer
+                # what an earlier read asked for; after a batch with a bad CRC that is an offset made of its bytes.
+                self._doubtful = True
             else:
                 raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
         return proof
@@ -265,7 +281,8 @@ class RangeReader:
         )
 
     def _finish(self, proof: str, began: float) -> None:
-        reach("read.end")
+        if self._of_batch:
+            reach("read.end")
         gaps = len(self._span) - self.count
         if gaps:
             self._check_log_start()

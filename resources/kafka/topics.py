@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from difflib import get_close_matches
@@ -42,6 +43,7 @@ _LEADERLESS = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
     }
 )
+_INTERNAL = "__"
 _SETTLE_SECONDS = 2.0
 """How long a topic or a partition that was just created, or a leader that just moved, may be unknown to a broker."""
 
@@ -72,16 +74,12 @@ class KafkaTopics:
 
     Raises:
         InvalidPipeline: the source's settings are not allowed, or the client refuses them.
-        NotAvailable: `topic_pattern`.
     """
 
     def __init__(self, source: Source, environ: Mapping[str, str] | None = None, timeout_s: float | None = None) -> None:
-        if source.topic_pattern is not None:
-            raise NotAvailable("source.topic_pattern is not supported yet", "list the topics: source.topics: [a, b]")
-        names = [source.topic] if source.topic is not None else source.topics or []
-        if not names:
+        if source.topic_pattern is None and not source.names:
             raise InvalidPipeline("source.topics is empty", "name at least one topic")
-        self._names = list(dict.fromkeys(names))
+        self._named, self._pattern = source.names, source.topic_pattern
         self._brokers = source.bootstrap
         self._config = admin_config(client_config(source, environ))
         self._secrets = secrets_in(self._config)
@@ -141,7 +139,7 @@ class KafkaTopics:
             states = {key: PartitionState(starts[key], ends[key], highs[key]) for key in before}
             wrong = {key: state for key, state in states.items() if not 0 <= state.log_start <= state.end <= state.high}
             if not wrong:
-                return TopicSnapshot(states)
+                return TopicSnapshot(states, self._pattern or "")
             tries += 1
             if tries > 1:
                 key, state = next(iter(wrong.items()))
@@ -150,24 +148,40 @@ class KafkaTopics:
     def _partitions(self) -> list[PartitionId]:
         """All partitions of all topics. A topic without partitions, or with some left out, is an error."""
         admin = self._connected()
+        names = self._names(admin)
         if self._mock:
-            return self._partitions_of_mock(admin)
+            return self._partitions_of_mock(admin, names)
         described = admin.describe_cluster(request_timeout=self._left())
-        answers = admin.describe_topics(TopicCollection(self._names), request_timeout=self._left())
+        answers = admin.describe_topics(TopicCollection(list(names)), request_timeout=self._left())
         cluster = self._wait(described).cluster_id
         if not cluster:
             raise BrokerUnreachable(f"{self._brokers}: the brokers do not say which cluster they are")
         found = []
-        for name in self._names:
+        for name in names:
             told = self._wait(answers[name], name)
+            if self._pattern is not None and told.is_internal:
+                continue
             topic = TopicId(cluster, str(told.topic_id), name)
             found += _dense(topic, [partition.id for partition in told.partitions])
         return found
 
-    def _partitions_of_mock(self, admin: AdminClient) -> list[PartitionId]:
+    def _names(self, admin: AdminClient) -> Sequence[str]:
+        """The topics that are named; with a pattern those of the cluster that it matches now, in order.
+
+        Never topics of Kafka's own: their names begin with two underscores, and brokers call them internal.
+        """
+        if self._pattern is None:
+            return self._named
+        known = sorted(admin.list_topics(timeout=self._left()).topics)
+        found = [name for name in known if not name.startswith(_INTERNAL) and re.search(self._pattern, name)]
+        if not found:
+            raise _Unsettled(None, "")
+        return found
+
+    def _partitions_of_mock(self, admin: AdminClient, names: Sequence[str]) -> list[PartitionId]:
         told = admin.list_topics(timeout=self._left())
         found = []
-        for name in self._names:
+        for name in names:
             if name not in told.topics:
                 raise _Unsettled(None, name)
             found += _dense(TopicId(str(told.cluster_id), "", name), list(told.topics[name].partitions))
@@ -232,6 +246,11 @@ class KafkaTopics:
             raise
 
     def _settled(self, why: _Unsettled) -> SourceError:
+        if why.error is None and not why.subject:
+            return TopicUnknown(
+                f"{self._brokers}: the cluster has no topic that matches {self._pattern!r}",
+                "create one, or mend source.topic_pattern: it is looked for anywhere in a name, ^ and $ stand for its ends",
+            )
         if why.error is None or why.error.code() in _UNKNOWN:
             return self._unknown(why.subject.partition("/")[0])
         return self._failure(why.error, why.subject)

@@ -1,10 +1,10 @@
-"""The local Kafka's jars: which, where, and how `make install` gets them.
+"""The local Kafka's jars: which, where, and how `make install` gets them. Jars that tests want come the same way (`make lakes`).
 
-`requirements-kafka.lock` lists one jar per line, `group:artifact:version sha256:...`. Installing downloads exactly
-those through jgo (or takes them from the user's Maven cache), checks every hash, and only then moves the folder into
-place: it exists complete or not at all, and running a broker needs no network.
+`requirements-kafka.lock` lists one jar per line, `group:artifact:version sha256:...`, with a classifier behind the version if
+there is one. Installing downloads exactly those through jgo (or takes them from the user's Maven cache), checks every hash, and
+only then moves the folder into place: it exists complete or not at all, and running a broker needs no network.
 
-    python -m resources.local.kafka_jars install requirements-kafka.lock
+    python -m resources.local.kafka_jars install requirements-kafka.lock [FOLDER]
     python -m resources.local.kafka_jars lock requirements-kafka.lock      # resolves again (`make lock`)
 """
 
@@ -120,8 +120,8 @@ def _fetch(context: Any, wanted: tuple[str, str], into: Path) -> None:
     from jgo.constants import default_maven_repo
 
     coordinate, sha256 = wanted
-    group, artifact, version = coordinate.split(":")
-    jar = context.project(group, artifact).at_version(version).artifact()
+    group, artifact, version, *classifier = coordinate.split(":")
+    jar = context.project(group, artifact).at_version(version).artifact(*classifier)
     cached = default_maven_repo() / jar.component.path_prefix / jar.filename
     try:
         source = cached if cached.is_file() and _sha256(cached) == sha256 else jar.resolve()
@@ -138,13 +138,13 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`install LOCK` or `lock LOCK`; one line on stderr on failure."""
-    command, path = arguments
+    """`install LOCK [FOLDER]` or `lock LOCK`; one line on stderr on failure."""
+    command, path, *folder = arguments
     try:
         if command == "lock":
             lock(Path(path))
         else:
-            install(Path(path))
+            install(Path(path), *map(Path, folder))
     except (NotAvailable, OSError, RuntimeError) as why:
         sys.stderr.write(f"{why}\n")
         return 1

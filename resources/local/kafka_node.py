@@ -13,7 +13,7 @@ from kpipe.errors import KpipeError
 from resources.java import find_java
 from resources.local.kafka_jars import VERSION, jars_folder
 
-__all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", "write_configuration"]
+__all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", "new_cluster_id", "write_configuration"]
 
 FORMAT_SECONDS = 60.0
 
@@ -96,17 +96,20 @@ def write_configuration(folder: Path, port: int, controller_port: int) -> None:
     (folder / "log4j2.properties").write_text(LOG4J2.format(logs=_escaped(folder / "logs")), encoding="latin-1")
 
 
-def format_storage(folder: Path) -> None:
-    """Write a new cluster id into an empty data folder; does nothing if that was done.
+def new_cluster_id() -> str:
+    """16 random bytes in Kafka's base64; a first "-" would be read as an option."""
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")[1:]
+
+
+def format_storage(folder: Path, cluster: str | None = None) -> None:
+    """Write a cluster id into an empty data folder, a new one unless it is given; does nothing if that was done.
 
     Raises:
         KpipeError: the tool refused; its last lines are in the message.
     """
     if cluster_id(folder) is not None:
         return
-    # 16 random bytes in Kafka's base64; a first "-" would be read as an option.
-    new = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")[1:]
-    arguments = ["format", "--cluster-id", new, "--config", str(folder / "server.properties")]
+    arguments = ["format", "--cluster-id", cluster or new_cluster_id(), "--config", str(folder / "server.properties")]
     done = subprocess.run(
         [*_java(folder), "kafka.tools.StorageTool", *arguments, "--ignore-formatted"],
         cwd=folder,

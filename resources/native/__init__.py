@@ -1,4 +1,4 @@
-"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, JSON, CSV and Avro into columns.
+"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, formats into columns, columns into COPY.
 
 Built by setuptools where there is a C compiler; nothing depends on it but speed. `KPIPE_NATIVE=0` leaves it unused.
 """
@@ -28,7 +28,7 @@ def library() -> ctypes.CDLL | None:
         except OSError:  # built for another machine: a shared folder, an image
             continue
         # Built from older sources: `make install` builds it again.
-        if not all(hasattr(found, name) for name in ("kp_lines_2", "kp_absent", "kp_avro_new")):
+        if not all(hasattr(found, name) for name in ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy")):
             _LOG.warning("%s was built from older sources and is not used, which costs speed: run `make install`", file.name)
             continue
         for name, result, arguments in (
@@ -45,6 +45,11 @@ def library() -> ctypes.CDLL | None:
             ("kp_avro_new", _P, [_P, _L, _L, ctypes.c_char_p, _L, _P, _P, ctypes.c_char_p]),
             ("kp_avro_free", None, [_P]),
             ("kp_avro_decode", _L, [_P, _P, _P, _P, _L, _L, _P]),
+            ("kp_protobuf_new", _P, [_P, _L, _L, _L, ctypes.c_char_p, _L, _P, _P, ctypes.c_char_p]),
+            ("kp_protobuf_free", None, [_P]),
+            ("kp_protobuf_decode", _L, [_P, _P, _P, _P, _L, _L, _P]),
+            ("kp_pgcopy_room", _L, [_P, _L, _L]),
+            ("kp_pgcopy", _L, [_P, _L, _L, _P]),
             ("kp_size", None, [_P, _I, _P]),
             ("kp_copy", None, [_P, _I, _P, _P, _P]),
             ("kp_taken_new", _P, [_P]),

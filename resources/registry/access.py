@@ -12,7 +12,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
 from resources.kafka.secret import Secret
 
-__all__ = ["CREDENTIALS", "PREFIX", "SETTINGS", "Access", "address", "check_registry"]
+__all__ = ["CREDENTIALS", "PREFIX", "SETTINGS", "Access", "address", "check_registry", "is_local"]
 
 PREFIX: Final = "schema.registry."
 
@@ -102,7 +102,7 @@ def check_registry(kind: Format | None, access: Access) -> None:
     if kind is None or kind.registry is None:
         return
     parts = urlsplit(address(kind.registry))
-    if parts.scheme == "https" or not (access.password or access.token) or access.clear or _is_local(str(parts.hostname)):
+    if parts.scheme == "https" or not (access.password or access.token) or access.clear or is_local(str(parts.hostname)):
         return
     raise InvalidPipeline(
         "format.registry: an http address sends its credentials over the network unencrypted",
@@ -110,7 +110,8 @@ def check_registry(kind: Format | None, access: Access) -> None:
     )
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Whether a host is this machine, by its name or by its address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

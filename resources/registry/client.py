@@ -11,7 +11,6 @@ import json
 import ssl
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from kpipe.errors import CredentialsRefused, RegistryFailed
+from resources.http import HttpFailed, TooLarge, TooSlow, authorization, get
 from resources.kafka.secret import redact
 from resources.registry.access import Access, address
 
@@ -81,13 +81,17 @@ class Registry:
 
     def __init__(self, url: str, access: Access | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._url, self._access, self._clock = address(url), access or Access(), clock
-        self._known: dict[int, Schema] = {}
+        self._known: dict[tuple[int, str], Schema] = {}
         self._unknown: dict[int, tuple[float, str]] = {}
         self._lock = threading.Lock()
         self._pool = urllib3.PoolManager(retries=False, maxsize=2, **self._tls())
 
-    def schema(self, number: int) -> Schema:
+    def schema(self, number: int, form: str = "") -> Schema:
         """The schema of that id.
+
+        Args:
+            number: the id.
+            form: how the text is to be written, where its kind has several: `serialized`, Protobuf's descriptors in base64.
 
         Raises:
             UnknownSchema: there is none, or none that can be used.
@@ -95,30 +99,43 @@ class Registry:
             RegistryFailed: it gave no answer that says anything about the schema (retriable).
         """
         with self._lock:
-            if number in self._known:
-                return self._known[number]
+            if (number, form) in self._known:
+                return self._known[number, form]
             since, why = self._unknown.get(number, (0.0, ""))
             if why and self._clock() - since < _FORGET_S:
                 raise UnknownSchema(why)
             try:
-                found = self._fetch(number)
+                found = self._fetch(number, form)
             except UnknownSchema as error:
                 if len(self._unknown) >= _CACHED:
                     self._unknown.clear()
                 self._unknown[number] = self._clock(), str(error)
                 raise
-            self._known[number] = found
+            self._known[number, form] = found
             return found
 
-    def _fetch(self, number: int) -> Schema:
-        answer = self._get(f"/schemas/ids/{number}", f"schema {number}")
+    def _fetch(self, number: int, form: str) -> Schema:
+        try:
+            return self._as(number, f"?format={form}" if form else "")
+        except _NotSo:
+            if not form:
+                raise
+            return self._as(number, "")  # Apicurio 3.3.3 answers HTTP 500 for the descriptors of a schema with a package
+
+    def _as(self, number: int, query: str) -> Schema:
+        answer = self._get(f"/schemas/ids/{number}{query}", f"schema {number}")
         found: dict[tuple[str, int], tuple[str, str]] = {}
-        self._references(answer, number, found, ())
+        self._references(answer, number, found, (), query)
         kind = answer.get("schemaType") or "AVRO"
         return Schema(str(kind), _text(answer, number), tuple(found.values()))
 
     def _references(
-        self, answer: dict[str, Any], number: int, found: dict[tuple[str, int], tuple[str, str]], above: tuple[Any, ...]
+        self,
+        answer: dict[str, Any],
+        number: int,
+        found: dict[tuple[str, int], tuple[str, str]],
+        above: tuple[Any, ...],
+        query: str,
     ) -> None:
         for item in answer.get("references") or ():
             try:
@@ -130,8 +147,8 @@ class Registry:
             if (subject, version) in above or len(found) + len(above) >= _MOST_REFERENCES:
                 raise UnknownSchema(f"schema {number}: it refers to itself, or to more than {_MOST_REFERENCES} schemas")
             what = f"schema {number} refers to {subject!r} version {version}, which"
-            inner = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}", what)
-            self._references(inner, number, found, (*above, (subject, version)))
+            inner = self._get(f"/subjects/{quote(subject, safe='')}/versions/{version}{query}", what)
+            self._references(inner, number, found, (*above, (subject, version)), query)
             found[subject, version] = name, _text(inner, number)
 
     def _get(self, path: str, what: str) -> dict[str, Any]:
@@ -150,48 +167,22 @@ class Registry:
             why = "redirects elsewhere, which is not followed"
         else:
             why = f"answers HTTP {status}" + ("" if answer is not None else ", and not as a registry does")
-        raise RegistryFailed(f"the schema registry {self._url} {why}", "see that format.registry is its address")
+        raise _NotSo(f"the schema registry {self._url} {why}", "see that format.registry is its address")
 
     def _ask(self, path: str) -> tuple[int, bytes]:
-        """Status and body of a GET. Time and size are bounded as a whole: urllib3's own limit is one for each read."""
-        limit = self._access.timeout_s
-        ends = time.monotonic() + limit
-        try:
-            response = self._pool.request(
-                "GET",
-                self._url + path,
-                headers=self._headers(),
-                timeout=urllib3.Timeout(connect=limit, read=limit),
-                redirect=False,
-                preload_content=False,
-                decode_content=False,
-            )
-            try:
-                body = bytearray()
-                while piece := response.read1(65536):
-                    body += piece
-                    if len(body) > _LARGEST:
-                        raise UnknownSchema(f"the registry's answer has more than {_LARGEST:,} bytes")
-                    if time.monotonic() > ends:
-                        raise RegistryFailed(f"the schema registry {self._url} did not answer within {limit:g} s", _HINT)
-                status = int(response.status)
-                response.release_conn()
-                return status, bytes(body)
-            except BaseException:
-                response.close()
-                raise
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            why = redact(str(error), self._access.secrets)
-            raise RegistryFailed(f"the schema registry {self._url} cannot be reached: {why}", _HINT) from None
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": _ACCEPT, "Accept-Encoding": "identity", "User-Agent": "kpipe"}
+        """Status and body of a GET."""
         access = self._access
-        if access.token:
-            headers["Authorization"] = f"Bearer {access.token}"
-        elif access.username:
-            headers["Authorization"] = "Basic " + b64encode(f"{access.username}:{access.password}".encode()).decode()
-        return headers
+        headers = {"Accept": _ACCEPT, **authorization(access.username, access.password, access.token)}
+        try:
+            answer = get(self._pool, self._url + path, headers, access.timeout_s, _LARGEST)
+        except TooLarge:
+            raise UnknownSchema(f"the registry's answer has more than {_LARGEST:,} bytes") from None
+        except TooSlow:
+            raise RegistryFailed(f"the schema registry {self._url} did not answer within {access.timeout_s:g} s", _HINT) from None
+        except HttpFailed as error:
+            why = redact(str(error), access.secrets)
+            raise RegistryFailed(f"the schema registry {self._url} cannot be reached: {why}", _HINT) from None
+        return answer.status, answer.body
 
     def _tls(self) -> dict[str, Any]:
         if urlsplit(self._url).scheme != "https":
@@ -206,6 +197,10 @@ class Registry:
                 f"the files of schema.registry.ssl cannot be read: {error}", "see schema.registry.ssl.* in source.config"
             ) from None
         return {"ssl_context": context}
+
+
+class _NotSo(RegistryFailed):
+    """It has answered, and not with a schema."""
 
 
 _HINT = "see that it runs, and that format.registry is its address"

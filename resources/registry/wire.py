@@ -5,6 +5,7 @@ Format: Confluent Platform's documentation, "Wire format". Protobuf puts the ind
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from resources.decode.block import Payloads
 
-__all__ = ["LENGTH", "framed", "stripped", "unframed"]
+__all__ = ["LENGTH", "framed", "messages", "stripped", "unframed"]
 
 LENGTH = 5
 
@@ -40,6 +41,58 @@ def unframed(payload: bytes) -> str:
     if len(payload) < LENGTH:
         return f"not in the registry's wire format: {len(payload)} bytes, and its prefix alone has {LENGTH}"
     return f"not in the registry's wire format: it begins with byte {payload[0]}, not 0"
+
+
+def messages(
+    payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int
+) -> Iterator[tuple[np.ndarray[Any, Any], tuple[int, ...] | str, int]]:
+    """Which message of its schema each payload is: the indexes behind `skip` bytes, and how many bytes they take.
+
+    Gives groups of payloads with the same bytes there; where these are none, the reason instead. A single zero: the first one.
+    """
+    text = np.frombuffer(payloads.text, np.uint8)
+    starts, ends = payloads.bounds[chosen] + skip, payloads.bounds[chosen + 1] - 1
+    left = np.flatnonzero(starts < ends)
+    for at in np.flatnonzero(starts >= ends):
+        yield chosen[at : at + 1], "not in the registry's wire format: it ends before the message's index", 0
+    first = text[starts[left]] == 0
+    if first.any():
+        yield chosen[left[first]], (0,), 1
+    left = left[~first]
+    for _ in range(_MOST_ALIKE):
+        if not len(left):
+            return
+        start, end = int(starts[left[0]]), int(ends[left[0]])
+        indexes, size = _indexes(bytes(text[start : min(end, start + _LONGEST)]))
+        same = ends[left] - starts[left] >= size
+        for byte in range(size):
+            same &= text[np.minimum(starts[left] + byte, len(text) - 1)] == text[start + byte]
+        yield chosen[left[same]], indexes, size
+        left = left[~same]
+    for at in left:
+        yield chosen[at : at + 1], *_indexes(bytes(text[starts[at] : min(ends[at], starts[at] + _LONGEST)]))
+
+
+_MOST_ALIKE = 64  # a topic holds a few message types; where each payload is another, they are taken one by one
+_LONGEST = 100  # bytes of indexes: messages are not nested that deeply
+
+
+def _indexes(data: bytes) -> tuple[tuple[int, ...] | str, int]:
+    """Zigzag varints: how many, then these."""
+    numbers: list[int] = []
+    value = shift = 0
+    for at, byte in enumerate(data):
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte >= 0x80:
+            continue
+        numbers.append((value >> 1) ^ -(value & 1))
+        value = shift = 0
+        if min(numbers) < 0:
+            break
+        if len(numbers) == numbers[0] + 1:
+            return tuple(numbers[1:]) or (0,), at + 1
+    return "not in the registry's wire format: no message's index behind the schema's id", len(data)
 
 
 def stripped(payloads: Payloads) -> Payloads:

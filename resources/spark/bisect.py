@@ -92,7 +92,7 @@ class Search:
         self._until = self.clock() + self.bounds.seconds
         self._announce()
         if self._try(Range(self.span.start, self.span.start)).failure is not None:
-            raise self._gave_up("it fails without any record, too", "mend it: without records it must end with status 0")
+            raise self._gave_up("it fails without any record, too", "mend it: without records it must end with status 0", "")
         trial = self._again()
         self._refuse_all(trial.given)
         while True:
@@ -179,8 +179,8 @@ class Search:
             f" each ended after {self.idle_s:g} s without progress, {self.bounds.seconds:g} s in all"
         )
 
-    def _gave_up(self, why: str, hint: str) -> TransformFailed:
+    def _gave_up(self, why: str, hint: str, phase: str = "work") -> TransformFailed:
         more = f"; blamed so far: {', '.join(map(str, list(self.found)[:5]))}" if self.found else ""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
         self.say(f"{self.where} {self.span}: {why} ({tries})")
-        return TransformFailed(f"{self.failed.what}; {why} ({tries}{more})", hint)
+        return TransformFailed(f"{self.failed.what}; {why} ({tries}{more})", hint, phase)

@@ -4,20 +4,25 @@
 
 Paths hold ids only. A file is opened exclusively, closed, fsynced with its folder, and only then reported. Nothing is
 removed on a failure path; `collect_garbage` removes folders later, by reference and age.
+
+In an object store (`s3://bucket/key` in place of the folder) a file is written into Spark's scratch folder, where it has no
+name, and then put there at once, with its hash: the store refuses other bytes, and remembers it for the commit to ask.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
+import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +30,7 @@ import pyarrow.parquet as pq
 from kpipe.batch import StagedFile
 from kpipe.errors import StagingFailed
 from kpipe.faults import reach
+from resources.storage.uri import is_remote
 
 __all__ = ["StagingWriter", "collect_garbage", "discard"]
 
@@ -38,9 +44,15 @@ _BATCH = re.compile(r"[0-9a-f]{32}")
 class _Hashed:
     """A file object for Arrow that knows the hash of what went through it."""
 
-    def __init__(self, path: Path) -> None:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+    def __init__(self, path: str) -> None:
+        self._file: IO[bytes]
+        if is_remote(path):
+            scratch = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+            self._file = tempfile.TemporaryFile(dir=scratch or None, buffering=1 << 20)  # noqa: SIM115 - closed by `close`
+        else:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+        self._path = path
         self.sha256 = hashlib.sha256()
         self.size = 0
         self.closed = False
@@ -66,9 +78,20 @@ class _Hashed:
     def seekable(self) -> bool:
         return False
 
-    def sync(self) -> None:
+    def settle(self) -> None:
+        """Make it durable, under its name."""
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if is_remote(self._path):
+            from resources.storage.s3 import LARGEST, store
+
+            if self.size > LARGEST:
+                raise OSError(errno.EFBIG, "an object of more than 5 GiB cannot be put there at once; make batches smaller")
+            self._file.seek(0)
+            store().put(self._path, self._file, self.sha256.hexdigest())
+        else:
+            os.fsync(self._file.fileno())
+            _sync_folder(Path(self._path).parent)
+            _sync_folder(Path(self._path).parent.parent)
 
     def close(self) -> None:
         if not self.closed:
@@ -80,17 +103,33 @@ class StagingWriter:
     """Writes one Parquet file, opened with the first table.
 
     Args:
-        folder: of the batch; made when missing.
+        folder: of the batch, made when missing; or the beginning of objects' names.
+        share: takes rows that fill no row group, instead of a file of their own.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path = folder / f"{uuid.uuid4().hex}.parquet"
+    def __init__(self, folder: Path | str, share: Callable[[Sequence[pa.Table]], StagedFile] | None = None) -> None:
+        self._share = share
+        self._path = f"{folder}/{uuid.uuid4().hex}.parquet"
         self._file: _Hashed | None = None
         self._writer: Any = None
         self._waiting: list[pa.Table] = []
         self._waiting_rows = self._waiting_bytes = 0
         self.rows = 0
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._file.size if self._file is not None else 0
+
+    @property
+    def waiting(self) -> int:
+        """Bytes in memory that are to become a row group."""
+        return self._waiting_bytes
 
     def write(self, table: pa.Table) -> None:
         """Append a table; all of them have one schema.
@@ -105,15 +144,20 @@ class StagingWriter:
         self._waiting_bytes += table.nbytes
         self.rows += table.num_rows
         if self._waiting_rows >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        """What waits becomes a row group."""
+    def flush(self) -> None:
+        """What waits becomes a row group.
+
+        Raises:
+            StagingFailed: see `write`.
+        """
         table = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         try:
             if self._writer is None:
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not is_remote(self._path):
+                    Path(self._path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = _Hashed(self._path)
                 # These files live for seconds. Snappy: Zstandard makes them a third smaller for twice the time. No
                 # dictionaries: most columns have too many values for one, and looking for it takes half of the time.
@@ -130,21 +174,21 @@ class StagingWriter:
         Raises:
             StagingFailed: it cannot be made durable.
         """
+        if self._waiting and self._writer is None and self._share is not None:
+            return self._share(self._waiting)
         if self._waiting:
-            self._flush()
+            self.flush()
         if self._writer is None or self._file is None:
             return None
         try:
             reach("stage.close")
             self._writer.close()
             reach("stage.fsync")
-            self._file.sync()
+            self._file.settle()
             self._file.close()
-            _sync_folder(self._folder)
-            _sync_folder(self._folder.parent)
         except OSError as error:
             raise self._failed(error) from error
-        return StagedFile(str(self._path), self._file.size, self.rows, self._file.sha256.hexdigest())
+        return StagedFile(self._path, self._file.size, self.rows, self._file.sha256.hexdigest())
 
     def abandon(self) -> None:
         """Close without finishing; the torn file stays for the garbage collection."""
@@ -155,10 +199,10 @@ class StagingWriter:
                 self._file.close()
 
     def _failed(self, error: OSError) -> StagingFailed:
-        return StagingFailed(
-            f"cannot write {self._path}: {error.strerror or error}",
-            "free space or set KPIPE_HOME to a larger disk; nothing was committed",
-        )
+        remote = "run it again when the store answers; nothing was committed"
+        local = "free space or set KPIPE_HOME to a larger disk; nothing was committed"
+        hint = remote if is_remote(self._path) else local
+        return StagingFailed(f"cannot write {self._path}: {error.strerror or error}", hint)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -169,13 +213,18 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def discard(root: Path, batch: str) -> None:
+def discard(root: Path | str, batch: str) -> None:
     """Remove the files of a batch whose commit was read back: the destination holds its own copy of them."""
-    if _BATCH.fullmatch(batch):
-        _remove(root / batch)
+    if not _BATCH.fullmatch(batch):
+        return
+    if is_remote(root):
+        with suppress(OSError):  # what stays is collected
+            _empty(f"{root}/{batch}/")
+    else:
+        _remove(Path(root) / batch)
 
 
-def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None = None) -> list[str]:
+def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float | None = None) -> list[str]:
     """Remove folders of batches that have landed, and of those that no ledger knows and that are old.
 
     Args:
@@ -187,7 +236,12 @@ def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None
         Ids of the batches whose files were removed.
     """
     moment = time.time() if now is None else now
+    if is_remote(root):
+        with suppress(OSError):  # the next run looks again
+            return _collect_objects(str(root), landed, moment)
+        return []
     removed: list[str] = []
+    root = Path(root)
     if not root.is_dir():
         return removed
     reach("gc.scan")
@@ -202,6 +256,27 @@ def collect_garbage(root: Path, landed: Callable[[str], bool], now: float | None
             _remove(entry)
             removed.append(entry.name)
     return removed
+
+
+def _collect_objects(root: str, landed: Callable[[str], bool], moment: float) -> list[str]:
+    """The same where folders are beginnings of names. Ages are by the store's clock; a day is more than clocks differ."""
+    from resources.storage.s3 import store
+
+    removed = []
+    for batch in store().folders(f"{root}/"):
+        if _BATCH.fullmatch(batch):
+            ages = [moment - found.modified for found in store().listed(f"{root}/{batch}/")]
+            if landed(batch) or min(ages, default=0) > HORIZON_S:
+                _empty(f"{root}/{batch}/")
+                removed.append(batch)
+    return removed
+
+
+def _empty(prefix: str) -> None:
+    from resources.storage.s3 import store
+
+    for found in store().listed(prefix):
+        store().remove(found.uri)
 
 
 def _remove(folder: Path) -> None:

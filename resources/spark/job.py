@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.batch import Piece
-from kpipe.errors import KpipeError, by_name
+from kpipe.errors import KpipeError, TransformFailed, by_name
 from kpipe.formats import Format
+from kpipe.lakes import Part
 from kpipe.pipeline import Policy
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
@@ -17,8 +18,10 @@ from resources.decode.formats import decoder
 from resources.kafka.held import Held
 from resources.kafka.held_reader import HeldReader
 from resources.kafka.reader import RangeReader
+from resources.lookups import reference as lookups
 from resources.registry.access import Access
 from resources.spark.shape import Shape
+from resources.storage.given import StoreAccess
 
 __all__ = ["Failure", "Job", "ProgramSpec"]
 
@@ -63,13 +66,14 @@ class Job:
     Attributes:
         batch: id of the batch.
         config: settings of the Kafka client; not shown by repr.
-        staging: folder of staged files, which every worker sees.
+        staging: folder of staged files, which every worker sees; or the beginning of objects' names.
         format: how payloads become columns.
         columns: payload columns of the table.
         parse: what happens to a payload that cannot become a row.
         transform: what happens to a record that cannot be given to the program, or makes it fail.
         constraint: what happens to a record for which an expression fails, or whose row the table cannot take.
         shape: what is decoded, and what becomes of it; None: the columns, as they are.
+        programs: folder that holds copies of programs as they were checked, on the disks of whoever runs them.
         extras: further coordinate columns: any of topic, key, headers.
         program: the pipeline's program, if it has one.
         key: how keys become columns; None: they do not.
@@ -78,7 +82,15 @@ class Job:
         deletes: whether tombstones delete the row of their key.
         originals: whether the whole record is staged beside each row.
         killers: records that are known to make it fail, with the reasons, by partition and offset.
+        refused: records whose rows the table does not take, with the reasons, by partition and offset.
         held: the records, where they are not to be read from Kafka; not shown by repr.
+        lookups: what expressions ask, by name; not shown by repr.
+        several: whether a record may give several rows, in one table or over several (kpipe/targets.py).
+        table: name of the table, for messages about one of several; else empty.
+        divided: what the table is divided by: files of rows hold one division each.
+        also: for each further table, the job as it would be if that were the only one.
+        remote: whether tasks run on other machines than the driver.
+        store: how tasks reach the object store that they stage in, where they do not find out by themselves; not shown by repr.
     """
 
     batch: str
@@ -90,6 +102,7 @@ class Job:
     transform: Policy = "fail"
     constraint: Policy = "fail"
     shape: Shape | None = None
+    programs: str = ""
     extras: tuple[str, ...] = ()
     program: ProgramSpec | None = None
     key: Format | None = None
@@ -98,7 +111,15 @@ class Job:
     deletes: bool = False
     originals: bool = False
     killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
+    refused: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
     held: Mapping[PartitionId, Held] | None = field(default=None, repr=False)
+    lookups: Mapping[str, lookups.Held] = field(default_factory=dict, repr=False)
+    several: bool = False
+    table: str = ""
+    divided: tuple[Part, ...] = ()
+    also: tuple[Job, ...] = ()
+    remote: bool = False
+    store: StoreAccess | None = field(default=None, repr=False)
 
     def reader(self, piece: Piece) -> RangeReader:
         """Reads the records of a piece."""
@@ -113,6 +134,11 @@ class Job:
         kind, columns = (self.format, self.columns) if self.shape is None else (self.shape.format, self.shape.reads)
         return decoder(kind, columns, self.key, self.access)
 
+    @property
+    def decoders(self) -> list[Decoder]:
+        """One for each table."""
+        return [part.decoder for part in (self, *self.also)]
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -122,15 +148,28 @@ class Failure:
         kind: name of the class in kpipe/errors.py.
         what, hint: of the error.
         trace: traceback, for `--debug`.
+        phase: of a `TransformFailed`.
+        record: that the error is about, where it is about one.
     """
 
     kind: str
     what: str
     hint: str = ""
     trace: str = ""
+    phase: str = ""
+    record: tuple[PartitionId, int] | None = None
+
+    @classmethod
+    def of(cls, error: KpipeError, trace: str, host: str = "") -> Failure:
+        """An error as a result, with the machine where it happened."""
+        what = f"{error.what} (on {host})" if host else error.what
+        return cls(type(error).__name__, what, error.hint, trace, getattr(error, "phase", ""), error.record)
 
     def error(self) -> KpipeError:
         """The error as it was raised in the task."""
         made = by_name(self.kind)(self.what, self.hint)
         made.trace = self.trace  # type: ignore[attr-defined]
+        made.record = self.record
+        if isinstance(made, TransformFailed):
+            made.phase = self.phase
         return made

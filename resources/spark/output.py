@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,13 +14,16 @@ from kpipe.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
 from kpipe.keys import ORIGINAL
 from kpipe.schema import Columns
-from resources.decode.block import Decoded
+from resources.decode.block import Decoded, Payloads
 from resources.decode.keys import KeyReader
 from resources.kafka.held import Held
+from resources.spark.divided import Divided
 from resources.spark.files import StagingWriter
 from resources.spark.job import Job
-from resources.spark.keyed import with_keys
-from resources.spark.select import selector
+from resources.spark.refused import without
+from resources.spark.select import Coordinate
+from resources.spark.shared import Shared
+from resources.spark.sink import Sink, agreed, answered
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 
@@ -46,53 +51,77 @@ class RangeOutput:
     Args:
         job: what the batch's tasks share.
         piece: the range.
+        shared: files for what fills none; None: every range has its own.
     """
 
-    def __init__(self, job: Job, piece: Piece) -> None:
+    def __init__(self, job: Job, piece: Piece, shared: Shared | None = None) -> None:
         self._job, self._piece = job, piece
-        folder = Path(job.staging) / job.batch
-        self._rows, self._dead, self._deletes = StagingWriter(folder), StagingWriter(folder), StagingWriter(folder)
+
+        def file(kind: str) -> StagingWriter:
+            return StagingWriter(f"{job.staging}/{job.batch}", partial(shared.take, kind) if shared is not None else None)
+
+        self._dead, self._deletes = file("dead letters"), file("deletes")
+
+        def rows(part: Job, kind: str) -> StagingWriter | Divided:
+            return Divided(part.divided, lambda of: file(f"{kind} {of}")) if part.divided else file(kind)
+
+        self._sinks = [Sink(part, rows(part, f"rows {at}")) for at, part in enumerate((job, *job.also))]
         self._keys = KeyReader(job.unique, job.key, job.access) if job.deletes else None
+        self._refused = job.refused.get(piece.source, {})
         self.filtered = 0
-        self._answered = 0  # records that gave rows
-        self._select = selector(job)
-        self.new_columns = self._select.new_columns if self._select is not None else Columns()
+        self.answered = 0  # records that gave rows, or lines of a program
         self.first_reason = ""
 
     @property
     def rows(self) -> int:
-        """Rows written so far."""
-        return self._rows.rows
+        """Rows written to the first table so far."""
+        return self._sinks[0].file.rows
+
+    @property
+    def new_columns(self) -> Columns:
+        """Columns that the records hold and the first table lacks."""
+        return self._sinks[0].new_columns
 
     @property
     def dead_letters(self) -> int:
         """Dead letters written so far."""
         return self._dead.rows
 
-    def decoded(self, decoded: Decoded, held: Held) -> None:
+    def decoded(self, decoded: Decoded, held: Held, *also: Decoded) -> None:
         """Rows of records; `held` are the records of the block in order. One that gave neither a row nor a reject is filtered.
+
+        Args:
+            decoded: what the block is to the first table.
+            held: the records.
+            also: what it is to each further table.
 
         Raises:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
         """
-        if self._select is not None:
-            decoded = self._select.apply(
-                decoded, lambda name, places: self._coordinate(name, held.pick(places.tolist()), len(places))
-            )
-        self.new_columns = self.new_columns.joined(decoded.new_columns)
-        if self._job.unique:
-            decoded = with_keys(decoded, self._job.unique)
-        if decoded.rows:
-            records = held if decoded.kept is None else held.pick(decoded.kept)
-            table = self._with_coordinates(decoded.table, records)
-            self._rows.write(table.append_column(ORIGINAL, _originals(records)) if self._job.originals else table)
-        answered = len(held) if decoded.kept is None else len(set(decoded.kept))
-        self._answered += answered
-        self.filtered += len(held) - answered - len(decoded.rejects) - len(decoded.refused)
-        if decoded.rejects:
-            self.reject(held.pick([at for at, _ in decoded.rejects]), "parse", [why for _, why in decoded.rejects])
-        if decoded.refused:
-            self.reject(held.pick([at for at, _ in decoded.refused]), "constraint", [why for _, why in decoded.refused])
+
+        def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
+            return self._coordinate(name, held.pick(places.tolist()), len(places))
+
+        offsets = held.column("offset").to_pylist() if self._refused else ()
+        made = self._made((decoded, *also), coordinate, len(held), offsets)
+        for sink, mine in zip(self._sinks, made, strict=True):
+            if mine.rows:
+                records = held if mine.kept is None else held.pick(mine.kept)
+                table = self._with_coordinates(mine.table, records)
+                whole = table.append_column(ORIGINAL, _originals(records)) if sink.job.originals else table
+                sink.write(whole, answered([mine], len(held)) if self._job.several else None)
+        gave = answered(made, len(held))
+        self.answered += gave
+        self.filtered += len(held) - gave - len(made[0].rejects) - len(made[0].refused)
+        for stage, found in (("parse", made[0].rejects), ("constraint", made[0].refused)):
+            if found:
+                self.reject(held.pick([at for at, _ in found]), stage, [why for _, why in found])
+
+    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int, offsets: Sequence[int] = ()) -> list[Decoded]:
+        """What each table gets of a block; whatever stands in the way of one of them is told by the first."""
+        made = [sink.made(decoded, coordinate) for sink, decoded in zip(self._sinks, blocks, strict=True)]
+        made[0] = without(made[0], offsets, self._refused)
+        return made if len(made) == 1 else agreed(made, count)
 
     def tombstones(self, block: Held) -> None:
         """Records of a block that have no value: they delete the row of their key, or are filtered.
@@ -112,19 +141,28 @@ class RangeOutput:
             held, table = held.pick(good), table.take(pa.array(good, pa.int64()))
         self._deletes.write(self._with_coordinates(table, held))
 
-    def loose(self, decoded: Decoded, payloads: Sequence[bytes]) -> None:
+    def loose(self, decoded: Decoded, payloads: Payloads, *also: Decoded) -> None:
         """Rows of a program that does not answer record by record: their offset is not known.
+
+        Args:
+            decoded: what the program's lines are to the first table.
+            payloads: the lines.
+            also: what they are to each further table.
 
         Raises:
             RecordRejected: an output row cannot be read and the policy is `fail`.
         """
-        if self._select is not None:
-            decoded = self._select.apply(decoded, lambda name, places: self._coordinate(name, None, len(places)))
-        self.new_columns = self.new_columns.joined(decoded.new_columns)
-        if decoded.rows:
-            self._rows.write(self._with_coordinates(decoded.table, None, decoded.rows))
+
+        def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
+            return self._coordinate(name, None, len(places))
+
+        made = self._made((decoded, *also), coordinate, len(payloads))
+        for sink, mine in zip(self._sinks, made, strict=True):
+            if mine.rows:
+                sink.write(self._with_coordinates(mine.table, None, mine.rows), None)
+        self.answered += answered(made, len(payloads))
         where = f"{self._piece.source} {self._piece.range}: a row that the program wrote"
-        for stage, found in (("parse", decoded.rejects), ("constraint", decoded.refused)):
+        for stage, found in (("parse", made[0].rejects), ("constraint", made[0].refused)):
             for at, reason in found:
                 self._note(reason, where, stage, self._policy(stage))
                 if self._policy(stage) == "dead_letter":
@@ -137,7 +175,7 @@ class RangeOutput:
             RecordRejected: the policy is `fail`; names topic, partition and offset.
         """
         policy = self._policy(stage)
-        self._note(reasons[0], f"{self._piece.source} offset {held.offsets[0]}", stage, policy)
+        self._note(reasons[0], f"{self._piece.source} offset {held.offsets[0]}", stage, policy, held.offsets[0])
         if policy == "skip":
             self.filtered += len(held)
         else:
@@ -155,8 +193,8 @@ class RangeOutput:
             given: records given to a `flatmap` program.
             before: dead letters that were never given to it.
         """
-        if self._job.format.several and not given:
-            given, before = self._answered, self.dead_letters
+        if (self._job.several or self._job.format.several) and not given:
+            given, before = self.answered, self.dead_letters
         counts = Counts(
             messages=messages,
             rows=self.rows,
@@ -168,35 +206,43 @@ class RangeOutput:
             bytes=size,
             deletes=self._deletes.rows,
         )
+        first, *also = (sink.share() for sink in self._sinks)
         return RangeReport(
             self._piece.source,
             self._piece.range,
             counts,
-            self._rows.finish(),
+            first.rows,
             self._dead.finish(),
             self._deletes.finish(),
-            self.new_columns,
+            first.new_columns,
             seconds,
             self.first_reason,
+            lookups={name: held.value.version for name, held in self._job.lookups.items()},
+            mark=first.mark,
+            also=tuple(also),
+            parts=first.parts,
         )
 
     def abandon(self) -> None:
         """Close what is open; nothing will be reported."""
-        self._rows.abandon()
+        for sink in self._sinks:
+            sink.file.abandon()
         self._dead.abandon()
         self._deletes.abandon()
 
     def _policy(self, stage: str) -> str:
         return {"transform": self._job.transform, "constraint": self._job.constraint}.get(stage, self._job.parse)
 
-    def _note(self, reason: str, where: str, stage: str, policy: str) -> None:
+    def _note(self, reason: str, where: str, stage: str, policy: str, offset: int | None = None) -> None:
         self.first_reason = self.first_reason or f"{where}: {reason}"
         if policy == "fail":
-            raise RecordRejected(
+            error = RecordRejected(
                 f"{where}: {reason}",
                 f"mend {'the records or the expression' if stage == 'constraint' else 'the producer'}, or set errors.{stage}:"
                 " dead_letter to keep such records aside",
             )
+            error.record = None if offset is None else (self._piece.source, int(offset))
+            raise error
 
     def _with_coordinates(self, table: pa.Table, held: Held | None, count: int = 0) -> pa.Table:
         count = len(held) if held is not None else count

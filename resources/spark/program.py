@@ -46,7 +46,7 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
         from pyspark import SparkFiles
 
         file = Path(SparkFiles.get(spec.file))
-    programs = Path(job.staging).parent / "programs"
+    programs = Path(job.programs).absolute()
     copy = keep(file, spec.sha256, programs, archive=spec.member is not None, where=str(piece.source))
     path = copy if spec.member is None else copy / spec.member
     return Program(
@@ -93,7 +93,7 @@ def transformed(
     assert spec is not None
     where = f"{piece.source} {piece.range}"
     feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
-    reads = job.decoder
+    reads, *more = job.decoders
     blocks = iter(feed)
     first = next(blocks, None)
     if first is None:  # nothing to give: the program is not started
@@ -107,19 +107,19 @@ def transformed(
                 written += count
                 if spec.mode == "map":
                     held = feed.answered(count)
-                    output.decoded(reads.decode(data, held.column("key")), held)
+                    keys = held.column("key")
+                    output.decoded(reads.decode(data, keys), held, *(further.decode(data, keys) for further in more))
                 else:
                     if spec.mode == "filter" and written > feed.given:  # now, not at an end that may never come
                         check_counts("filter", feed.given, written, where)
-                    decoded = reads.decode(data)
-                    output.loose(decoded, data.values if decoded.rejects else ())
+                    output.loose(reads.decode(data), data, *(further.decode(data) for further in more))
         check_counts(spec.mode, feed.given, written, where)
     except TransformFailed as error:
         if spec.mode == "map" and error.phase == "work" and len(feed.waiting):
             error.unanswered = feed.waiting.offsets[0]
         raise
     if spec.mode == "filter":
-        output.filtered += feed.given - output.rows - (output.dead_letters - feed.set_aside)
+        output.filtered += feed.given - output.answered - (output.dead_letters - feed.set_aside)
     return (feed.given, feed.set_aside) if spec.mode == "flatmap" else (0, 0)
 
 
@@ -173,10 +173,13 @@ def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known
     found = search.run()
     if job.transform == "fail":
         offset, reason = next(iter(found.items()))
-        raise TransformFailed(
+        error = TransformFailed(
             f"{piece.source} offset {offset}: this record makes the program fail: {reason}",
             "mend the program or what writes the records, or set errors.transform: dead_letter to keep such records aside",
+            "work",
         )
+        error.record = (piece.source, offset)
+        raise error
     return found
 
 

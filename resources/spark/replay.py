@@ -13,6 +13,8 @@ from kpipe.schema import Columns
 from kpipe.source import PartitionId
 from resources.home import Home
 from resources.kafka.held import Held
+from resources.lookups.read import no_tables
+from resources.lookups.tables import Asking
 from resources.spark.job import Job, ProgramSpec
 from resources.spark.trial import LocalStager
 
@@ -37,6 +39,7 @@ class LettersStager(LocalStager):
         letters: the records; no two of one partition have the same offset.
         environ: where templates and the program's variables are taken from.
         required: gives the table's columns that take no NULL.
+        ask: asks the destination for lookups.
     """
 
     def __init__(
@@ -45,9 +48,10 @@ class LettersStager(LocalStager):
         home: Home,
         letters: Sequence[DeadLetter],
         environ: Mapping[str, str] | None = None,
-        required: Callable[[], Collection[str]] = tuple,
+        required: Callable[[Pipeline], Collection[str]] = lambda _: (),
+        ask: Asking = no_tables,
     ) -> None:
-        super().__init__(pipeline, home, environ, required)
+        super().__init__(pipeline, home, environ, required, ask)
         found: dict[PartitionId, list[DeadLetter]] = {}
         for letter in sorted(letters, key=lambda letter: letter.offset):
             found.setdefault(letter.source, []).append(letter)

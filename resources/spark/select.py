@@ -19,8 +19,10 @@ from kpipe.selection import COORDINATES
 from resources.decode.block import Decoded
 from resources.decode.expressions import Assigned, Evaluator
 from resources.decode.types import staged_type
+from resources.lookups.join import Join
 from resources.spark.job import Job
 from resources.spark.nul import may_hold_nul, rows_with_nul
+from resources.spark.unnest import Lists
 
 __all__ = ["Selector", "selector"]
 
@@ -47,7 +49,7 @@ def selector(job: Job) -> Selector | None:
     if shape is None:
         return None
     selection = shape.selection
-    expressed = selection.where or selection.assigned or selection.only
+    expressed = selection.where or selection.assigned or selection.only or selection.unnest
     if not (expressed or shape.required or shape.no_nul or shape.reads != job.columns):
         return None
     return Selector(job)
@@ -72,8 +74,15 @@ class Selector:
         self._inputs = Columns(tuple((name, kind) for name, kind in shape.reads if name.lower() in names))
         self._coordinates = [name for name in _COORDINATES.names() if name in names]
         inputs = Columns((*self._inputs.items, *((name, _kind(name)) for name in self._coordinates)))
+        self._lists = Lists(selection.unnest, inputs) if selection.unnest is not None else None
+        self._elements = self._lists.columns if self._lists is not None else Columns()
+        inputs = Columns((*inputs.without(self._elements.names()).items, *self._elements.items))
         assigned = [Assigned(name, text, job.columns.get(name)) for name, text in selection.assigned]
-        self._evaluator = Evaluator(inputs, selection.where, assigned)
+        # Lookups that only computed columns need are not asked for records that `where` leaves out.
+        self._first = Join(selection.calls[: selection.before], job.lookups, inputs)
+        self._then = Join(selection.calls[selection.before :], job.lookups, self._first.columns)
+        self._condition = Evaluator(self._first.columns, selection.where, ())
+        self._evaluator = Evaluator(self._then.columns, "", assigned)
         self._outputs = selection.outputs
         self._assigned = {name.lower() for name in selection.targets}
         new = [(name, kind) for name, kind in self._evaluator.columns if name not in job.columns]
@@ -103,13 +112,21 @@ class Selector:
         new = Columns((*new.items, *((name, kind) for name, kind in self._unknown if _any(table, name))))
         payloads = np.arange(count) if decoded.kept is None else np.asarray(decoded.kept, np.int64)
         given = self._given(table, count, payloads, coordinate)
+        bad: dict[int, str] = {}
+        if self._lists is not None:
+            rows, elements, bad = self._lists.apart(given, payloads)
+            table, payloads, given = table.take(pa.array(rows)), payloads[rows], given.take(pa.array(rows))
+            count = len(rows)
+            for name, array in zip(self._elements.names(), elements, strict=True):
+                table, given = _with(table, name, array), _with(given, name, array)
         reasons: dict[int, str] = {}
-        rows = np.arange(count)
+        given, rows = _joined(self._first, given, np.arange(count), reasons)
         if self._where:
-            wanted, reasons = self._evaluator.holds(given)
-            rows = np.flatnonzero(wanted)
-            if len(rows) < count:
-                given = given.take(pa.array(rows))
+            wanted, unsaid = self._condition.holds(given)
+            reasons |= {int(rows[at]): why for at, why in unsaid.items()}
+            if not wanted.all():
+                rows, given = rows[wanted], given.take(pa.array(np.flatnonzero(wanted)))
+        given, rows = _joined(self._then, given, rows, reasons)
         computed, failed = self._evaluator.values(given) if self._assigned else (None, {})
         if failed:
             reasons |= {int(rows[at]): why for at, why in failed.items()}
@@ -123,13 +140,12 @@ class Selector:
         for name, kind in self._texts:
             for at in rows_with_nul(made.column(name), kind):
                 reasons.setdefault(int(rows[at]), f"{name}: the character NUL, which the table cannot hold")
-        bad: dict[int, str] = {}
         for row in sorted(reasons):
             bad.setdefault(int(payloads[row]), reasons[row])
         if bad:
             good = ~np.isin(payloads[rows], list(bad))
             rows, made = rows[good], made.filter(pa.array(good))
-        whole = len(rows) == count and decoded.kept is None
+        whole = len(rows) == count and decoded.kept is None and self._lists is None
         return Decoded(
             made, len(rows), None if whole else payloads[rows].tolist(), decoded.rejects, new, refused=sorted(bad.items())
         )
@@ -153,6 +169,19 @@ class Selector:
         return pa.table(arrays, names=list(self._columns.names()))
 
 
+def _joined(
+    join: Join, given: pa.Table, rows: np.ndarray[Any, Any], reasons: dict[int, str]
+) -> tuple[pa.Table, np.ndarray[Any, Any]]:
+    """The rows that lookups answer, with their answers; the reasons of the others are added."""
+    given, failed = join.apply(given)
+    if not failed:
+        return given, rows
+    reasons |= {int(rows[at]): why for at, why in failed.items()}
+    good = np.ones(len(rows), bool)
+    good[list(failed)] = False
+    return given.filter(pa.array(good)), rows[good]
+
+
 def _kind(name: str) -> Type:
     found = _COORDINATES.get(name)
     assert found is not None
@@ -161,6 +190,12 @@ def _kind(name: str) -> Type:
 
 def _column(table: pa.Table, name: str, kind: Type, count: int) -> Any:
     return table.column(name) if name in table.column_names else pa.nulls(count, staged_type(kind))
+
+
+def _with(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
+    """The table with that column; one that is called so gives way."""
+    same = [have for have in table.column_names if have.lower() == name.lower()]
+    return table.drop_columns(same).append_column(name, array)
 
 
 def _any(table: pa.Table, name: str) -> bool:

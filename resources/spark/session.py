@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from heapq import heapreplace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,21 @@ from kpipe import faults
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
 from resources.java import spark_environment
+from resources.spark import environment
 from resources.spark.job import Failure, Job
+from resources.spark.master import check, driver_address, is_local
 from resources.spark.scratch import scratch, sockets, sweep
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["prepared", "run_pieces", "settings", "share_out", "start", "started", "warm"]
+__all__ = ["lost", "prepared", "run_pieces", "settings", "share_out", "start", "started", "warm"]
 
 # A piece shorter than this is not split further: opening a consumer costs about as much as reading so many (20 ms).
 SMALLEST_PIECE = 20_000
+# On other machines Spark may run a task again elsewhere, when its executor is gone: nothing else makes a task fail, as errors
+# of kpipe's come back as results. On this machine nothing would be there to run it.
+_ATTEMPTS = "4"
 
 
 def settings(home: Path, master: str | None = None) -> dict[str, str]:
@@ -33,34 +39,60 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
     Args:
         home: KPIPE_HOME; Spark's scratch folder lies in it.
         master: Spark's master; KPIPE_SPARK_MASTER or `local[*]` by default.
+
+    Raises:
+        NotAvailable, InvalidPipeline: kpipe cannot run on it (resources/spark/master.py).
+        KpipeError: the home's packed environment is an old one.
     """
-    chosen = master or os.environ.get("KPIPE_SPARK_MASTER") or "local[*]"
+    chosen = check(master)
     asked = {f"spark.executorEnv.{name}": os.environ[name] for name in (faults.VARIABLE,) if name in os.environ}
-    if chosen.startswith("local"):
+    if not is_local(chosen):
+        asked |= _elsewhere(home)
+    else:
         # Over TCP each task waits some 40 ms for its input: the JVM's second small write waits until the first is
         # acknowledged (Nagle's algorithm), which the other end puts off (delayed acknowledgements). Measured: a wave of two
         # empty tasks takes 84 ms over TCP and 39 ms over sockets of the file system; 18 ms with `_settle` below.
         asked |= {
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.python.unix.domain.socket.dir": str(sockets(home)),
+            # Records never pass through the JVM, only reports do; a second attempt inside Spark would hide what went wrong.
+            "spark.task.maxFailures": "1",
+            "spark.ui.enabled": "false",
+            "spark.pyspark.python": sys.executable,
         }
+    address = driver_address(chosen)
+    if address is not None:
+        asked |= {"spark.driver.host": address, "spark.driver.bindAddress": address}
     return asked | {
         "spark.master": chosen,
         "spark.app.name": "kpipe",
-        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
         # The JVM only schedules: no record passes through it. Without its second compiler and with one collector thread
         # it starts with half the processor time (measured: 3.8 s against 7.2 s of CPU until the first job is done).
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # Records never pass through the JVM, only reports do; a second attempt inside Spark would hide what went wrong.
-        "spark.task.maxFailures": "1",
         "spark.python.worker.reuse": "true",
-        "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.local.dir": str(scratch(home)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.log.level": "ERROR",
+    }
+
+
+def _elsewhere(home: Path) -> dict[str, str]:
+    """What tasks on other machines need: kpipe's code, and an interpreter with its packages."""
+    archives = [f"{environment.code(home)}#{environment.CODE}"]
+    python = os.environ.get("KPIPE_SPARK_PYTHON", "")
+    if not python:
+        packed = environment.packed(home)
+        if packed is not None:
+            archives.append(f"{packed.path}#{environment.ENVIRONMENT}")
+        python = environment.PYTHON if packed is not None else sys.executable
+    return {
+        "spark.archives": ",".join(archives),
+        "spark.executorEnv.PYTHONPATH": environment.CODE,
+        "spark.pyspark.python": python,
+        "spark.task.maxFailures": _ATTEMPTS,
+        "spark.ui.enabled": "true",  # where people see what their cluster does
     }
 
 
@@ -81,8 +113,9 @@ def start(home: Path, master: str | None = None) -> SparkContext:
 
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
-    with prepared(home):
-        context = SparkContext(conf=SparkConf().setAll(list(settings(home, master).items())))
+    asked = settings(home, master)
+    with prepared(home, asked["spark.pyspark.python"]):
+        context = SparkContext(conf=SparkConf().setAll(list(asked.items())))
     _let_the_jvm_go_first(context)
     return context
 
@@ -97,14 +130,18 @@ def _let_the_jvm_go_first(context: SparkContext) -> None:
 
 
 @contextmanager
-def prepared(home: Path) -> Iterator[None]:
+def prepared(home: Path, python: str = sys.executable) -> Iterator[None]:
     """Inside, a session may be started: Java is chosen, and the JVM's own output goes to home/logs/spark.log.
+
+    Args:
+        home: KPIPE_HOME.
+        python: the interpreter of tasks; PySpark takes it from the environment when the session starts.
 
     Raises:
         NotAvailable: no Java.
         KpipeError: what is inside failed; the message holds the last lines of the log.
     """
-    os.environ.update(spark_environment())
+    os.environ.update({**spark_environment(), "PYSPARK_PYTHON": python})
     (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(home)
     log = home / "logs" / "spark.log"
@@ -112,7 +149,8 @@ def prepared(home: Path) -> Iterator[None]:
         with _stderr_to(log):
             yield
     except Exception as error:
-        tail = "; ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+        said = [line for line in log.read_text(errors="replace").splitlines() if line and not line[0].isspace()]
+        tail = "; ".join(said[-3:])
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
 
 
@@ -150,11 +188,11 @@ def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[
         Piece(step.source, part) for step in batch.steps for part in step.range.split(-(-len(step.range) // share), smallest)
     ]
     tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces)))]
-    loads = [0] * len(tasks)
+    loads = [(0, at) for at in range(len(tasks))]  # a heap: with thousands of both, a search for each piece would be seconds
     for piece in sorted(pieces, key=lambda item: -len(item.range)):
-        lightest = loads.index(min(loads))
+        load, lightest = loads[0]
         tasks[lightest].append(piece)
-        loads[lightest] += len(piece.range)
+        heapreplace(loads, (load + len(piece.range), lightest))
     return [sorted(task, key=lambda item: (item.source, item.range)) for task in tasks]
 
 
@@ -170,7 +208,7 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
         work = context.parallelize(list(tasks), len(tasks))
         results = work.mapPartitions(lambda items: _task(job, items)).collect()
     except Exception as error:  # a task that fails answers so; what is raised here is about Spark's own processes
-        raise _lost(job, error) from error
+        raise lost(f"batch {job.batch}", error) from error
     failures = [item for item in results if isinstance(item, Failure)]
     if failures:
         # An error that is worth another try must not hide one that is not.
@@ -178,8 +216,15 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
     return [item for item in results if isinstance(item, RangeReport)]
 
 
-def _lost(job: Job, error: Exception) -> KpipeError:
-    text, what = str(error), f"batch {job.batch}: Spark could not finish its tasks"
+def lost(doing: str, error: Exception) -> KpipeError:
+    """What Spark's own error means: a task that fails answers so, and raises nothing."""
+    text, what = str(error), f"{doing}: Spark could not finish its tasks"
+    missing = re.search(r"\(TID \d+\) \((\S+) executor \S+\): .*Cannot run program \"([^\"]+)\"", text)
+    if missing:
+        return KpipeError(
+            f"{what}: worker {missing[1]} has no Python {missing[2]}",
+            "run `kpipe environment`, so that Spark brings one along; or set KPIPE_SPARK_PYTHON to one that every worker has",
+        )
     died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure", text)
     if died:
         return WorkerLost(f"{what}: {died[0]}", "killed, or out of memory? See dmesg; lower batch.max_offsets_per_partition")

@@ -12,6 +12,8 @@ from resources.home import Home
 from resources.kafka.config import client_config
 from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader
+from resources.lookups.read import no_tables
+from resources.lookups.tables import Asking
 from resources.spark import worker
 from resources.spark.feed import Feed
 from resources.spark.job import Job, ProgramSpec
@@ -28,6 +30,7 @@ class LocalStager(SparkStager):
         home: where files are staged; whoever looks at them removes them.
         environ: where templates and the program's variables are taken from.
         required: gives the table's columns that take no NULL.
+        ask: asks the destination for lookups.
 
     Raises:
         InvalidPipeline: the program cannot be run, or a variable is not set.
@@ -38,17 +41,19 @@ class LocalStager(SparkStager):
         pipeline: Pipeline,
         home: Home,
         environ: Mapping[str, str] | None = None,
-        required: Callable[[], Collection[str]] = tuple,
+        required: Callable[[Pipeline], Collection[str]] = lambda _: (),
+        ask: Asking = no_tables,
     ) -> None:
         def no_spark() -> Any:
             raise AssertionError
 
-        super().__init__(pipeline, home, no_spark, environ, required)
+        super().__init__(pipeline, home, no_spark, environ, required, ask)
+        self._stage = str(home.staging)  # what a trial stages is looked at here
 
-    def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
+    def stage(self, batch: Batch, columns: Columns, also: Sequence[Columns] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
         program = self._spec(str(self._program.file)) if self._program else None
-        job = self._shaped(batch, columns, program)
+        job = self._shaped(batch, columns, program, also)
         return [worker.stage(job, Piece(step.source, step.range)) for step in batch.steps]
 
 

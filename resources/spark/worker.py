@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -17,28 +18,63 @@ from resources.decode.block import Payloads
 from resources.kafka.reader import RangeReader
 from resources.spark.job import Failure, Job
 from resources.spark.output import RangeOutput
+from resources.spark.place import arrived, here
 from resources.spark.program import killers, payloads, transformed
+from resources.spark.shared import Shared
+
+_AHEAD, _SHORT = 16, 1000
+"""Readers at once, and the offsets of a range that is read while others are worked on: what 16 of them may hold is bounded."""
 
 __all__ = ["run", "sample", "sample_keys", "stage"]
 
 
 def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
     """Stage each piece in turn; ends at the first that fails. A failure is a result, never an exception."""
-    for piece in pieces:
-        try:
-            yield stage(job, piece, attempt)
+    shared, reports, where = Shared(f"{job.staging}/{job.batch}"), [], ""
+    host = here() if job.remote else ""
+    try:
+        if job.remote:
+            arrived(job)
+        for piece, reader in _ahead(job, pieces):
+            where = f"{piece.source} {piece.range}"
+            reports.append(stage(job, piece, attempt, reader, shared))
             reach("collect.partial")
-        except KpipeError as error:
-            yield Failure(type(error).__name__, error.what, error.hint, traceback.format_exc())
-            return
-        except Exception as error:
-            what = f"{piece.source} {piece.range}: {type(error).__name__}: {error}"
-            yield Failure("KpipeError", what, "this is a defect of kpipe; --debug shows where", traceback.format_exc())
-            return
+        for report in shared.finish(reports):
+            yield replace(report, host=host)
+    except KpipeError as error:
+        shared.abandon()
+        yield Failure.of(error, traceback.format_exc(), host)
+    except Exception as error:
+        shared.abandon()
+        what = f"{where}: {type(error).__name__}: {error}" + (f" (on {host})" if host else "")
+        yield Failure("KpipeError", what, "this is a defect of kpipe; --debug shows where", traceback.format_exc())
 
 
-def stage(job: Job, piece: Piece, attempt: int = 0) -> RangeReport:
-    """Read one range, decode it, and leave its rows and dead letters in finished files.
+def _ahead(job: Job, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeReader]]:
+    """Each piece with its reader; those of the next short ones are started meanwhile.
+
+    A short range is mostly waiting for the broker: one after the other, 1,000 partitions would take seconds.
+    """
+    waiting: deque[tuple[Piece, RangeReader]] = deque()
+    coming = iter(pieces)
+    try:
+        while True:
+            while len(waiting) < _AHEAD and (piece := next(coming, None)) is not None:
+                waiting.append((piece, job.reader(piece)))
+                if len(piece.range) <= _SHORT:
+                    waiting[-1][1].start()
+            if not waiting:
+                return
+            yield waiting.popleft()
+    finally:
+        for _, reader in waiting:
+            reader.close()
+
+
+def stage(
+    job: Job, piece: Piece, attempt: int = 0, reader: RangeReader | None = None, shared: Shared | None = None
+) -> RangeReport:
+    """Read one range, decode it, and leave its rows and dead letters in finished files, or in shared ones that are not yet.
 
     Where the program fails, the range is read again to find the records that make it fail; then it is staged without them.
 
@@ -50,21 +86,23 @@ def stage(job: Job, piece: Piece, attempt: int = 0) -> RangeReport:
     """
     known = job.killers.get(piece.source, {})
     try:
-        return _stage(job, piece, attempt, known)
+        return _stage(job, piece, attempt, known, reader or job.reader(piece), shared)
     except TransformFailed as error:
         found = killers(job, piece, error, attempt, known)
     try:
-        return replace(_stage(job, piece, attempt, {**known, **found}), killers=found)
+        return replace(_stage(job, piece, attempt, {**known, **found}, job.reader(piece), shared), killers=found)
     except TransformFailed as error:
         left_out = f"; so it does without the {len(found)} that make it fail alone, the first at offset {min(found)}"
-        raise TransformFailed(error.what + left_out, error.hint) from error
+        raise TransformFailed(error.what + left_out, error.hint, error.phase) from error
 
 
-def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> RangeReport:
+def _stage(
+    job: Job, piece: Piece, attempt: int, without: Mapping[int, str], reader: RangeReader, shared: Shared | None
+) -> RangeReport:
     began = time.monotonic()
-    output = RangeOutput(job, piece)
+    output = RangeOutput(job, piece, shared)
     try:
-        with job.reader(piece) as reader:
+        with reader:
             if job.program is None:
                 _plain(job, reader, output)
                 return output.finish(reader.count, reader.bytes, time.monotonic() - began)
@@ -76,12 +114,13 @@ def _stage(job: Job, piece: Piece, attempt: int, without: Mapping[int, str]) -> 
 
 
 def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
-    reads = job.decoder
+    reads, *more = job.decoders
     for block, _ in reader.blocks():
         held, tombstones = (block, 0) if reads.takes_nulls and not job.deletes else block.split_tombstones()
         if tombstones:
             output.tombstones(block)
-        output.decoded(reads.decode(Payloads.of_array(held.column("line")), held.column("key")), held)
+        data, keys = Payloads.of_array(held.column("line")), held.column("key")
+        output.decoded(reads.decode(data, keys), held, *(further.decode(data, keys) for further in more))
 
 
 def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from resources.local import kafka_node
 
-START_SECONDS = 60
+START_SECONDS = 180  # three at once, on a machine that does other things
 
 
 class Node:
@@ -24,16 +24,19 @@ class Node:
         folder: of its data; made when missing.
         port, controller: where it listens.
         more: further properties, in place of those of the same name.
+        cluster: id of a cluster that it is one node of; None: it is alone.
     """
 
-    def __init__(self, folder: Path, port: int, controller: int, more: Mapping[str, object] = {}) -> None:
+    def __init__(
+        self, folder: Path, port: int, controller: int, more: Mapping[str, object] = {}, cluster: str | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.address = folder, f"127.0.0.1:{port}"
         kafka_node.write_configuration(folder, port, controller)
         properties = folder / "server.properties"
         kept = [line for line in properties.read_text().splitlines() if line.split("=")[0] not in more]
         properties.write_text("\n".join([*kept, *(f"{key}={value}" for key, value in more.items())]) + "\n")
-        kafka_node.format_storage(folder)
+        kafka_node.format_storage(folder, cluster)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Node:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,19 +27,6 @@ def values(node: Node, topic: str, span: Range, **config: Any) -> list[bytes | N
     settings = {**client_config(Source(brokers=node.address, topic=topic), {}), **config}
     with RangeReader(settings, topic, 0, span, stall_timeout_s=20) as reader:
         return [value for block, _ in reader.blocks() for value in block.values]
-
-
-def again(node: Node, topic: str, span: Range) -> list[bytes | None]:
-    """As somebody does who is told to run it again: a broker that has just met a damaged batch now and then refuses the
-    offsets behind it, too, as out of range.
-    """
-    for _ in range(3):
-        try:
-            return values(node, topic, span)
-        except ReadFailed as error:
-            assert "run it again" in error.hint
-            time.sleep(0.5)
-    return values(node, topic, span)
 
 
 @pytest.fixture
@@ -79,10 +65,22 @@ def test_flipped_bit_in_a_segment(node: Node, topic: str, where: int) -> None:
     for _ in range(2):  # it does not go away by itself
         with pytest.raises(ReadFailed, match=rf"{topic}/0 \[0, 30\).* offset 10 .*CRC.* disk is damaged"):
             values(node, topic, Range(0, 30))
-    assert again(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
-    assert again(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
+    assert values(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
+    assert values(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
     flip(log, bit)
-    assert again(node, topic, Range(0, 30)) == [b"%03d" % at for at in range(30)]
+    assert values(node, topic, Range(0, 30)) == [b"%03d" % at for at in range(30)]
+
+
+def test_refusal_that_an_earlier_read_caused_is_not_this_ones(node: Node, topic: str) -> None:
+    """Behind a batch with a bad CRC, librdkafka goes on 21 bytes too early (a note in rdkafka_msgset_reader.c) and asks the
+    broker for an offset made of what it finds there. The refusal arrives when the connection reads its next range.
+    """
+    flip(node.log(topic), [place for place, _ in batches(node.log(topic))][2] + CRC)
+    for _ in range(40):  # without the second look, one in nine fails
+        assert values(node, topic, Range(0, 10)) == [b"%03d" % at for at in range(10)]
+        assert values(node, topic, Range(15, 30)) == [b"%03d" % at for at in range(15, 30)]
+    with pytest.raises(ReadFailed, match="out of range"):  # a refusal that is its own is told, on a kept connection, too
+        values(node, topic, Range(31, 32))
 
 
 def test_without_the_check_a_flipped_bit_would_be_read_as_it_is(node: Node, topic: str) -> None:
@@ -128,3 +126,16 @@ def test_log_that_was_cut_below_the_ledger(node: Node, topic: str) -> None:
     with pytest.raises(ReadFailed, match="out of range"):
         values(node, topic, Range(30, 31))
     assert values(node, topic, Range(0, 20)) == [b"%03d" % at for at in range(20)]
+
+
+def test_reads_at_once_of_one_partition_and_of_others(node: Node, topic: str) -> None:
+    """Other partitions share a connection; one partition twice on one would end the process."""
+    other = node.topic(f"t-{uuid.uuid4().hex[:8]}")
+    node.write(other, [b"a", b"b", b"c"])
+    settings = client_config(Source(brokers=node.address, topic=topic), {})
+    spans = [(topic, Range(0, 30)), (topic, Range(5, 20)), (other, Range(0, 3)), (topic, Range(5, 20))]
+    readers = [RangeReader(settings, name, 0, span, stall_timeout_s=20) for name, span in spans]
+    for reader in readers:
+        reader.start()
+    for reader, (_, span) in zip(readers, spans, strict=True):
+        assert [at for block, _ in reader.blocks() for at in block.offsets] == list(range(span.start, span.end))

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kpipe.errors import ReadFailed
+from kpipe.errors import RecordsUnreadable
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
 from resources.kafka.config import client_config
@@ -80,8 +80,8 @@ def test_decompression_bomb(brokers: str, topic: Callable[..., str], compression
     done = subprocess.run([sys.executable, "-c", BOMB, brokers, name], capture_output=True, text=True, timeout=120, check=False)
     if compression == "zstd":
         assert done.returncode == 1
-        assert "ReadFailed" in done.stderr and "raise source.config receive.message.max.bytes" in done.stderr
-        with pytest.raises(ReadFailed, match=rf"{name}/0 \[0, 2\)"):
+        assert "RecordsUnreadable" in done.stderr and "raise source.config receive.message.max.bytes" in done.stderr
+        with pytest.raises(RecordsUnreadable, match=rf"{name}/0 \[0, 2\)"):
             read(brokers, name, Range(0, 2), **{"receive.message.max.bytes": 2_000_000})
         assert read(brokers, name, Range(0, 2)).values == [b"small", bomb]
     else:

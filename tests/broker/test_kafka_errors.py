@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from resources.kafka.reader import RangeReader
 from resources.kafka.topics import KafkaTopics
 from resources.local import kafka_node
 from resources.local.broker import LocalBroker
+from tests.certificates import certificates
 
 pytestmark = pytest.mark.broker
 
@@ -161,26 +162,6 @@ super.users=User:ANONYMOUS;User:admin
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="{CANARY}" user_nobody="{CANARY}";'
 
 
-def certificates(folder: Path) -> None:
-    """An authority, and a certificate of 127.0.0.1 that it signed."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for name in ("ca", "other"):
-        openssl(
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-            "-keyout", f"{name}.key", "-out", f"{name}.pem",
-        )  # fmt: skip
-    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=broker", "-keyout", "broker.key", "-out", "broker.csr")
-    openssl(
-        "x509", "-req", "-in", "broker.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
-        "-extfile", "names", "-out", "broker.pem",
-    )  # fmt: skip
-    (folder / "keys.pem").write_text((folder / "broker.key").read_text() + (folder / "broker.pem").read_text())
-
-
 @pytest.fixture(scope="module")
 def secure(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Addresses of a node that wants credentials and speaks TLS, by listener; and its authority's certificate."""
@@ -212,11 +193,10 @@ def secure(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytes
         yield {**addresses, "ca": str(folder / "ca.pem"), "other": str(folder / "other.pem")}
     finally:
         node.terminate()  # a killed one leaves its native libraries in the folder for temporary files
-        try:
+        with suppress(subprocess.TimeoutExpired):  # now and then Kafka hangs in its own shutdown
             node.wait(30)
-        finally:
-            node.kill()
-            node.wait()
+        node.kill()
+        node.wait()
 
 
 def source(address: str, user: str = "admin", **config: Any) -> Source:

@@ -101,7 +101,17 @@ class Bench:
         staging.mkdir(parents=True, exist_ok=True)
         config = client_config(Source(brokers=self.brokers, topic=self.topic), {})
         columns = Columns.of({"id": "BIGINT", "run": "VARCHAR"})
-        return Job("b" * 32, config, str(staging), Format(), columns, transform=policy, program=spec, killers=killers)  # type: ignore[arg-type]
+        return Job(
+            "b" * 32,
+            config,
+            str(staging),
+            Format(),
+            columns,
+            transform=policy,
+            program=spec,
+            programs=str(staging.parent / "programs"),
+            killers=killers,
+        )  # type: ignore[arg-type]
 
     def stage(self, job: Job) -> RangeReport:
         report = worker.stage(job, Piece(self.source, Range(0, self.end)))

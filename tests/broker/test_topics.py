@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from kpipe.errors import BrokerUnreachable, NotAvailable, TopicUnknown
@@ -212,9 +212,52 @@ def test_topic_made_again_between_two_questions(brokers: str, topic: Callable[..
     assert len(calls) == 4
 
 
-def test_a_pattern_is_not_available() -> None:
-    with pytest.raises(NotAvailable, match="topic_pattern"):
-        KafkaTopics(Source(brokers="localhost", topic_pattern="^web"))
+@pytest.mark.broker
+def test_a_pattern_finds_topics_of_the_moment_and_never_kafkas_own(
+    brokers: str, topic: Callable[..., str], admin: AdminClient
+) -> None:
+    one, two = topic(1), topic(2)
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": f"g-{one}"})  # a group makes __consumer_offsets
+    consumer.commit(offsets=[TopicPartition(one, 0, 0)], asynchronous=False)
+    consumer.close()
+    assert "__consumer_offsets" in admin.list_topics(timeout=20).topics
+    topics = KafkaTopics(Source(brokers=brokers, topic_pattern=f"({one}|{two}|consumer_offsets)"))
+    snapshot = topics.snapshot()
+    assert {str(key) for key in snapshot.partitions} == {f"{one}/0", f"{two}/0", f"{two}/1"}
+    assert set(topics.present()) == set(snapshot.partitions) and snapshot.means(one) and not snapshot.means("other")
+    named = KafkaTopics(Source(brokers=brokers, topics=[one, two])).snapshot()
+    assert set(named.partitions) == set(snapshot.partitions)  # the same identities
+    everything = {key.topic.name for key in KafkaTopics(Source(brokers=brokers, topic_pattern="")).snapshot().partitions}
+    assert {one, two} <= everything and not [name for name in everything if name.startswith("__")]
+    third = topic(1)
+    later = KafkaTopics(Source(brokers=brokers, topic_pattern=f"^({one}|{third})$"))
+    seen(later, {one, third})
+    admin.delete_topics([one])[one].result(20)
+    seen(later, {third})
+    assert not later.snapshot().means("x" + third)
+
+
+def seen(topics: KafkaTopics, names: set[str]) -> None:
+    """Until the brokers have heard of each other's topics."""
+    deadline = time.monotonic() + 20
+    while {key.topic.name for key in topics.snapshot().partitions} != names:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.broker
+def test_a_pattern_that_finds_nothing_is_an_error_that_names_it(brokers: str) -> None:
+    with pytest.raises(TopicUnknown, match=r"no topic that matches '\^nothing\\\\\.here' -> .*source\.topic_pattern"):
+        KafkaTopics(Source(brokers=brokers, topic_pattern=r"^nothing\.here")).snapshot()
+
+
+@pytest.mark.broker
+def test_a_start_beyond_the_last_record_is_the_end(brokers: str, topic: Callable[..., str]) -> None:
+    one, two = topic(1), topic(1)
+    produce(brokers, one, 5, start_ms=HOUR)
+    topics = KafkaTopics(Source(brokers=brokers, topics=[one, two]))
+    snapshot = topics.snapshot()
+    found = topics.offsets_at(Timestamp.model_validate({"timestamp": "2100-01-01T00:00:00Z"}), snapshot)
+    assert {str(key): at for key, at in found.items()} == {f"{one}/0": 5, f"{two}/0": 0}
 
 
 def test_the_mock_has_no_topic_ids() -> None:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any
 
 __all__ = [
-    "Fault", "Proxy", "corrupt", "cut_after", "delay", "drop_response", "pass_", "rst", "stall", "throttle",
+    "Fault", "Proxy", "corrupt", "cut_after", "delay", "drop_response", "pass_", "reply", "rst", "stall", "throttle",
 ]  # fmt: skip
 
 UP, DOWN = "up", "down"  # towards the server, towards the client
@@ -42,6 +42,7 @@ class Fault:
         way: `up`, `down`, or empty for both.
         marker: the fault begins with the chunk (towards the server) that holds these bytes; empty: at once.
         times: connections that it strikes before it is spent; None: all of them.
+        data: what the client is answered.
     """
 
     verb: str
@@ -49,6 +50,7 @@ class Fault:
     way: str = ""
     marker: bytes = b""
     times: int | None = None
+    data: bytes = b""
 
 
 def pass_() -> Fault:
@@ -82,6 +84,11 @@ def cut_after(count: int, way: str = DOWN, times: int | None = None) -> Fault:
 def drop_response(marker: bytes = b"", times: int | None = 1) -> Fault:
     """The request gets through, the server does what it says, the answer does not come: the connection is reset instead."""
     return Fault("drop_response", 0, DOWN, marker, times)
+
+
+def reply(data: bytes, marker: bytes = b"", times: int | None = 1) -> Fault:
+    """The request does not get through: the client is answered this, and the connection ends."""
+    return Fault("reply", 0, UP, marker, times, data)
 
 
 def corrupt(at: int, way: str = DOWN, times: int | None = 1) -> Fault:
@@ -248,6 +255,12 @@ class Proxy:
             self._strike(connection)
             return b""
         elif fault.verb == "drop_response":
+            self._strike(connection)
+            return b""
+        elif fault.verb == "reply":
+            connection.writers[DOWN].write(fault.data)
+            await connection.writers[DOWN].drain()
+            await asyncio.sleep(_LOOK_S)  # a reset discards what the other side has not received yet
             self._strike(connection)
             return b""
         elif fault.verb == "corrupt" and before <= fault.amount < moved[way]:

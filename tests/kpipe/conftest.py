@@ -98,7 +98,7 @@ class World:
 
     def begin(self) -> None:
         """Partitions enter the ledger, nothing is read."""
-        self.ingest().look()
+        self.ingest().survey.look()
 
     def kinds(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]

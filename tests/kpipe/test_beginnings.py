@@ -9,8 +9,8 @@ import pytest
 from kpipe.errors import InvalidPipeline
 from kpipe.ledger import SKIPPED
 from kpipe.offsets import Range
+from kpipe.pipeline import Source
 from kpipe.plan import Idle
-from kpipe.testing.topics import FakeTopics
 
 World = Any
 
@@ -80,12 +80,12 @@ def test_a_partition_that_does_not_exist_is_refused(ten: World, name: str) -> No
         ten.run({"source": {name: {"0": 5, "4": 5}}})
 
 
-def test_offsets_by_partition_are_refused_when_there_are_several_topics(world: World) -> None:
-    world.topics = FakeTopics({"a": 1, "b": 1})
-    world.topics.numbered(0, 5, topic="a")
-    world.topics.numbered(0, 5, topic="b")
-    with pytest.raises(InvalidPipeline, match="several topics: a, b"):
-        world.run({"source": {"topic": None, "topics": ["a", "b"], "start": {"0": 3}}})
+def test_offsets_by_partition_number_are_refused_when_there_are_several_topics() -> None:
+    for name in ("start", "end"):
+        with pytest.raises(ValueError, match=f"{name}: 0 is a partition of each of several topics: write TOPIC:0"):
+            Source(brokers="b", topics=["a", "b"], **{name: {"0": 3}})
+        with pytest.raises(ValueError, match=f"{name}: a:0: the pipeline reads one topic: write 0"):
+            Source(brokers="b", topic="a", **{name: {"a:0": 3}})
 
 
 # Bounded pipelines
@@ -128,6 +128,47 @@ def test_a_start_beyond_the_end_is_an_error_and_does_not_silently_complete(ten: 
 
 def test_a_start_at_the_end_is_an_empty_range(ten: World) -> None:
     assert ten.ingest({"source": {"start": {"0": 5, "1": 5}, "end": {"0": 5, "1": 5}}}).step() == Idle("finished")
+
+
+@pytest.mark.parametrize(("end", "words"), [(5, "has been read up to 8, beyond 5"), (9, "ends at 8 in the ledger, not at 9")])
+def test_a_bounded_pipeline_of_which_the_end_is_changed_does_not_silently_complete(ten: World, end: int, words: str) -> None:
+    ten.run({"source": {"end": {"0": 8, "1": 8}}})
+    before = ten.state()
+    for _ in range(2):
+        with pytest.raises(InvalidPipeline, match=rf"source.end: tweets/1 {words}; .* -> write 8"):
+            ten.run({"source": {"end": {"0": 8, "1": end}}})
+    assert ten.state() == before and ten.run({"source": {"end": {"0": 8, "1": 8}}}) == []
+
+
+def test_an_end_below_what_is_being_read_is_an_error(ten: World) -> None:
+    limits = {"batch": {"max_offsets_per_partition": 4}}
+    ten.run({"source": {"end": {"0": 10, "1": 10}}, **limits}, max_batches=1)
+    with pytest.raises(InvalidPipeline, match="tweets/0 has been read up to 6, beyond 5"):
+        ten.run({"source": {"end": {"0": 5, "1": 5}}, **limits})
+
+
+@pytest.mark.parametrize("start", [3, 5])
+def test_a_bounded_pipeline_of_which_the_start_is_changed_is_refused(ten: World, start: int) -> None:
+    ends = {"end": {"0": 8, "1": 8}}
+    ten.run({"source": {"start": {"0": 4, "1": 4}, **ends}}, max_batches=1)
+    with pytest.raises(InvalidPipeline, match=f"source.start: tweets/0 was begun at 4, not at {start}"):
+        ten.run({"source": {"start": {"0": start, "1": 4}, **ends}})
+    assert ten.run({"source": {"start": {"0": 4, "1": 4}, **ends}}) == []
+
+
+@pytest.mark.parametrize("end", ["latest", {"0": 10, "1": 10}, moment(6)])
+def test_an_end_that_comes_later_or_goes_is_refused(ten: World, end: object) -> None:
+    ten.run()
+    with pytest.raises(InvalidPipeline, match=r"source\.end: tweets/0 has no end in the ledger"):
+        ten.run({"source": {"end": end}})
+    assert ten.run() == []
+
+
+def test_an_end_that_is_taken_away_is_refused_and_not_taken_for_caught_up(ten: World) -> None:
+    ten.run({"source": {"end": "latest"}})
+    ten.topics.numbered(0, 5)
+    with pytest.raises(InvalidPipeline, match=r"source\.end: tweets/0 has the end 10 in the ledger"):
+        ten.run()
 
 
 def test_every_partition_of_a_bounded_pipeline_has_an_end(ten: World) -> None:

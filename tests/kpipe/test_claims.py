@@ -172,7 +172,7 @@ def test_a_backfill_is_claimed_like_anything(world: World) -> None:
     late = {**MODE, "source": {"start": {"0": 7}}}
     world.run(late)
     source = next(iter(world.table.held.sources()))
-    world.ingest(late).decide("backfill", backfill(world.table.held, source, Range(1, 7)), "backfill")
+    world.ingest(late).survey.decide("backfill", backfill(world.table.held, source, Range(1, 7)), "backfill")
     world.run(late)
     have = world.coordinates()
     assert have == {place: 1 for place in world.expected() if place[1] > 0}

@@ -269,7 +269,7 @@ def test_live_reading_and_a_backfill_of_the_skipped_range_take_turns(world: Worl
     world.run({"source": {"start": "latest"}})
     ingest = world.ingest()
     source = world.topics.source(0)
-    ingest.decide("backfill", backfill(world.table.held, source, Range(0, 6)), "all of it")
+    ingest.survey.decide("backfill", backfill(world.table.held, source, Range(0, 6)), "all of it")
     small = {"batch": {"max_offsets_per_partition": 2}}
     for _ in range(8):  # one new record before every batch: there is always something to read at the head
         world.topics.numbered(0, 1)
@@ -283,7 +283,7 @@ def test_a_backfill_is_done_after_a_while_though_records_arrive_all_the_time(wor
     world.topics.numbered(0, 6)
     world.run({"source": {"start": "latest"}})
     source = world.topics.source(0)
-    world.ingest().decide("backfill", backfill(world.table.held, source, Range(0, 6)), "all of it")
+    world.ingest().survey.decide("backfill", backfill(world.table.held, source, Range(0, 6)), "all of it")
     loop = world.ingest({"batch": {"max_offsets_per_partition": 2}})
     for _ in range(12):
         world.topics.numbered(0, 1)
@@ -715,7 +715,7 @@ def test_a_jump_leaves_a_skipped_range_that_is_not_read(world: World) -> None:
     world.run({"batch": {"max_offsets_per_partition": 2}}, max_batches=1)
     loop = world.ingest()
     source = world.topics.source(0)
-    loop.decide("jump", jump(world.table.held, source, 8), "to 8")
+    loop.survey.decide("jump", jump(world.table.held, source, 8), "to 8")
     world.run()
     assert world.table.held.unread(source, SKIPPED).ranges == (Range(2, 8),)
     assert set(world.coordinates()) == {(0, 0), (0, 1), (0, 8), (0, 9)}

@@ -20,18 +20,20 @@ from tests.kpipe.conftest import World
 SMALL = {"batch": {"max_offsets_per_partition": 4}}
 
 
-def decide(world: World, make: Callable[..., Iterable[Decision]], *more: Any, **named: Any) -> list[str]:
+def decide(
+    world: World, make: Callable[..., Iterable[Decision]], *more: Any, pipeline: dict[str, Any] | None = None, **named: Any
+) -> list[str]:
     """Make the commits of a wish, as a statement does."""
-    ingest = world.ingest()
-    snapshot, ledger = ingest.look()
+    ingest = world.ingest(pipeline)
+    snapshot, ledger = ingest.survey.look()
     found = list(make(ledger, snapshot, *more, **named))
     for item in found:
-        ingest.decide(item.kind, item.changes, item.note, item.steps)
+        ingest.survey.decide(item.kind, item.changes, item.note, item.steps)
     return [item.note for item in found]
 
 
-def offsets(world: World, where: Mapping[int, int], reread: bool = False) -> list[str]:
-    return decide(world, set_offsets, {world.topics.source(at): to for at, to in where.items()}, reread=reread)
+def offsets(world: World, where: Mapping[int, int], reread: bool = False, **more: Any) -> list[str]:
+    return decide(world, set_offsets, {world.topics.source(at): to for at, to in where.items()}, reread=reread, **more)
 
 
 def backfill(world: World, *more: Any) -> list[str]:
@@ -142,8 +144,8 @@ def test_a_bounded_pipeline_is_not_taken_beyond_its_end(filled: World) -> None:
     bounded = {"source": {"end": {"0": 5, "1": 5}}}
     filled.run(bounded)
     with pytest.raises(InvalidStatement, match="a bounded pipeline"):
-        offsets(filled, {0: 8})
-    offsets(filled, {0: 1}, reread=True)
+        offsets(filled, {0: 8}, pipeline=bounded)
+    offsets(filled, {0: 1}, reread=True, pipeline=bounded)
     filled.run(bounded)
     assert read(filled) == Counter({0: 1, 1: 2, 2: 2, 3: 2, 4: 2})
 
@@ -151,7 +153,7 @@ def test_a_bounded_pipeline_is_not_taken_beyond_its_end(filled: World) -> None:
 def test_a_backfill_takes_what_the_log_still_holds(filled: World) -> None:
     offsets(filled, {0: 8, 1: 8})
     filled.topics.expire(0, 3)
-    _, ledger = filled.ingest().look()
+    _, ledger = filled.ingest().survey.look()
     found, gone = backfills(ledger, filled.topics.snapshot(), None, Range(1, 6))
     assert gone == 2
     assert [item.note for item in found] == ["backfill: tweets/0 [3, 6), tweets/1 [1, 6)"]
@@ -210,7 +212,7 @@ def test_no_order_of_wishes_loses_or_doubles_what_nobody_asked_for(
     source, times = world.topics.source(0), Counter[int]()
     again: Counter[int] = Counter()
     for verb, a, b in found:
-        _, ledger = world.ingest().look() if verb != "expire" else (None, world.table.held)
+        _, ledger = world.ingest().survey.look() if verb != "expire" else (None, world.table.held)
         done = ledger.committed(source)
         try:
             if verb == "to":

@@ -38,12 +38,15 @@ def test_an_unknown_field_names_file_line_and_what_is_known(offline: Any) -> Non
         ({"source": {"start": "early"}}, ["source.start", "earliest"]),
         ({"format": {"type": "avro"}}, ["format: avro without a schema", "registry"]),
         ({"format": {"type": "avro", "schema": "{}"}}, ["format.schema", "without a type"]),
-        ({"format": {"type": "protobuf", "registry": "r:1"}}, ["format: protobuf", "not available"]),
+        ({"format": {"type": "protobuf"}}, ["format: protobuf without a schema", "descriptors"]),
+        ({"format": {"type": "protobuf", "schema": "message M {"}}, ["format.schema", "cannot be compiled"]),
+        ({"format": {"type": "protobuf", "registry": "r:1", "descriptors": "x"}}, ["`descriptors` beside a registry"]),
+        ({"format": {"type": "protobuf", "descriptors": "gone.desc"}}, ["format.descriptors: gone.desc cannot be read"]),
         ({"format": {"registry": "ftp://r"}}, ["format.registry is no address"]),
         ({"key_format": {"type": "csv"}}, ["key_format: csv without fields"]),
         ({"key_format": {"type": "raw"}}, ["metadata: [key]"]),
         ({"select": "SELECT 1"}, ["select", "FROM records"]),
-        ({"delivery": "at_least_once"}, ["at_least_once", "not available"]),
+        ({"delivery": "at_least_once", "into": {"table": "x", "key": ["id"]}}, ["at_least_once", "key that is there"]),
         ({"into": {"table": "x", "type": "mongodb"}}, ["mongodb", "duckdb"]),
         ({"into": {"table": "drop table"}}, ["into.table", "name"]),
         ({"columns": {"a": "BIGINTEGER"}}, ["columns", "BIGINTEGER"]),
@@ -160,3 +163,10 @@ def test_a_secret_never_shows(kpipe: Any, topic: Any) -> None:
         assert canary not in done.stdout + done.stderr
     for file in kpipe.home.rglob("*"):
         assert not file.is_file() or canary.encode() not in file.read_bytes(), file
+
+
+def test_a_spark_that_cannot_run_kpipes_tasks_is_refused_before_anything_is_asked(offline: Any) -> None:
+    """No broker is there either, and it is not what the message is about."""
+    offline.define("connect", "a")
+    line = only_line(offline("run", "connect", status=2, KPIPE_SPARK_MASTER="sc://host:15002/;token=canary-99"))
+    assert "KPIPE_SPARK_MASTER" in line and "no RDDs" in line and "canary" not in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import click
 import pytest
 from confluent_kafka import Producer
 
-from kpipe.audit import Audit
+from kpipe.audit import Audit, Entry, Recount, audit
 from kpipe.batch import Counts
 from kpipe.errors import BrokerUnreachable, ReadStalled
 from kpipe.ingest import Event
+from kpipe.ledger import Ledger
+from kpipe.offsets import Range
+from kpipe.source import PartitionId, TopicId
 from kpipe_assets.cli import kpipe as command
 from kpipe_assets.commands.errors import _record
 from kpipe_assets.commands.options import count, first_sentence, plain
@@ -113,6 +117,20 @@ def test_a_proof_that_fails_says_so_last_and_names_a_chapter_that_exists(capsys:
     assert lines[0].startswith("problem: partition 0") and lines[1].startswith("NOT proven: 1 problem; see docs/")
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "operating.md").read_text()
     assert f"\n## {_GUIDE}\n" in guide
+
+
+def test_a_proof_adds_up_where_a_record_may_give_several_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """One range of rows, then one of records: two of them given, one set aside before, one of their rows set aside after."""
+    source = PartitionId(TopicId("c", "i", "t"), 0)
+    ranges = {
+        Range(0, 3): Counts(rows=2, dead_letters=1),
+        Range(3, 7): Counts(rows=5, given=2, dead_letters=2, set_aside_before=1, filtered=1),
+    }
+    entries = [Entry("b", source, span, counts) for span, counts in ranges.items()]
+    assert not any(entry.counts.unaccounted(len(entry.range)) for entry in entries)
+    show(replace(audit(Ledger("p"), entries, Recount()), problems=[]))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "proven: 7 offsets = 4 records (7 rows, 1 dead letter) + 2 dead letters + 1 filtered + 0 gaps; no offset twice"
 
 
 def test_what_is_lost_is_told_beside_the_proof(capsys: pytest.CaptureFixture[str]) -> None:

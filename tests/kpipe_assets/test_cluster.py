@@ -130,18 +130,18 @@ def test_of_a_task_and_its_twin_one_result_is_taken(site: Any) -> None:
     exact(site)
 
 
-def test_an_executor_that_is_killed_fails_the_batch_and_the_next_run_is_exact(site: Any) -> None:
+def test_tasks_of_an_executor_that_is_killed_are_run_elsewhere(site: Any) -> None:
     process = site()
     ((_, _, program),) = [line for line in attempts(site, 2) if line[:2] == [1, 0]]
     ancestors = psutil.Process(program).parents()
     executor = next(parent for parent in ancestors if "CoarseGrainedExecutorBackend" in " ".join(parent.cmdline()))
     executor.kill()
-    _, err = process.communicate(timeout=180)
-    assert process.returncode == 1 and "Spark could not finish its tasks" in err and "Traceback" not in err, err
-    site.go.touch()
-    site.kpipe("run", "slow")
-    assert site.kpipe.sql("SELECT count(*), count(DISTINCT id) FROM slow") == [(400, 400)]
-    assert site.kpipe.json("verify", "slow")[0]["ok"]
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0 and "Traceback" not in err, err
+    started = [(partition, attempt) for partition, attempt, _ in attempts(site, 3)]
+    assert (1, 1) in started and len(set(started)) == len(started), started
+    assert json.loads(out.splitlines()[-1])["batches"] == 1
+    exact(site)
 
 
 def test_a_worker_that_lives_on_after_its_batch_was_given_up_changes_nothing(site: Any) -> None:

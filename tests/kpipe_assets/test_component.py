@@ -187,7 +187,7 @@ def test_what_cannot_be_loaded_is_shown_with_the_reason_and_takes_nothing_else_a
     home = Home(tmp_path)
     definition(home, "good")
     definition(home, "typo", "sales", "  colums: {}\n")
-    definition(home, "later", more="  delivery: at_least_once\n")
+    definition(home, "later", more="  format: {type: raw}\n  columns: {a: BIGINT}\n")
     definition(home, "nobody", more="  asset: {owners: [nobody]}\n")
     definition(home, "other", "good")
     definition(home, "my-clicks", "mine")
@@ -197,7 +197,7 @@ def test_what_cannot_be_loaded_is_shown_with_the_reason_and_takes_nothing_else_a
     specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
     wrong = {
         "sales": "typo.yaml:6: unknown field colums",  # under the key of its table, which keeps its history
-        "later": "later.yaml: pipeline later: delivery: at_least_once is not available",
+        "later": "later.yaml: pipeline later: columns with format: raw",
         "nobody": "nobody.yaml: Invalid owner 'nobody'",
         "definition/other": "other.yaml: pipeline other: its table good is the asset of pipeline good",
         "mine": "my-clicks.yaml: 'my-clicks' is no name of a pipeline",

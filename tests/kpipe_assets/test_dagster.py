@@ -21,12 +21,13 @@ from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import look, tables
+from kpipe_assets import look, revisions, tables
 from kpipe_assets.assembly import is_running
 from kpipe_assets.checks import Bounds, table_checks
 from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.sensors import CONTINUOUS_TAG, Pace, ingest_sensor
+from kpipe_assets.shown import rarer
 from kpipe_assets.tables import OP_TAG, table_asset
 from kpipe_assets.topics import topic_spec
 from resources.home import Home
@@ -270,7 +271,7 @@ def test_an_error_fails_the_run_with_what_to_do(world: World) -> None:
 def test_what_is_published_without_a_run_tells_of_the_whole_table_once(world: World) -> None:
     assert list(_ingest_without_dagster(world))
     topic = dg.AssetKey(["kafka", "tweets"])
-    assert Publisher(world.instance, KEY, world.destination, world.home, "tweets", topic).publish() == 3
+    assert Publisher(world.instance, KEY, world.destination, world.home, "tweets", [topic]).publish() == 3
     *others, newest = world.events()
     assert [world.value(event, "dagster/row_count") for event in (*others, newest)] == [12, 12, 12]
     assert [column.name for column in world.value(newest, "dagster/column_schema").columns] == ["id"]
@@ -302,7 +303,8 @@ def test_a_crash_between_commit_and_events_loses_and_doubles_no_event(world: Wor
     publisher = Publisher(world.instance, KEY, world.destination, world.home, "tweets")
     loop = list(_ingest_without_dagster(world))
     assert loop
-    with pytest.raises(Death), publisher.waiting() as events:
+    with pytest.raises(Death), publisher.waiting() as assets:
+        events = assets[KEY]
         for key in sorted(events)[:stored]:
             world.instance.report_runless_asset_event(dg.AssetMaterialization(KEY, partition=key, metadata=events[key]))
         raise Death
@@ -386,6 +388,83 @@ def test_a_tick_without_work_starts_nothing_and_observes_only_what_changed(world
     assert (seen.partition, seen.metadata["kpipe/high_watermark"].value, seen.metadata["kpipe/lag"].value) == ("1", 5, 1)
     world.run()
     assert said(tick(world)) == "caught up" and not tick(world).asset_events
+
+
+def test_a_tick_rests_where_ledger_and_brokers_say_what_they_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it does not open Dagster's databases: a context without an instance is enough."""
+
+    def rests(cursor: str | None) -> bool:
+        sensor = ingest_sensor(world.pipeline, world.home, world.table)
+        context = dg.build_sensor_context(cursor=cursor, resources={k: world.resources[k] for k in ("kafka", "destinations")})
+        try:
+            result = sensor(context)
+        except dg.DagsterInvariantViolationError:  # it has asked for the instance
+            return False
+        assert isinstance(result, dg.SensorResult) and said(result) == "caught up" and result.cursor == cursor
+        return True
+
+    world.run()
+    first = tick(world)
+    assert said(first) == "caught up" and not rests(first.cursor), "it had something to tell"
+    done = tick(world, first.cursor).cursor
+    assert rests(done) and rests(done)
+    with (world.home.state / "tweets.running").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert not rests(done), "somebody is at work"
+    monkeypatch.setattr(look, "_REST_S", 0.0)
+    assert not rests(done), "now and then it looks at everything"
+    monkeypatch.undo()
+    world.topics.produce(1, {"id": 99})
+    assert not rests(done) and tick(world, done).run_requests
+    list(_ingest_without_dagster(world))
+    shown = tick(world, done)
+    assert said(shown) == "caught up" and not rests(shown.cursor), "a commit was shown"
+    world.mirrored()
+    assert rests(tick(world, shown.cursor).cursor)
+    world.topics.recreate(3)
+    assert said(tick(world, done)).startswith("needs an operator")
+
+
+def test_a_tick_tells_of_some_partitions_and_the_next_of_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "_MOST_TOLD", 2)
+    world.run()
+    first = tick(world)
+    assert [event.partition for event in first.asset_events] == ["0", "1"]
+    second = tick(world, first.cursor)
+    assert [event.partition for event in second.asset_events] == ["2"]
+    assert not tick(world, second.cursor).asset_events
+    assert [rarer(partitions) for partitions in (1, 100, 1000)] == [1, 1, 10]
+
+
+def test_dagsters_migrations_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from alembic.script import Script, ScriptDirectory
+
+    read: list[str] = []
+    really = Script._from_path.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: Any, directory: Any, path: Any) -> Any:
+        read.append(str(path))
+        return really(cls, directory, path)
+
+    def opened() -> int:
+        before = len(read)
+        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+            assert instance.get_runs_count() == 0
+        return len(read) - before
+
+    monkeypatch.setattr(Script, "_from_path", classmethod(counted))
+    monkeypatch.setattr(ScriptDirectory, "from_config", revisions._read)
+    opened()
+    assert opened() > 0, "Dagster reads them with each instance"
+    revisions.read_once()
+    opened()
+    assert opened() == 0
+
+
+def test_many_pipelines_tick_less_often() -> None:
+    assert Pace().of_many(1) == Pace().of_many(25) == Pace()
+    hundred = Pace().of_many(100)
+    assert (hundred.interval_s, hundred.metadata_s) == (20, 100)
 
 
 def test_the_two_sensors_repeat_nothing_of_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,16 +39,15 @@ def test_from_nothing_to_proof_and_again(stopped: Any) -> None:
 
 
 def test_ctrl_c_at_any_moment_leaves_no_process_and_the_next_demo_goes_on(stopped: Any) -> None:
-    for seconds in (0.5, random.uniform(2, 5), random.uniform(5, 9)):
-        process = stopped.start("demo", "--records", "30000")
-        assert process.stdout.readline().startswith("1. Kafka")  # before that it is Python that is interrupted
-        time.sleep(seconds)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=90)
-        assert process.returncode in (0, 130), (out, err)
-        assert "Traceback" not in err, err
-        if process.returncode:
-            assert stopped.processes() == []
+    process = stopped.start("demo", "--records", "30000")
+    assert process.stdout.readline().startswith("1. Kafka")  # before that it is Python that is interrupted
+    time.sleep(random.choice((0.5, random.uniform(2, 9))))
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode in (0, 130), (out, err)
+    assert "Traceback" not in err, err
+    if process.returncode:
+        assert stopped.processes() == []
     stopped.outside("demo", "--records", "30000")
     bad = sum(1 for n in range(30000) if not (tweet(n).value or b"").startswith(b'{"id":1'))
     assert stopped.sql("SELECT count(*), count(DISTINCT id) FROM tweets") == [(30000 - bad, 30000 - bad)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,43 @@ def test_the_command_line(kpipe: Any, topic: Any, write: Any, table: Any) -> Non
     with psycopg.connect(into["database"], password=PASSWORD) as connection:
         connection.execute("DELETE FROM plain WHERE id = 7")
     assert any("199 rows" in problem for problem in kpipe.json("verify", "plain", status=1)[0]["problems"])
+
+
+@pytest.mark.parametrize(("delivery", "rows", "said"), [("at_least_once", 60, "repeated"), ("at_most_once", 20, "lost")])
+def test_other_deliveries_show_when_they_are_killed(
+    kpipe: Any, topic: Any, write: Any, table: Any, delivery: str, rows: int, said: str
+) -> None:
+    """Killed before the second commit of the first batch: the ledger's, or the rows'."""
+    into, ask = table
+    name = topic(1)
+    write(name, records(0, 40))
+    kpipe.define("plain", name, into={**into, "table": "plain"}, delivery=delivery, batch={"max_offsets_per_partition": 20})
+    killed = kpipe.outside("run", "plain", status=None, KPIPE_FAULT="commit.before:3:kill", PG_PASSWORD=PASSWORD)
+    assert killed.returncode == -signal.SIGKILL
+    assert kpipe.json("run", "plain")[-1]["positions"] == {"0": 40}
+    assert ask("SELECT count(*), count(DISTINCT id) FROM plain") == [(rows, min(rows, 40))]
+    proof = kpipe.json("verify", "plain")[0]
+    assert proof["ok"] and proof[said] == [f"{name}/0 [0, 20)"]
+    assert "[0, 20)" in kpipe("verify", "plain").stderr
+
+
+def test_dead_letters_become_rows_by_a_statement(
+    kpipe: Any, topic: Any, write: Any, table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into, ask = table
+    name = topic(1)
+    write(name, ['{"id": 1, "at": "24.12.2026"}', '{"id": 2, "at": "2026-12-25"}', "{broken"])
+    fields = {"into": {**into, "table": "days"}, "errors": {"constraint": "dead_letter"}}
+    kpipe.define("days", name, set={"day": 'CAST("at" AS DATE)'}, **fields)
+    assert kpipe.json("run", "days")[-1]["dead_letters"] == 2
+    kpipe.define(
+        "days", name, set={"day": 'CAST(coalesce(try_strptime("at", \'%d.%m.%Y\'), CAST("at" AS TIMESTAMP)) AS DATE)'}, **fields
+    )
+    said = kpipe("sql", "REPLAY PIPELINE days").stdout
+    assert "2 dead letters tried again: 1 gave 1 row, 0 filtered, 1 failed again" in said
+    assert ask("SELECT id, day::text, _kafka_offset FROM days ORDER BY 1") == [(1, "2026-12-24", 0), (2, "2026-12-25", 1)]
+    assert ask("SELECT kind FROM kpipe_commits ORDER BY seq DESC LIMIT 1") == [("replay",)]
+    assert kpipe.json("verify", "days")[0]["ok"]
 
 
 def test_what_postgresql_cannot_hold_fails_or_is_set_aside(kpipe: Any, topic: Any, write: Any, table: Any) -> None:

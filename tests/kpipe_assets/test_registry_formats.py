@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import uuid
+from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import fastavro
+from google.protobuf import message_factory
 
+from resources.decode.protobuf_files import Files
 from tests.commandline import Kpipe
 from tests.registry import LocalRegistry, framed, register
 
@@ -153,3 +157,76 @@ def test_avro_by_paths_in_a_statement_and_keys_by_paths(kpipe: Kpipe, topic: Any
         (1, "a", 9, "x", "X"),
         (2, "none", 9, "x", None),
     ]
+
+
+RIDE = """syntax = "proto3"; package rides;
+message Ride { int64 id = 1; optional string city = 2; } message Key { string device = 1; }"""
+LATER_RIDE = RIDE.replace("optional string city = 2;", "optional string city = 2; repeated string stops = 3;")
+
+
+def ride(text: str, name: str, **values: Any) -> bytes:
+    return bytes(message_factory.GetMessageClass(Files(text).named(f"rides.{name}"))(**values).SerializeToString())
+
+
+def test_protobuf_by_the_registry_while_its_schema_changes_and_keys_of_it(
+    kpipe: Kpipe, topic: Any, write: Any, registry_url: str
+) -> None:
+    name = topic(1)
+    first = register(registry_url, subject(), RIDE, "PROTOBUF")
+    key = framed(first, b"\2\2" + ride(RIDE, "Key", device="d-1"))
+    write(name, [framed(first, b"\0" + ride(RIDE, "Ride", id=at, city="Köln")) for at in range(2)], key=key)
+    kpipe(
+        "sql",
+        f"""CREATE PIPELINE rides AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE rides
+        FORMAT PROTOBUF SCHEMA REGISTRY '{registry_url}' FORMAT PROTOBUF KAFKA KEY SCHEMA REGISTRY '{registry_url}'""",
+    )
+    assert last(kpipe, "rides") == {"messages": 2, "rows": 2, "dead_letters": 0, "filtered": 0, "gaps": 0}
+    second = register(registry_url, subject(), LATER_RIDE, "PROTOBUF")
+    write(
+        name, [framed(second, b"\0" + ride(LATER_RIDE, "Ride", id=2**40, stops=["a", "b"])), framed(first, b"\0\x12\x05x"), b"{}"]
+    )
+    write(name, [framed(first, b"\0" + ride(RIDE, "Ride", id=9))], key=b"no prefix")
+    assert last(kpipe, "rides") == {"messages": 4, "rows": 1, "dead_letters": 3, "filtered": 0, "gaps": 0}
+    assert kpipe.sql("SELECT id, city, device, stops FROM rides ORDER BY id") == [
+        (0, "Köln", "d-1", None), (1, "Köln", "d-1", None), (2**40, None, None, ["a", "b"]),
+    ]  # fmt: skip
+    reasons = {row["offset"]: row["error_message"] for row in kpipe.json("errors", "rides")}
+    assert "city: the message ends inside of it" in reasons[3]
+    assert "not in the registry's wire format" in reasons[4]
+    assert "key: not in the registry's wire format" in reasons[5]
+    assert kpipe.json("verify", "rides")[0]["ok"]
+
+
+def test_protobuf_by_a_descriptor_set_that_is_read_when_a_run_begins(
+    kpipe: Kpipe, topic: Any, write: Any, tmp_path: Path
+) -> None:
+    name, file = topic(1), tmp_path / "rides.desc"
+    file.write_bytes(b64decode(Files(RIDE).written()))
+    write(name, [ride(LATER_RIDE, "Ride", id=1, city="x", stops=["a"]), b"\xff"])
+    kpipe(
+        "sql",
+        f"""CREATE PIPELINE mine AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE mine
+        FORMAT PROTOBUF DESCRIPTORS '{file}' MESSAGE 'rides.Ride'""",
+    )
+    assert last(kpipe, "mine") == {"messages": 2, "rows": 1, "dead_letters": 1, "filtered": 0, "gaps": 0}
+    file.write_bytes(b64decode(Files(LATER_RIDE).written()))
+    write(name, [ride(LATER_RIDE, "Ride", id=2, stops=["a", "b"])])
+    assert last(kpipe, "mine")["rows"] == 1
+    assert kpipe.sql("SELECT id, city, stops FROM mine ORDER BY id") == [(1, "x", None), (2, None, ["a", "b"])]
+    file.unlink()
+    assert "rides.desc cannot be read" in kpipe("run", "mine", status=2).stderr
+
+
+def test_json_that_is_validated_by_the_registrys_schema(kpipe: Kpipe, topic: Any, write: Any, registry_url: str) -> None:
+    name = topic(1)
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}, "day": {"type": "string", "format": "date"}}}
+    number = register(registry_url, subject(), schema, "JSON")
+    write(name, [framed(number, b'{"id": 1}'), framed(number, b'{"id": "1"}'), framed(number, b'{"id": 2, "day": "2026-01-02"}')])
+    kpipe(
+        "sql",
+        f"""CREATE PIPELINE valid AS LOAD DATA KAFKA '{kpipe.brokers}/{name}' INTO TABLE valid
+        FORMAT JSON SCHEMA REGISTRY '{registry_url}' VALIDATE""",
+    )
+    assert last(kpipe, "valid") == {"messages": 3, "rows": 2, "dead_letters": 1, "filtered": 0, "gaps": 0}
+    assert kpipe.sql("SELECT id, CAST(day AS VARCHAR) FROM valid ORDER BY id") == [(1, None), (2, "2026-01-02")]
+    assert 'id: "1" is not of type "integer"' in kpipe.json("errors", "valid")[0]["error_message"]

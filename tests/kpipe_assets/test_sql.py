@@ -23,9 +23,11 @@ from kpipe.notation import to_yaml
 from kpipe.sql.reader import read
 from kpipe.sql.statements import Create
 from kpipe.sql.writer import to_sql
+from kpipe_assets import switch
 from kpipe_assets.prompt import Dialogue, QuietHistory, StatementCompleter
 from kpipe_assets.requests import Ear, ask, runs
 from kpipe_assets.states import note_state
+from kpipe_assets.switch import Switches
 from resources.home import Home
 from tests.commandline import Kpipe
 
@@ -69,6 +71,40 @@ def test_a_pipeline_is_made_shown_replaced_and_dropped(offline: Kpipe) -> None:
     assert "no pipeline 'orders' in" in wrong(offline, "DROP PIPELINE orders")
 
 
+def test_a_name_that_is_none_brings_the_nearest_or_how_to_make_it(offline: Kpipe) -> None:
+    nobody = offline("status", "orders", status=2).stderr
+    assert "(there are: none yet) -> make it: CREATE PIPELINE orders AS LOAD DATA ... in kpipe sql, or write " in nobody
+    home = Home(offline.home)
+    for n in range(12):
+        home.save(read(SMALL.replace("PIPELINE orders", f"PIPELINE Orders_{n:02}")).pipeline)  # type: ignore[union-attr]
+    message = wrong(offline, "START PIPELINE orders_1")
+    assert message.rstrip().endswith("Orders_09 and 2 more) -> did you mean Orders_11?")
+    assert "make it: CREATE PIPELINE tweets" in wrong(offline, "TEST PIPELINE tweets")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SHOW PIPE", "did you mean SHOW PIPELINES?"), ("SHOW PIPELNES", "did you mean SHOW PIPELINES?"),
+        ("STRAT PIPELINE orders", "did you mean START PIPELINE?"), ("SHOW ERRORS", "of the database SHOW TABLES"),
+        ("USE shop", "USE shop: a home has one database -> leave it out"),
+        ("CREATE DATABASE IF NOT EXISTS shop", "CREATE DATABASE IF: a home has one database"),
+        ("DELIMITER //", "there are no stored procedures"),
+        ("CREATE OR REPLACE PROCEDURE p (q QUERY(a INT)) AS BEGIN END", "there are no stored procedures"),
+        ("CREATE LINK l AS KAFKA CONFIG '{}'", "kpipe keeps no connections beside the pipelines"),
+        ("CREATE ROWSTORE REFERENCE TABLE t (a INT)", "tables are DuckDB's"),
+        ("CREATE TABLE t (a INT, KEY(a), SHARD KEY (a))", "tables are DuckDB's -> write CREATE TABLE name"),
+        ("CREATE TABLE t (a BIGINT AUTO_INCREMENT PRIMARY KEY)", "tables are DuckDB's"),
+        ("SELECT 1 \\G", "is a command of MySQL's client -> end the statement with ;"),
+        ("CREATE PIPELINE shop.orders AS LOAD DATA KAFKA 'k/t' INTO TABLE t", "a pipeline's name stands alone"),
+        ("SELECT * FROM information_schema.PIPELINES_CURSORS", "is kpipe_cursors here"),
+        ("SELECT * FROM information_schema.PIPELINES_NONE", "does not exist!\n"), ("SELECT a FROM nothing", "does not exist!\n"),
+    ],
+)  # fmt: skip
+def test_what_is_no_statement_brings_the_nearest(offline: Kpipe, text: str, words: str) -> None:
+    assert words in wrong(offline, text)
+
+
 def test_what_is_shown_makes_the_same_pipeline_again(offline: Kpipe, tmp_path: Path) -> None:
     program = tmp_path / "p.py"
     program.write_text("#!/bin/cat\n")
@@ -86,7 +122,7 @@ def test_what_is_shown_makes_the_same_pipeline_again(offline: Kpipe, tmp_path: P
 @pytest.mark.parametrize(
     ("clauses", "words"),
     [
-        ("INTO TABLE t FORMAT PROTOBUF", "is not available in this version"),
+        ("INTO TABLE t FORMAT PROTOBUF", "protobuf without a schema"),
         ('CONFIG \'{"group.id": "x"}\' INTO TABLE t FORMAT JSON', "group.id cannot be set"),
         ("WITH TRANSFORM ('/nowhere/p.py') INTO TABLE t FORMAT JSON", "/nowhere/p.py"),
         ("INTO TABLE t IN warehouse FORMAT JSON", "into.type 'warehouse' is not available"),
@@ -240,20 +276,46 @@ def test_start_and_stop_turn_the_switch(offline: Kpipe) -> None:
     assert state(offline, "other") == "stopped", "a switch goes with its pipeline"
 
 
+def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its file where its settings are ours, as that takes no import of Dagster; else through Dagster."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = Home.at(tmp_path).make()
+    assert switch._read(home) is None, "nobody has ever turned one"
+    with Switches(home) as switches:
+        assert switches.on() == frozenset()
+        for name, on in (("a", True), ("b", True), ("c_d", True), ("b", False)):
+            switches.turn(name, on)
+        assert switches.on() == {"a", "c_d"}, "by Dagster, which is loaded now"
+    assert switch._read(home) == {"a", "c_d"}
+    with (home.dagster / "dagster.yaml").open("a") as file:
+        file.write("# edited\n")
+    assert switch._read(home) is None
+    with Switches(home) as switches:
+        assert switches.on() == {"a", "c_d"}
+
+
+def states_of(kpipe: Kpipe) -> dict[str, str]:
+    """By SHOW PIPELINES, which must be what `kpipe status` says."""
+    shown = {row["pipeline"]: row["state"] for row in lines(kpipe, "SHOW PIPELINES")}
+    assert {row["pipeline"]: row["state"] for row in kpipe.json("status")} == shown
+    return shown
+
+
 def test_failed_pipelines_are_started_again_by_their_own_statement(offline: Kpipe) -> None:
+    quick = SMALL.replace("INTO", """CONFIG '{"operation.timeout.ms": 100}' INTO""")
     for name in ("a", "b", "c", "d"):
-        sql(offline, SMALL.replace("PIPELINE orders", f"PIPELINE {name}"))
+        sql(offline, quick.replace("PIPELINE orders", f"PIPELINE {name}"))
     home = Home(offline.home)
     sql(offline, "START PIPELINE a; DETACH PIPELINE b")
     note_state(home, "a", "error")
     note_state(home, "c", "needs_operator")
-    states = {row["pipeline"]: row["state"] for row in lines(offline, "SHOW PIPELINES")}
-    assert states == {"a": "error", "b": "detached", "c": "needs_operator", "d": "stopped"}
+    assert states_of(offline) == {"a": "error", "b": "detached", "c": "needs_operator", "d": "stopped"}
     assert [row["pipeline"] for row in lines(offline, "START FAILED PIPELINES")] == ["a", "c"]
-    states = {row["pipeline"]: row["state"] for row in lines(offline, "SHOW PIPELINES")}
-    assert states == {"a": "running", "b": "detached", "c": "needs_operator", "d": "stopped"}
+    assert states_of(offline) == {"a": "running", "b": "detached", "c": "needs_operator", "d": "stopped"}
     sql(offline, "START PIPELINE b")
-    assert state(offline, "b") == "running"
+    for name in ("a", "d"):  # as a run leaves it that was killed
+        home.note(name, "running")
+    assert states_of(offline) == {"a": "running", "b": "running", "c": "needs_operator", "d": "stopped"}
 
 
 # The dialogue
@@ -381,6 +443,8 @@ def test_positions_move_as_the_ledger_says(near: Kpipe, orders: str) -> None:
     assert """ALTER PIPELINE `orders` SET OFFSETS '{"0": 10, "1": 10, "2": 10}';""" in shown
     assert "has no offset 11" in wrong(near, """ALTER PIPELINE orders SET OFFSETS '{"0": 11}'""")
     assert "partition 7" in wrong(near, """ALTER PIPELINE orders SET OFFSETS '{"7": 1}'""")
+    assert near.json("status", "orders")[0]["skipped"] == [f"{orders}/{partition} [0, 10)" for partition in range(3)]
+    assert f"skipped; BACKFILL PIPELINE reads it: {orders}/0 [0, 10), {orders}/1" in near("status").stdout
     assert sql(near, "BACKFILL PIPELINE orders PARTITION 2 FROM 5 TO 8") == f"backfill: {orders}/2 [5, 8)\n"
     assert sql(near, "ALTER PIPELINE orders SET OFFSETS EARLIEST").startswith("backfill: ")
     assert "nothing that can be read was skipped" in sql(near, "BACKFILL PIPELINE orders")

@@ -35,8 +35,8 @@ def named(mark: str) -> set[str]:
 def test_every_example_can_be_read() -> None:
     kinds: set[type[Statement]] = {type(item) for _, text, _ in EXAMPLES for item in read_all(text)}
     assert {kind.__name__ for kind in kinds} == {
-        "Alter", "Backfill", "ClearErrors", "Create", "Drop", "Extract", "Infer", "Query", "ShowCreate", "ShowPipelines", "Start",
-        "Stop", "Test",
+        "Alter", "Backfill", "ClearErrors", "Create", "Drop", "Extract", "Infer", "Query", "Replay", "ShowCreate",
+        "ShowPipelines", "Start", "Stop", "Test",
     }  # fmt: skip
 
 

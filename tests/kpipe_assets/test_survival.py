@@ -81,6 +81,7 @@ def exact(kpipe: Any, name: str, expected: list[int]) -> None:
     assert proof["rows"] == len(expected)
 
 
+@pytest.mark.chaos  # every run kills at chosen points: tests/survival
 def test_killed_at_random_moments_while_a_producer_keeps_writing(kpipe: Any, topic: Any, brokers: str, tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # shown when it fails

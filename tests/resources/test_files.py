@@ -6,14 +6,21 @@ import gc
 import hashlib
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kpipe.batch import Counts, RangeReport
 from kpipe.errors import StagingFailed
+from kpipe.lakes import Part
+from kpipe.offsets import Range
+from kpipe.source import PartitionId, TopicId
+from resources.spark.divided import Divided
 from resources.spark.files import HORIZON_S, StagingWriter, collect_garbage, discard
+from resources.spark.shared import Shared
 
 
 def written(folder: Path) -> StagingWriter:
@@ -54,7 +61,7 @@ def test_file_and_folders_are_synced_before_anybody_hears_of_them(tmp_path: Path
 
 def test_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
     writer = written(tmp_path / "b")
-    writer._flush()
+    writer.flush()
     assert writer._file is not None
     writer._file._file.close()
     with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123
@@ -65,7 +72,7 @@ def test_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_giving_up_on_a_full_disk_hides_no_error(tmp_path: Path) -> None:
     writer = written(tmp_path / "b")
-    writer._flush()
+    writer.flush()
     assert writer._file is not None
     with open("/dev/full", "wb", buffering=1 << 20) as full:  # noqa: PTH123
         full.write(b"what no disk has taken yet")
@@ -101,3 +108,28 @@ def test_only_a_batch_id_is_ever_discarded(tmp_path: Path, name: str) -> None:
     (tmp_path / "keep").write_text("x")
     discard(tmp_path / "staging", name)
     assert (tmp_path / "keep").exists() and (tmp_path / "staging").exists()
+
+
+def test_a_divided_table_has_a_file_for_each_division(tmp_path: Path) -> None:
+    """Also where the task's files are shared, and where memory is short: nothing is lost, and no file holds two."""
+    rows = pa.table({"c": ["a", "b", None, "a"] * 50_000, "n": list(range(200_000))})
+    for made in (lambda of: StagingWriter(tmp_path / "b"), partial(_sharing, Shared(str(tmp_path / "c")))):
+        divided = Divided((Part("c"),), made)
+        divided.write(rows)
+        divided.write(rows.slice(0, 3))
+        assert divided.rows == 200_003
+        files = divided.finish()
+        if made.__class__ is partial:
+            report = RangeReport(PartitionId(TopicId("c", "i", "t"), 0), Range(0, 1), Counts(), files[0], parts=files[1:])
+            files = made.args[0].finish([report])[0].files
+        read = {tuple(set(table["c"].to_pylist())): table.num_rows for table in (pq.read_table(file.path) for file in files)}
+        assert read == {("a",): 100_001, ("b",): 50_001, (None,): 50_001}
+        assert sum(file.own for file in files) == 200_003
+    fine = Divided((Part("n"),), lambda of: StagingWriter(tmp_path / "d"))
+    with pytest.raises(StagingFailed, match="more than 1,000 divisions by n"):
+        fine.write(rows.slice(0, 2000))
+    fine.abandon()
+
+
+def _sharing(shared: Shared, of: str) -> StagingWriter:
+    return StagingWriter(str(shared._folder), partial(shared.take, of))

@@ -136,6 +136,13 @@ def test_one_record_that_fails_is_set_aside_alone(staged: Callable[..., Staged])
     assert found.aside[1][2] == "n: 3000000000 is no INTEGER"
 
 
+def test_expressions_that_share_what_fails_set_that_record_aside_alone(staged: Callable[..., Staged]) -> None:
+    definition = pipeline(set={"n": "CAST(v AS BIGINT)", "m": "CAST(v AS BIGINT) + 1"}, errors=ASIDE)
+    found = staged(definition, {"v": "VARCHAR", "n": "BIGINT", "m": "BIGINT"}, [{"v": "1"}, {"v": "x"}, {"v": "3"}])
+    assert [(row["n"], row["m"]) for row in found.rows] == [(1, 2), (3, 4)]
+    assert [offset for offset, _, _ in found.aside] == [1]
+
+
 def test_a_record_that_fails_in_where_is_set_aside_and_the_others_go_on(staged: Callable[..., Staged]) -> None:
     definition = pipeline(where="CAST(v AS BIGINT) > 1", errors={"constraint": "skip"})
     found = staged(definition, {"v": "VARCHAR"}, [{"v": "1"}, {"v": "x"}, {"v": "3"}])

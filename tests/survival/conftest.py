@@ -12,6 +12,7 @@ import pytest
 
 from resources.local.broker import LocalBroker
 from tests.commandline import Kpipe
+from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.oracle import Observer, Oracle
 from tests.survival.site import CANARY, PARTITIONS, Site
 from tests.survival.truth import Writer
@@ -23,7 +24,12 @@ def site(kafka_broker: LocalBroker, brokers: str, tmp_path_factory: pytest.TempP
     made: list[Site] = []
 
     def make(
-        name: str, address: str = brokers, broker: LocalBroker = kafka_broker, seed: int = 1, at: Path | None = None
+        name: str,
+        address: str = brokers,
+        broker: LocalBroker = kafka_broker,
+        seed: int = 1,
+        at: Path | None = None,
+        landing: Landing | None = None,
     ) -> Site:
         topic = f"survival-{name}-{os.getpid()}-{len(made)}"
         broker.create_topic(topic, PARTITIONS)
@@ -34,7 +40,7 @@ def site(kafka_broker: LocalBroker, brokers: str, tmp_path_factory: pytest.TempP
             Kpipe(home, address),
             name,
             writer,
-            Oracle(home, name, observer, writer.truth, CANARY),
+            Oracle(home, name, observer, writer.truth, CANARY, landing or DuckDBFile()),
             tmp_path_factory.mktemp("notes"),
         )
         made.append(found)

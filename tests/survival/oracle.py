@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.truth import Truth
 
 ROW, TOMBSTONE, BROKEN = "row", "tombstone", "broken"
@@ -63,7 +63,8 @@ class Observer:
                 error, number = message.error(), message.partition()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    self._next[number] = max(self._next[number], message.offset())
+                    # The end may have moved on since it was asked for: what lies behind that is for the next look.
+                    self._next[number] = max(self._next[number], min(message.offset(), self.stable[number]))
                 elif message.offset() < self.stable[number]:
                     self.seen[number, message.offset()] = (int(message.key()), kind(message.value()))
                     self._next[number] = message.offset() + 1
@@ -110,6 +111,7 @@ class Oracle:
         observer: of its topic.
         truth: what was written.
         canary: a secret that must be nowhere.
+        landing: where the rows are.
     """
 
     home: Path
@@ -117,6 +119,7 @@ class Oracle:
     observer: Observer
     truth: Truth
     canary: str = ""
+    landing: Landing = field(default_factory=DuckDBFile)
     _database: Any = field(default=None, repr=False)
     _waiting: set[str] = field(default_factory=set, repr=False)
 
@@ -133,11 +136,9 @@ class Oracle:
         """
         self.observer.look()
         found = self._written()
-        if not self.path.exists():
-            return found + (["O1 there is no database"] if ended and self.observer.seen else [])
-        with duckdb.connect(str(self.path), read_only=True) as self._database:
-            if self._sql("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'kpipe_ledger'") == [(0,)]:
-                return found
+        with self.landing.reading(self.home, self.name) as self._database:
+            if self._database is None:
+                return found + (["O1 there is no ledger"] if ended and self.observer.seen else [])
             positions = dict(
                 self._sql("SELECT partition, max(next_offset) FROM kpipe_ledger WHERE pipeline_name = $n GROUP BY ALL")
             )

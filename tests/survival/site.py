@@ -22,6 +22,7 @@ from kpipe.batch import Committed
 from kpipe.errors import KpipeError
 from kpipe.faults import POINTS
 from tests.commandline import Kpipe
+from tests.survival.landings import DuckDBFile
 from tests.survival.oracle import Oracle
 from tests.survival.small import Small, run
 from tests.survival.truth import Writer
@@ -48,13 +49,21 @@ for line in sys.stdin.buffer:
 
 
 #: While a run is at one of these it has DuckDB's file, also when it is stopped: no successor can commit before it goes on.
-HOLDING = POINTS[POINTS.index("commit.begin") : POINTS.index("commit.after") + 1]
+HOLDING = DuckDBFile.holding
 #: It has not committed yet: whoever commits first fences it.
 EARLY = POINTS[: POINTS.index("commit.begin")]
 #: Its batch is committed, and maybe nobody knows that yet.
 LANDED = ("readback", "mirror.before", "gc.unlink")
 #: Reached inside of Spark's workers (and in the driver only when it looks for columns, which an old table makes needless).
 IN_WORKERS = POINTS[POINTS.index("read.first") : POINTS.index("collect.all")]
+
+
+def passes(point: str, *once: str) -> int:
+    """At which passing something happens: in the middle of a run, where a point is passed more than once.
+
+    `plan.offsets` is passed at the end, too; before that once, as batches behind the first are planned while one commits.
+    """
+    return 1 if point.startswith("gc") or point in once else 2
 
 
 @dataclass
@@ -80,6 +89,11 @@ class Site:
         """Batches that have staged files."""
         return {entry.name for entry in (self.kpipe.home / "staging").iterdir()}
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """That a run and its program need."""
+        return {"CANARY": CANARY, **self.oracle.landing.variables}
+
     def define(self, **fields: Any) -> None:
         """The pipeline, with these fields changed."""
         program = self.kpipe.home.parent / "program.py"
@@ -90,17 +104,18 @@ class Site:
             "source": {"config": {"operation.timeout.ms": 60_000}},
             "batch": {"max_offsets_per_partition": 25, "interval_ms": 20, "max_retries": 0},
             "transform": {"program": str(program), "env": ["CANARY"]},
+            "into": {**self.oracle.landing.into, "table": self.name},
         }
         self.kpipe.define(self.name, self.oracle.observer.topic, **{**usual, **fields})
 
     def small(self, fault: str = "", follow: bool = False) -> Small:
         """Begin a run without a JVM in a process of its own."""
-        return Small(self.kpipe.home, self.name, self.note(), fault, follow, CANARY=CANARY)
+        return Small(self.kpipe.home, self.name, self.note(), fault, follow, **self.variables)
 
     def real(self, fault: str = "", *arguments: str) -> Real:
         """Begin `kpipe run`, as people do."""
         more = {faults.VARIABLE: fault} if fault else {}
-        return Real(self.kpipe, self.name, self.note(), arguments, {"CANARY": CANARY, **more})
+        return Real(self.kpipe, self.name, self.note(), arguments, {**self.variables, **more})
 
     def note(self) -> Path:
         """An empty file for what a run says: nothing waits for a reader, as it would at the end of a pipe."""
@@ -111,7 +126,8 @@ class Site:
     def go_on(self, lock_timeout_s: float | None = None) -> list[Committed]:
         """A run without a JVM in this process, until caught up."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("CANARY", CANARY)
+            for name, value in self.variables.items():
+                patch.setenv(name, value)
             return list(run(self.kpipe.home, self.name, lock_timeout_s))
 
     def go_on_patiently(self, within: float = 60) -> None:

@@ -32,6 +32,9 @@ class Context:
     """What kpipe uses of a SparkContext."""
 
     defaultParallelism = 2
+    master = "local[2]"
+    applicationId = "small"
+    uiWebUrl = None
 
     def parallelize(self, items: list[Any], slices: int) -> Context.Work:
         assert slices == len(items)
@@ -79,7 +82,8 @@ def run(home: Path, name: str, lock_timeout_s: float | None = None, follow: bool
     context: Any = Context()
     whole = Run.real(place.pipeline(name), place, lambda: context)
     if lock_timeout_s is not None:
-        whole.destination.database.lock_timeout_s = lock_timeout_s  # type: ignore[attr-defined]
+        held: Any = whole.destination
+        (held.database if hasattr(held, "database") else held.server).lock_timeout_s = lock_timeout_s
     with in_worker():
         yield from whole.batches(follow=follow)
 

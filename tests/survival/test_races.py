@@ -9,7 +9,7 @@ import pytest
 
 from kpipe.errors import DestinationBusy
 from kpipe.faults import POINTS
-from tests.survival.site import EARLY, HOLDING, LANDED, Site, wait_stopped
+from tests.survival.site import EARLY, HOLDING, LANDED, Site, passes, wait_stopped
 
 DEFAULT = ("plan.ledger", "collect.all", "commit.open", "commit.before", "readback", "mirror.before")
 
@@ -32,7 +32,7 @@ def cases() -> list[object]:
 @pytest.mark.parametrize("point", cases())
 def test_stopped_then_overtaken_then_awake(old: Site, point: str) -> None:
     old.writer.round(90)
-    zombie = old.small(f"{point}:{1 if point.startswith('gc') else 2}:stop")
+    zombie = old.small(f"{point}:{passes(point, 'plan.offsets')}:stop")
     asleep = wait_stopped(zombie)
     staged = old.staging
     old.writer.round(30)

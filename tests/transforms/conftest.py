@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -54,20 +55,20 @@ def dies(alive: Callable[[int], bool]) -> Callable[[int], bool]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No test leaves descriptors or children of this process behind."""
+    """No test leaves children of this process behind; nor descriptors, where nobody else opens any.
+
+    Kafka's and databases' clients of earlier tests open and close theirs when they like: beside them only an interpreter of its
+    own can tell (test_limits.py).
+    """
+    alone = not {"confluent_kafka", "duckdb", "pyspark"} & set(sys.modules)
     descriptors, children = _descriptors(), _children()
     yield
-    assert _descriptors() <= descriptors  # what was somebody else's may be collected meanwhile
+    assert not alone or _descriptors() <= descriptors
     assert _children() <= children
 
 
 def _descriptors() -> int:
-    """But for sockets: those are Kafka clients of earlier tests, which connect and close when they like."""
-    found = 0
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):
-            found += not os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
-    return found
+    return len(os.listdir("/proc/self/fd"))
 
 
 def _children() -> set[str]:

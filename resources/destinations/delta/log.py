@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from kpipe.errors import DestinationError, LedgerMismatch
+from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict
 from kpipe.schema import Columns
 from resources.destinations.delta.types import columns_of, has_local_times
 from resources.destinations.lake.files import Brought
@@ -50,19 +49,40 @@ def entry_name(version: int) -> str:
     return f"{_LOG}/{version:020}.json"
 
 
-def add(file: Brought) -> dict[str, Any]:
-    """The action that makes a file part of the table."""
-    stats = {"numRecords": file.rows, "minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
+def add(file: Brought, divided: Sequence[str] = ()) -> dict[str, Any]:
+    """The action that makes a file part of the table.
+
+    Args:
+        file: in the table's folder.
+        divided: columns that the table is divided by.
+
+    Raises:
+        SchemaConflict: a value cannot be told from another one.
+    """
+    held = {"minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
+    told = {kind: {name: end for name, end in ends.items() if name not in divided} for kind, ends in held.items()}
     return {
         "add": {
             "path": quote(file.name),
-            "partitionValues": {},
+            "partitionValues": {name: _text(name, value) for name, value in zip(divided, file.values, strict=True)},
             "size": file.size,
             "modificationTime": file.modified,
             "dataChange": True,
-            "stats": json.dumps(stats),
+            "stats": json.dumps({"numRecords": file.rows, **told}),
         }
     }
+
+
+def _text(name: str, value: Any) -> str | None:
+    """A value of a column that the table is divided by, as the protocol writes it."""
+    if value == "":
+        raise SchemaConflict(
+            f"column {name} holds an empty text, which Delta cannot tell from NULL in a column that the table is divided by",
+            f"write into the definition: set: {{{name}: NULLIF({name}, '')}}",
+        )
+    if value is None or isinstance(value, str):
+        return value
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def protocol(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -113,7 +133,7 @@ class DeltaState:
 
     def __init__(self, folder: Folder, base: DeltaTable, version: int, about: Table, said: dict[str, int]) -> None:
         self._folder, self._base, self._version, self.about, self._said = folder, base, version, about, said
-        self._entry = _identity(folder.path / entry_name(version))
+        self._entry = folder.look(entry_name(version))
 
     @property
     def version(self) -> int:
@@ -123,7 +143,7 @@ class DeltaState:
     @property
     def columns(self) -> Columns:
         """All columns, coordinates too."""
-        return columns_of(self.about.fields, str(self._folder.path))
+        return columns_of(self.about.fields, self._folder.place)
 
     def opened(self) -> DeltaTable:
         """This version, for the library.
@@ -132,13 +152,13 @@ class DeltaState:
             DestinationError: it cannot be read.
         """
         try:
-            return DeltaTable(str(self._folder.path), version=self._version)
+            return DeltaTable(self._folder.place, version=self._version, storage_options=self._folder.options())
         except (DeltaError, OSError, ValueError) as error:
             raise _unreadable(self._folder, error) from error
 
     def followed(self) -> DeltaState | None:
         """The newest version; None where the log is not the one that it was, or entries on the way are not there any more."""
-        if self._entry is None or _identity(self._folder.path / entry_name(self._version)) != self._entry:
+        if self._entry is None or self._folder.look(entry_name(self._version)) != self._entry:
             return None
         version, about, said = self._version, self.about, dict(self._said)
         while (data := self._folder.read(entry_name(version + 1))) is not None:
@@ -174,7 +194,7 @@ class DeltaState:
             return None
         if seq is None or mark is None:
             raise LedgerMismatch(
-                f"pipeline {pipeline}: the log of {self._folder.path} was changed by hand: half of its ledger is missing",
+                f"pipeline {pipeline}: the log of {self._folder.place} was changed by hand: half of its ledger is missing",
                 "restore a backup; or go on under another pipeline name, with source.start where the table ends",
             )
         return Pointer(seq, mark)
@@ -204,7 +224,7 @@ class DeltaState:
         if restored is not None and restored < mine:
             what = f"version {restored}" if restored >= 0 else "an earlier time"
             raise LedgerMismatch(
-                f"pipeline {record.pipeline}: {self._folder.path} was restored to {what}, before the pipeline's last commit"
+                f"pipeline {record.pipeline}: {self._folder.place} was restored to {what}, before the pipeline's last commit"
                 f" (version {mine}): rows are gone that its ledger speaks of",
                 f"restore it to version {mine} or later; or begin anew under another pipeline name",
             )
@@ -215,8 +235,8 @@ class DeltaState:
             said = self._transaction(transaction(record.pipeline, f"lane:{lane_id(lane)}"))
             if said != lane.next:
                 raise LedgerMismatch(
-                    f"pipeline {record.pipeline}: the log of {self._folder.path} was changed by hand: lane {lane_id(lane)} stands"
-                    f" at {said}, the ledger at {lane.next}",
+                    f"pipeline {record.pipeline}: the log of {self._folder.place} was changed by hand: lane {lane_id(lane)}"
+                    f" stands at {said}, the ledger at {lane.next}",
                     "restore a backup; or go on under another pipeline name, with source.start where the table ends",
                 )
 
@@ -227,10 +247,10 @@ def load(folder: Folder) -> DeltaState | None:
     Raises:
         DestinationError: it cannot be read.
     """
-    if not (folder.path / _LOG).is_dir() or not any((folder.path / _LOG).glob("*.json")):
+    if not any(name.endswith(".json") for name in folder.names(_LOG)):
         return None
     try:
-        table = DeltaTable(str(folder.path))
+        table = DeltaTable(folder.place, storage_options=folder.options())
         meta, protocol = table.metadata(), table.protocol()
         about = Table(
             str(meta.id),
@@ -253,20 +273,11 @@ def load(folder: Folder) -> DeltaState | None:
 
 def _unreadable(folder: Folder, error: Exception) -> DestinationError:
     return DestinationError(
-        f"Delta {folder.path} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
+        f"Delta {folder.place} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
     )
 
 
-def _identity(entry: Path) -> tuple[int, int, int] | None:
-    """What tells a file from another one that has taken its name."""
-    try:
-        found = entry.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def check_writable(state: DeltaState, place: Path) -> None:
+def check_writable(state: DeltaState, place: str) -> None:
     """Refuse a table in which files cannot simply be added, or whose ledger would not stay.
 
     Raises:
@@ -276,7 +287,6 @@ def check_writable(state: DeltaState, place: Path) -> None:
     refused = {
         "delta.setTransactionRetentionDuration, which makes it forget the ledger": "delta.setTransactionRetentionDuration"
         in settings,
-        "partition columns": bool(about.partitions),
         "column mapping": settings.get("delta.columnMapping.mode", "none") != "none",
         "commit timestamps in the log": settings.get("delta.enableInCommitTimestamps") == "true",
         "row tracking": settings.get("delta.enableRowTracking") == "true",

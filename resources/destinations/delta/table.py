@@ -16,14 +16,16 @@ from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from kpipe.batch import Commit
-from kpipe.errors import DestinationError, SchemaConflict
+from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
+from kpipe.lakes import Part
 from kpipe.schema import Columns
 from resources.destinations.delta import log
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
 from resources.destinations.fitting import COORDINATES
 from resources.destinations.lake.files import Brought, bring
-from resources.destinations.lake.folder import Folder
+from resources.destinations.lake.folder import Folder, LocalFolder
+from resources.destinations.lake.partitions import agreed
 from resources.destinations.lake.record import Pointer, Record
 from resources.destinations.lake.table import Overtaken
 from resources.destinations.staged import Proven
@@ -43,28 +45,40 @@ class _Schema:
 
     fields: list[dict[str, Any]]
     changed: bool
+    parts: tuple[Part, ...] = ()
 
 
 class DeltaLake:
-    """A Delta table on this machine's disks.
+    """A Delta table in a folder, on a disk or in an object store.
 
     Args:
-        path: its folder; made at the first commit.
+        folder: made at the first commit; a path is one on this machine's disks.
+        parts: columns that the table is divided by, if it is not there yet.
+
+    Raises:
+        InvalidPipeline: Delta cannot divide by that.
     """
 
     kind = "Delta"
     kept = 32  # only readers that are slow come late: a restored table keeps the newest ledger
 
-    def __init__(self, path: Path) -> None:
-        self._folder = Folder(path.expanduser().resolve())
+    def __init__(self, folder: Folder | Path, parts: Sequence[Part] = ()) -> None:
+        for part in parts:
+            if part.unit:
+                raise InvalidPipeline(
+                    f"into.partition_by: {part}: Delta divides by columns",
+                    f"make one: set: {{{part.unit}: date_trunc('{part.unit}', {part.column})::DATE}}, and name it",
+                )
+        self._parts = tuple(parts)
+        self._folder: Folder = LocalFolder(folder.expanduser().resolve()) if isinstance(folder, Path) else folder
         # Delta's own tools leave names alone that begin with an underscore, VACUUM among them.
-        self.ledger = Folder(self._folder.path / "_kpipe")
+        self.ledger = self._folder.below("_kpipe")
         self._last: DeltaState | None = None
 
     @property
     def place(self) -> str:
         """The folder."""
-        return str(self._folder.path)
+        return self._folder.place
 
     def load(self) -> DeltaState | None:
         """The newest version; None where there is no table.
@@ -75,7 +89,7 @@ class DeltaLake:
         state = (self._last.followed() if self._last is not None else None) or log.load(self._folder)
         self._last = state
         if state is not None:
-            log.check_writable(state, self._folder.path)
+            log.check_writable(state, self.place)
         return state
 
     def prepare(self, state: DeltaState | None, wanted: Columns) -> _Schema:
@@ -85,13 +99,17 @@ class DeltaLake:
         payload = columns_of(known, self.place).without(COORDINATES.names())
         if not payload:  # no row yet, and made for the ledger only: payload columns come first
             fields = sorted(fields, key=lambda field: field["name"] in COORDINATES)
-        return _Schema(fields, fields != known)
+        has = [Part(name) for name in state.about.partitions] if state is not None else []
+        names = [field["name"] for field in fields]
+        parts = agreed(has, self._parts, not payload, names, f"Delta {self.place}")
+        if parts and len(parts) == len(fields):
+            raise DestinationError(f"Delta {self.place} would be divided by all of its columns", "leave one out")
+        return _Schema(fields, fields != known or list(parts) != has, parts)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
         """Make staged files the table's own; see `Table.bring`."""
-        self._folder.path.mkdir(parents=True, exist_ok=True)
         wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
-        return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged)
+        return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged, schema.parts)
 
     def land(
         self, state: DeltaState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
@@ -104,7 +122,7 @@ class DeltaLake:
             actions += [*_upgraded(state, schema), {"metaData": self._meta(state, schema)}]
         said = log.transactions(record.pipeline, pointer)
         actions += [{"txn": {"appId": name, "version": version}} for name, version in said.items()]
-        actions += [log.add(file) for file in brought]
+        actions += [log.add(file, [part.column for part in schema.parts]) for file in brought]
         data = b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
         version = record.base + 1
         if not self._folder.claim(log.entry_name(version), data):
@@ -150,7 +168,7 @@ class DeltaLake:
             **({"description": known.description} if known and known.description else {}),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": schema.fields}),
-            "partitionColumns": [],
+            "partitionColumns": [part.column for part in schema.parts],
             "configuration": dict(known.settings) if known else {},
             "createdTime": known.created if known else int(time.time() * 1000),
         }

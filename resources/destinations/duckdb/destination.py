@@ -14,12 +14,14 @@ from kpipe.batch import Commit
 from kpipe.keys import KeyRule
 from kpipe.ledger import Ledger
 from kpipe.schema import Columns
+from kpipe.source import Part
 from resources.destinations.duckdb import layout, target
 from resources.destinations.duckdb.connection import Connection, Database, quote
-from resources.destinations.duckdb.replays import ReplayingDestination
 from resources.destinations.duckdb.upsert import DUPLICATES, upsert
+from resources.destinations.duckdb.violations import violations
 from resources.destinations.relational import records
 from resources.destinations.relational.hooks import Verdict
+from resources.destinations.relational.replays import ReplayingDestination
 from resources.destinations.staged import Proven, Writes
 
 __all__ = ["DuckDBDestination"]
@@ -47,6 +49,7 @@ class DuckDBDestination(ReplayingDestination):
         staging: folders that staged files lie in; nothing else on the machine can be read through the connection.
         lock_timeout_s: longest wait for another process that has the file open.
         rule: what happens to rows by their key; None: they have none.
+        also: the further tables of the pipeline.
     """
 
     dialect = layout.DIALECT
@@ -62,8 +65,9 @@ class DuckDBDestination(ReplayingDestination):
         staging: Sequence[Path] = (),
         lock_timeout_s: float = 30,
         rule: KeyRule | None = None,
+        also: Sequence[DuckDBDestination] = (),
     ) -> None:
-        super().__init__(table, pipeline, config_json, staging, rule)
+        super().__init__(table, pipeline, config_json, staging, rule, also)
         self.database = Database(path, staging, lock_timeout_s)
 
     def describe(self) -> str:
@@ -88,8 +92,9 @@ class DuckDBDestination(ReplayingDestination):
     def _writing(self) -> AbstractContextManager[Connection]:
         return self.database.write()
 
-    def _begin(self, connection: Connection) -> tuple[bool, bool]:
-        found = layout.present(connection), layout.exists(connection, self.table)  # a look at what is not there would abort it
+    def _begin(self, connection: Connection) -> tuple[bool, list[bool]]:
+        # Before it begins: a look at what is not there would abort it.
+        found = layout.present(connection), [layout.exists(connection, place.table) for place in self.tables]
         connection.execute("BEGIN")
         return found
 
@@ -119,15 +124,22 @@ class DuckDBDestination(ReplayingDestination):
 
     def _upsert(
         self, connection: Connection, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
-    ) -> tuple[Commit, dict[int, Holding]]:
+    ) -> tuple[Commit, dict[Part, Holding]]:
         assert self.rule is not None
         return upsert(connection, self.table, commit, self.rule, ledger, staged, key, known)
 
     def _set_duplicates_aside(self, connection: Connection, commit: Commit, events: int) -> None:
-        connection.execute(*records.letters(commit, events, f"({DUPLICATES})"))
+        connection.execute(*records.letters(layout.DIALECT, commit, events, f"({DUPLICATES})"))
+
+    def _violations(
+        self, connection: Connection, commit: Commit, staged: Sequence[Proven]
+    ) -> Sequence[tuple[int, int | None, str]]:
+        return violations(connection, self.table, commit, staged, self._prepare(connection, True, commit, staged))
 
     def _set_aside(self, connection: Connection, commit: Commit, staged: Sequence[Proven], events: int) -> int:
-        statement, parameters = records.letters(commit, events, target.READ.format("$11"), [[file.path for file in staged]])
+        statement, parameters = records.letters(
+            layout.DIALECT, commit, events, target.READ.format("$11"), [[file.path for file in staged]]
+        )
         row = connection.execute(statement, parameters).fetchone()
         return row[0] if row else 0
 

@@ -54,12 +54,12 @@ def fold(
     last = "f.behind = 0 AND NOT f.gone AND NOT f.stale"
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE kpipe_kept AS WITH parts AS ("
-        f" SELECT f.gid, -1 AS p, -1::BIGINT AS o, -1::BIGINT AS place, struct_pack({whole.format('t')}) AS v"
+        f" SELECT f.gid, '' AS tn, -1 AS p, -1::BIGINT AS o, -1::BIGINT AS place, struct_pack({whole.format('t')}) AS v"
         f"   FROM temp.kpipe_fates AS f JOIN {quote('main', table)} AS t ON t.rowid = f.rid"
         "   WHERE f.last AND NOT f.stale AND NOT f.cut"
-        f" UNION ALL SELECT f.gid, f.p, f.o, f.place, struct_pack({whole.format('w')}) AS v"
+        f" UNION ALL SELECT f.gid, f.tn, f.p, f.o, f.place, struct_pack({whole.format('w')}) AS v"
         f"   FROM temp.kpipe_fates AS f JOIN temp.kpipe_writes AS w ON w.rowid = f.wid WHERE {last}),"
-        f" folded AS (SELECT list_reduce(list(v ORDER BY p, o, place), lambda {_OLD}, {_NEW}: struct_pack({changed})) AS v"
+        f" folded AS (SELECT list_reduce(list(v ORDER BY tn, p, o, place), lambda {_OLD}, {_NEW}: struct_pack({changed})) AS v"
         "   FROM parts GROUP BY gid)"
         f" SELECT {columns} FROM folded"
     )

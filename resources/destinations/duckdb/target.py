@@ -12,7 +12,7 @@ from resources.destinations.fitting import carried
 from resources.destinations.relational.matching import by_shape, check_inserted, matched, parsed, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["READ", "columns", "insert", "prepare", "primary_key", "projection", "required", "sql_type"]
+__all__ = ["READ", "columns", "fitted", "insert", "prepare", "primary_key", "projection", "required", "sql_type"]
 
 #: A file's own columns are all there is: none is guessed from a path (hive).
 READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
@@ -26,6 +26,11 @@ def sql_type(kind: Type) -> str:
     if isinstance(kind, Struct):
         return "STRUCT(" + ", ".join(f"{quote(name)} {sql_type(item)}" for name, item in kind.fields) + ")"
     return kind.name
+
+
+def fitted(name: str, kind: Type, have: Type) -> str:
+    """A column of a staged file as the type that the table has: an expression of DuckDB's."""
+    return quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})"
 
 
 def columns(connection: Connection, table: str) -> Columns:
@@ -111,5 +116,5 @@ def projection(
     names, values = [], []
     for name, kind, have in matched(stored.without(besides), file, commit, known):
         names.append(quote(name))
-        values.append(quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})")
+        values.append(fitted(name, kind, have))
     return names, values

@@ -12,40 +12,40 @@ and 3.3 s without, and INSERT OR REPLACE, which needs one, 10 s, all on a busy m
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kpipe.audit import Holding
-from kpipe.batch import Commit, Counts, Step
+from kpipe.batch import Commit, Step
 from kpipe.errors import SchemaConflict, StagingFailed
 from kpipe.keys import ORIGINAL, KeyRule
-from kpipe.ledger import READ as READ_LANE
 from kpipe.ledger import Ledger
 from kpipe.schema import Columns
+from kpipe.source import Part
 from resources.destinations.duckdb.connection import Connection, quote
 from resources.destinations.duckdb.folding import fold
 from resources.destinations.duckdb.target import READ, projection, sql_type
-from resources.destinations.relational.holdings import NOWHERE
+from resources.destinations.relational.fates import MET, counted, effects, gained, older, within
+from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.matching import by_shape
+from resources.destinations.relational.writes import GONE, PLACE, only
 from resources.destinations.staged import Proven, Writes
 
 __all__ = ["DUPLICATES", "upsert"]
 
 _WRITES, _FATES, _KEPT = "temp.kpipe_writes", "temp.kpipe_fates", "temp.kpipe_kept"
-# Beside the table's own columns in one relation: names that no table has by chance.
 _READ = READ.format("?")
-_GONE, _PLACE = '"kpipe: gone"', '"kpipe: place"'
 _ORIGINAL_TYPE = "STRUCT(key BLOB, value BLOB, headers STRUCT(name VARCHAR, value BLOB)[])"
-_FATE = {"replace": "updated", "update": "updated", "ignore": "ignored", "error": "duplicate"}
 
 #: Records whose rows were duplicates, in the columns of staged dead letters, with the topics and partitions of the batch as $7
 #: and $8; there until the connection is closed.
 DUPLICATES = (
-    'SELECT ($7::VARCHAR[])[list_position($8::INTEGER[], w._kafka_partition)] AS topic, w._kafka_partition AS "partition",'
+    "SELECT coalesce(nullif(f.tn, ''), ($7::VARCHAR[])[list_position($8::INTEGER[], w._kafka_partition)]) AS topic,"
+    ' w._kafka_partition AS "partition",'
     ' w._kafka_offset AS "offset", w._kafka_timestamp AS "timestamp", w._kafka_original.key AS "key",'
     " w._kafka_original.value AS \"value\", w._kafka_original.headers AS headers, 'duplicate_key' AS stage,"
     f" 'a row of the same key is in the table' AS reason FROM {_WRITES} AS w JOIN {_FATES} AS f ON f.wid = w.rowid"
-    " WHERE f.fate = 'duplicate' ORDER BY f.p, f.o, f.place"
+    " WHERE f.fate = 'duplicate' ORDER BY f.tn, f.p, f.o, f.place"
 )
 
 
@@ -58,7 +58,7 @@ def upsert(
     staged: Writes,
     key: tuple[str, ...],
     known: Columns,
-) -> tuple[Commit, dict[int, Holding]]:
+) -> tuple[Commit, dict[Part, Holding]]:
     """Apply all writes of the batch to the table.
 
     Args:
@@ -80,25 +80,22 @@ def upsert(
         SchemaConflict: a row cannot be told by its key; or the key is there and the rule says that this is an error.
     """
     carried = _collect(connection, commit, key, staged, known)
-    older = [] if rule.on_conflict == "update" and rule.update else [step for step in commit.steps if _older(step, ledger)]
-    _judge(connection, table, key, rule, older, bool(staged.deletes))
-    counts = _counted(connection, commit, rule)
-    gone, stays = _effects(rule)
+    late = [] if rule.on_conflict == "update" and rule.update else older(commit, ledger)
+    topics = TOPIC in {name.lower() for name in known.names()}
+    _judge(connection, table, key, rule, late, bool(staged.deletes), topics)
+    counts = counted(connection, _FATES, commit, rule, topics)
+    gone, stays = effects(rule)
     if rule.on_conflict == "update":
         fold(connection, table, key, rule.update, carried, known)
         names, source = known.names(), f"{_KEPT} AS w"
     else:
         names, source = carried, f"{_WRITES} AS w JOIN {_FATES} AS f ON f.wid = w.rowid WHERE {stays}"
-    delta = connection.execute(
-        f"SELECT coalesce(p, {NOWHERE}), sum(n), coalesce(sum(n * o), 0) FROM"
-        f" (SELECT f.oldp AS p, f.oldo AS o, -1 AS n FROM {_FATES} AS f WHERE {gone}"
-        f" UNION ALL SELECT f.p, f.o, 1 AS n FROM {_FATES} AS f WHERE {stays}) GROUP BY 1"
-    ).fetchall()
+    delta = gained(connection, _FATES, rule)
     name, columns = quote("main", table), ", ".join(map(quote, names))
     connection.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT f.rid FROM {_FATES} AS f WHERE {gone})")
     if names:  # else there are deletes only
         connection.execute(f"INSERT INTO {name} ({columns}) SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}")
-    return commit.settled(counts), {number: Holding(int(rows), int(offsets)) for number, rows, offsets in delta}
+    return commit.settled(counts), delta
 
 
 def _collect(
@@ -109,13 +106,13 @@ def _collect(
     known: Columns,
 ) -> tuple[str, ...]:
     """All writes in one relation, each with its place in its file. Gives the columns that rows fill."""
-    parts = [f"{_GONE} BOOLEAN", f"{_PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
+    parts = [f"{GONE} BOOLEAN", f"{PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
     parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}"]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_writes ({', '.join(parts)})")
     carried: dict[str, None] = {}
     for gone, files in ((False, staged.rows), (True, staged.deletes)):
         for same in by_shape(files):
-            meant = replace(commit, columns=_only(commit.columns, key)) if gone else commit
+            meant = replace(commit, columns=only(commit.columns, key)) if gone else commit
             names, values = projection(connection, same[0], meant, known, (ORIGINAL,))
             if not gone:
                 carried.update(dict.fromkeys(name[1:-1].replace('""', '"') for name in names))
@@ -126,7 +123,7 @@ def _collect(
                     "a record gives several rows with a column file_row_number, which hides their order from DuckDB"
                 )
             row = connection.execute(
-                f"INSERT INTO {_WRITES} ({', '.join([_GONE, _PLACE, *names])})"
+                f"INSERT INTO {_WRITES} ({', '.join([GONE, PLACE, *names])})"
                 f" SELECT {gone}, file_row_number, {', '.join(values)} FROM {_READ}",
                 [[file.path for file in same]],
             ).fetchone()
@@ -145,43 +142,34 @@ def _folded(file: Proven) -> set[str]:
     return {name.lower() for name in file.names}
 
 
-def _only(columns: Columns, key: tuple[str, ...]) -> Columns:
-    wanted = {name.lower() for name in key}
-    return Columns(tuple((name, kind) for name, kind in columns if name.lower() in wanted))
-
-
-def _older(step: Step, ledger: Ledger) -> bool:
-    """Whether offsets behind these have been read already: a backfill."""
-    return any(
-        lane.kind == READ_LANE and lane.start > step.lane.start and lane.next > lane.start for lane in ledger.of(step.source)
-    )
-
-
-def _judge(connection: Connection, table: str, key: tuple[str, ...], rule: KeyRule, older: Sequence[Step], deletes: bool) -> None:
-    """What becomes of each write, as if they came one by one."""
+def _judge(
+    connection: Connection, table: str, key: tuple[str, ...], rule: KeyRule, late: Sequence[Step], deletes: bool, topics: bool
+) -> None:
+    """What becomes of each write, as if they came one by one; `topics`: the table names them."""
     same = " AND ".join(f"w.{quote(name)} = t.{quote(name)}" for name in key)
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
     group = ", ".join(f"k{at}" for at in range(len(key))) + ", stale"
-    ranges = " OR ".join(
-        f"(w._kafka_partition = {step.source.partition:d} AND w._kafka_offset >= {step.range.start:d}"
-        f" AND w._kafka_offset < {step.range.end:d})"
-        for step in older
-    )
+    ranges = within(late, "w._kafka_partition", "w._kafka_offset", f"w.{TOPIC}" if topics else "")
     stale = f"t._kafka_partition = w._kafka_partition AND t._kafka_offset > w._kafka_offset AND ({ranges})" if ranges else "false"
-    window = f"PARTITION BY {group} ORDER BY p, o, place"
+    if ranges and topics:
+        stale += f" AND coalesce(t.{TOPIC} = w.{TOPIC}, true)"
+    tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else "''" for side in "wt")
+    window = f"PARTITION BY {group} ORDER BY tn, p, o, place"
     behind = f"count(*) FILTER (gone) OVER ({window} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)" if deletes else "0"
     cut = f"bool_or(gone) OVER (PARTITION BY {group})" if deletes else "false"
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE kpipe_fates AS WITH met AS (SELECT w.rowid AS wid, w.{_GONE} AS gone, w.{_PLACE} AS place,"
-        f" w._kafka_partition AS p, w._kafka_offset AS o, {keys}, t.rowid AS rid, t._kafka_partition AS oldp,"
-        f" t._kafka_offset AS oldo, coalesce({stale}, false) AS stale FROM {_WRITES} AS w LEFT JOIN {quote('main', table)} AS t"
-        f" ON {same}), seen AS (SELECT *, lag(gone) OVER ({window}) AS before, first_value(wid) OVER ({window}) AS gid,"
+        f"CREATE OR REPLACE TEMP TABLE kpipe_fates AS WITH met AS (SELECT w.rowid AS wid, w.{GONE} AS gone, w.{PLACE} AS place,"
+        f" {tn} AS tn, w._kafka_partition AS p, w._kafka_offset AS o, {keys}, t.rowid AS rid,"
+        f" t.rowid IS NOT NULL AS held, {oldtn} AS oldtn, t._kafka_partition AS oldp, t._kafka_offset AS oldo,"
+        f" coalesce({stale}, false) AS stale"
+        f" FROM {_WRITES} AS w LEFT JOIN {quote('main', table)} AS t ON {same}),"
+        f" seen AS (SELECT *, lag(gone) OVER ({window}) AS before, first_value(wid) OVER ({window}) AS gid,"
         f" lead(wid) OVER ({window}) IS NULL AS last, {behind} AS behind, {cut} AS cut FROM met),"
-        " state AS (SELECT *, CASE WHEN before IS NULL THEN rid IS NOT NULL ELSE NOT before END AS present FROM seen)"
-        " SELECT wid, gid, gone, p, o, place, rid, oldp, oldo, stale, last, behind, cut, CASE"
+        " state AS (SELECT *, CASE WHEN before IS NULL THEN held ELSE NOT before END AS present FROM seen)"
+        " SELECT wid, gid, gone, tn, p, o, place, rid, held, oldtn, oldp, oldo, stale, last, behind, cut, CASE"
         " WHEN stale THEN CASE WHEN gone THEN 'missed' ELSE 'ignored' END"
         " WHEN gone THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
-        f" WHEN present THEN '{_FATE[rule.on_conflict]}' ELSE 'inserted' END AS fate FROM state"
+        f" WHEN present THEN '{MET[rule.on_conflict]}' ELSE 'inserted' END AS fate FROM state"
     )
     found = connection.execute(
         f"SELECT (SELECT count(*) FROM {_FATES}) > (SELECT count(*) FROM {_WRITES}), (SELECT min(wid) FROM {_FATES} WHERE"
@@ -203,38 +191,3 @@ def _judge(connection: Connection, table: str, key: tuple[str, ...], rule: KeyRu
             f"partition {partition} offset {offset}: a row of the key {', '.join(map(str, known))} is in table {table} already",
             "set into.on_conflict (replace, ignore, update), or errors.duplicate_key: dead_letter or skip",
         )
-
-
-def _effects(rule: KeyRule) -> tuple[str, str]:
-    """Conditions over the fates: whose row in the table gives way, and which write's row stays."""
-    if rule.on_conflict in ("replace", "update"):
-        return "f.last AND NOT f.stale AND f.rid IS NOT NULL", "f.last AND NOT f.stale AND NOT f.gone"
-    return "f.last AND NOT f.stale AND f.rid IS NOT NULL AND f.cut", "f.fate = 'inserted' AND f.behind = 0"
-
-
-def _counted(connection: Connection, commit: Commit, rule: KeyRule) -> Mapping[tuple, Counts]:
-    steps = commit.steps
-    found = connection.execute(
-        "SELECT s.at, f.fate, count(*) FROM (SELECT unnest($1::BIGINT[]) AS at, unnest($2::INTEGER[]) AS number,"
-        f" unnest($3::BIGINT[]) AS first, unnest($4::BIGINT[]) AS behind) AS s JOIN {_FATES} AS f"
-        " ON f.p = s.number AND f.o >= s.first AND f.o < s.behind GROUP BY ALL",
-        [
-            list(range(len(steps))), [step.source.partition for step in steps], [step.range.start for step in steps],
-            [step.range.end for step in steps],
-        ],
-    ).fetchall()  # fmt: skip
-    counts = {step.lane.key: commit.counts.get(step.lane.key, Counts()) for step in steps}
-    for at, fate, number in found:
-        lane = steps[at].lane.key
-        more = {
-            "inserted": Counts(inserted=number),
-            "updated": Counts(updated=number),
-            "deleted": Counts(deleted=number),
-            "ignored": Counts(ignored=number),
-            "duplicate": Counts(ignored=number) if rule.duplicates == "skip" else Counts(rows=-number, dead_letters=number),
-        }
-        counts[lane] += more.get(fate, Counts())
-    for lane, count in counts.items():
-        if count.unsettled:
-            raise StagingFailed(f"batch {commit.id}: {lane[0]}: {count.unsettled} writes lie outside of their range")
-    return counts

@@ -1,4 +1,4 @@
-"""Files of a table's metadata, on the disk before the catalogue names them. The library syncs none (its contract tests)."""
+"""Files of a table's metadata: on a disk they are synced before the catalogue names them, which the library does not do."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from resources.destinations.lake.folder import sync
+from resources.destinations.lake.folder import Folder, LocalFolder, sync
 
-__all__ = ["DurableFileIO", "local"]
+__all__ = ["DurableFileIO", "file_io", "local"]
+
+# A store's settings, as kpipe's folder and as the library name them.
+_S3 = {
+    "endpoint": "s3.endpoint", "region": "s3.region", "access_key_id": "s3.access-key-id",
+    "secret_access_key": "s3.secret-access-key", "session_token": "s3.session-token",
+}  # fmt: skip
 
 
 def local(location: str) -> Path:
@@ -81,3 +87,11 @@ class DurableFileIO(PyArrowFileIO):
     def new_output(self, location: str) -> Any:
         """A file to be written."""
         return _Output(location, self)
+
+
+def file_io(folder: Folder) -> PyArrowFileIO:
+    """The library's files, in a folder of this machine or in an object store."""
+    if not isinstance(folder, LocalFolder):
+        options = {name.removeprefix("aws_"): value for name, value in (folder.options() or {}).items()}
+        return PyArrowFileIO({_S3[name]: value for name, value in options.items() if name in _S3})
+    return DurableFileIO()

@@ -1,40 +1,54 @@
-"""An Iceberg table in a folder with an SQL catalogue: what kpipe makes of its snapshots."""
+"""An Iceberg table: what kpipe makes of its snapshots."""
 
 from __future__ import annotations
 
 import json
-import random
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.table import Table, Transaction
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.table import Transaction
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotRefUpdate,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)  # fmt: skip
 from sqlalchemy.exc import SQLAlchemyError
 
 from kpipe.batch import Commit
-from kpipe.errors import DestinationError, LedgerMismatch
+from kpipe.errors import AuditFailed, DestinationError
+from kpipe.faults import reach
+from kpipe.lakes import Part
 from kpipe.schema import Columns
 from resources.destinations.fitting import COORDINATES
-from resources.destinations.iceberg.durable import local
-from resources.destinations.iceberg.types import TYPES, arrow_schema, columns_of, declared
+from resources.destinations.iceberg.audit import Audit, branch_of
+from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
+from resources.destinations.iceberg.partitions import check_told, divide, parts_of
+from resources.destinations.iceberg.state import COPY, KEY, IcebergState
+from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
 from resources.destinations.lake.files import Brought, bring
 from resources.destinations.lake.folder import Folder
+from resources.destinations.lake.partitions import agreed
 from resources.destinations.lake.record import Pointer, Record, folder_of
 from resources.destinations.lake.table import Overtaken
 from resources.destinations.lake.widening import grown
 from resources.destinations.relational.matching import widening
 from resources.destinations.staged import Proven
+from resources.storage.uri import is_remote
 
-__all__ = ["IcebergLake", "IcebergState"]
+__all__ = ["NAMESPACE", "IcebergLake"]
 
-_NAMESPACE = "default"
-_TRIES = 10  # at a catalogue that another run is making
-_KEY = "kpipe.pipeline."  # in a snapshot's summary: a pipeline's pointer, `seq:mark`
-_COPY = "kpipe.ledger"  # in the table's properties: all pointers, and the sequence number of their snapshot
+NAMESPACE = "default"
+_KEEP = "history.expire.min-snapshots-to-keep"  # Iceberg's own property; tables that kpipe makes have it
+_AT_ONCE = 32  # snapshots that are expired by one commit: it is a commit like any other
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
 
 
@@ -58,91 +72,47 @@ class _Schema:
 
     columns: Columns
     changed: bool
-
-
-class IcebergState:
-    """An Iceberg table at one snapshot.
-
-    Args:
-        table: as the catalogue has it.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.pointers = self._pointers()
-
-    @property
-    def version(self) -> int:
-        """The table's last sequence number."""
-        return int(getattr(self.table.metadata, "last_sequence_number", 0))
-
-    @property
-    def columns(self) -> Columns:
-        """All columns, coordinates too."""
-        return columns_of(self.table.schema(), self.table.properties, str(self.table.name()))
-
-    def pointer(self, pipeline: str) -> Pointer | None:
-        """What the newest snapshot of kpipe's says of the pipeline."""
-        said = self.pointers.get(pipeline)
-        if said is None:
-            return None
-        seq, _, mark = said.partition(":")
-        return Pointer(int(seq), int(mark, 16))
-
-    def check(self, record: Record) -> None:
-        """A table that is rolled back takes its ledger along, so there is nothing more to prove."""
-
-    def _pointers(self) -> Mapping[str, str]:
-        """Of all pipelines: in the summary of the newest snapshot that has any; each carries those of all.
-
-        Raises:
-            LedgerMismatch: they are in no snapshot that is left, and the copy is not of one that expired.
-        """
-        meta = self.table.metadata
-        snapshot, oldest = meta.current_snapshot(), None
-        while snapshot is not None:
-            said = dict(snapshot.summary.additional_properties) if snapshot.summary else {}
-            found = {name.removeprefix(_KEY): value for name, value in said.items() if name.startswith(_KEY)}
-            if found:
-                return found
-            oldest = snapshot
-            parent = snapshot.parent_snapshot_id
-            snapshot = meta.snapshot_by_id(parent) if parent is not None else None
-        copy = json.loads(meta.properties.get(_COPY) or "null")
-        if copy is None:
-            return {}
-        if oldest is None or copy["sequence"] >= (oldest.sequence_number or 0):
-            raise LedgerMismatch(
-                f"Iceberg {self.table.name()}: it was rolled back to a snapshot before the first one of kpipe's",
-                "roll it forward to the newest snapshot; or load into another table",
-            )
-        pointers: Mapping[str, str] = copy["pipelines"]
-        return pointers
+    parts: tuple[Part, ...] = ()
+    divides: bool = False  # the table is not divided by them yet
 
 
 class IcebergLake:
-    """An Iceberg table on this machine's disks, in an SQLite catalogue beside it.
+    """An Iceberg table.
 
     Args:
-        folder: of the catalogue and its tables; made at the first commit.
-        table: name of the table, in the namespace `default`.
+        folder: of tables: this one's files lie in NAMESPACE/TABLE below it.
+        table: its name.
+        catalogue: where its current metadata is known.
+        namespace: of the table.
+        audit: what must be true of a batch's rows before it is main's; None: it lands there at once.
+        parts: what the table is divided by, if it is not there yet.
     """
 
     kind = "Iceberg"
     kept = 256  # commits that a table can be rolled back, and find its ledger
 
-    def __init__(self, folder: Path, table: str) -> None:
-        self._path = folder.expanduser().resolve()
-        self._name, self._known = f"{_NAMESPACE}.{table}", table
+    def __init__(
+        self,
+        folder: Folder,
+        table: str,
+        catalogue: Catalogue,
+        namespace: str = NAMESPACE,
+        audit: Audit | None = None,
+        parts: Sequence[Part] = (),
+    ) -> None:
+        self._parts = tuple(parts)
+        self._folder, self._catalogue, self._namespace, self._audit = folder, catalogue, namespace, audit
+        self._name = f"{namespace}.{table}"
         # Not in the table's own folder: tools remove files there that no snapshot names.
-        self.ledger = Folder(self._path / "_kpipe" / folder_of(table))
-        self._data = Folder(self._path / _NAMESPACE / table / "data")
-        self._catalog: SqlCatalog | None = None
+        self.ledger = folder.below("_kpipe").below(folder_of(table if namespace == NAMESPACE else self._name))
+        self._table = folder.below(namespace).below(table)
+        self._data = self._table.below("data")
+        self._catalog: Catalog | None = None
 
     @property
     def place(self) -> str:
-        """The folder and the table's name in the catalogue."""
-        return f"{self._path}, {self._name}"
+        """The folder, the catalogue if it is elsewhere, and the table's name in it."""
+        return ", ".join(filter(None, (self._folder.place, self._catalogue.place, self._name)))
 
     def load(self) -> IcebergState | None:
         """The newest state; None where there is no catalogue, or no such table in it.
@@ -151,16 +121,16 @@ class IcebergLake:
             DestinationError: it cannot be read, or has columns that kpipe cannot fill.
             LedgerMismatch: see `IcebergState`.
         """
-        if not (self._path / "catalog.db").is_file():
+        if not self._catalogue.exists():
             return None
         try:
             table = self._opened().load_table(self._name)
-        except NoSuchTableError:
+        except (NoSuchTableError, NoSuchNamespaceError):
             return None
-        except (SQLAlchemyError, OSError, ValueError) as error:
-            raise DestinationError(f"Iceberg {self.place} cannot be read: {error}", "restore a backup of the folder") from error
+        except FAILURES as error:
+            raise self._failed(error) from None  # what is chained shows up in tracebacks
         unfit = {
-            "partition columns": not table.spec().is_unpartitioned(),
+            "a division by what kpipe cannot compute": parts_of(table) is None,
             "a column that must not be null": any(field.required for field in table.schema().fields),
         }
         for what, found in unfit.items():
@@ -172,68 +142,173 @@ class IcebergLake:
         """The schema with these columns; see `Table.prepare`."""
         known = state.columns if state is not None else Columns()
         steps = widening(known, wanted if state is not None or wanted else _ALWAYS)
-        return _Schema(grown(known, steps), bool(steps))
+        columns = grown(known, steps)
+        has = (parts_of(state.table) or ()) if state is not None else ()
+        fresh = state is None or not state.table.metadata.snapshots or not known.without(COORDINATES.names())
+        parts = agreed(has, self._parts, fresh, columns.names(), f"Iceberg {self.place}")
+        return _Schema(columns, bool(steps), parts, parts != has)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
         """Make staged files the table's own; see `Table.bring`."""
-        self._data.path.mkdir(parents=True, exist_ok=True)
-        return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged)
+        return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts)
 
     def land(
         self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
     ) -> None:
         """Make the next snapshot; see `Table.land`."""
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
-        summary = {f"{_KEY}{name}": value for name, value in pointers.items()}
-        copy = {"pipelines": pointers, "sequence": (state.version if state is not None else 0) + 1}
         try:
+            if brought and self._audit is not None:
+                self._publish(state, schema, brought, record.pipeline, pointers)
+                return
             change = self._created(schema) if state is None else _Transaction(state.table)
-            if state is not None and schema.changed:
-                with change.update_schema(case_sensitive=False) as update:
-                    update.union_by_name(arrow_schema(schema.columns))
-            change.set_properties({_COPY: json.dumps(copy), TYPES: declared(schema.columns)})
-            paths = [f"file://{self._data.path / file.name}" for file in brought]
-            change.add_files(paths, snapshot_properties=summary, check_duplicate_files=False)
+            self._shape(change, schema, state is None)
+            self._add(change, schema, brought, pointers)
+            change.set_properties(_said(pointers, (state.version if state is not None else 0) + 1, schema))
             change.commit_transaction()
-        except (CommitFailedException, TableAlreadyExistsError, NamespaceAlreadyExistsError) as error:
+        except OVERTAKEN as error:
             raise Overtaken(str(error)) from error
         except SQLAlchemyError as error:  # the catalogue was locked: what was sent is looked for, and it is tried again
-            raise Overtaken(str(error)) from error
+            raise Overtaken(self._failed(error).what) from None
+        except RESTError as error:
+            raise self._failed(error) from None
+
+    def _shape(self, change: Transaction, schema: _Schema, made: bool) -> None:
+        """Stage the columns that are news, and what the table is divided by; those of a table that is made are there."""
+        if schema.changed and not made:
+            with change.update_schema(case_sensitive=False) as update:
+                update.union_by_name(arrow_schema(schema.columns))
+        if schema.divides:
+            divide(change, schema.parts)
+
+    def _add(
+        self, change: Transaction, schema: _Schema, brought: Sequence[Brought], pointers: Mapping[str, str], to: str = "main"
+    ) -> None:
+        """Stage the files, and what the next snapshot says."""
+        check_told(brought, schema.parts)
+        paths = [_location(self._data, file.name) for file in brought]
+        summary = {f"{KEY}{name}": value for name, value in pointers.items()}
+        change.add_files(paths, snapshot_properties=summary, check_duplicate_files=False, branch=to)
+
+    def _publish(
+        self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], pipeline: str, pointers: Mapping[str, str]
+    ) -> None:
+        """Land on a branch, check the rows there, and make the branch's snapshot main's, with the ledger in it.
+
+        Main, its columns and the ledger stay as they are until the last step, which is one commit.
+
+        Raises:
+            AuditFailed: a check is not true of all rows. They stay on the branch, to be looked at, until the next batch.
+        """
+        assert self._audit is not None
+        if state is None or schema.divides:  # there are no rows yet, and nothing to see for main's readers
+            change = self._created(schema) if state is None else _Transaction(state.table)
+            self._shape(change, schema, state is None)
+            change.commit_transaction()
+            state = self.load()
+            assert state is not None
+            schema = replace(schema, changed=False, divides=False)
+        branch, meta = branch_of(pipeline), state.table.metadata
+        head = meta.refs["main"].snapshot_id if "main" in meta.refs else None
+        change = _Transaction(state.table)
+        stood = meta.refs.get(branch)
+        if head is not None:  # 1: the branch begins where main is
+            change._apply(*change._set_ref_snapshot(head, branch, "branch"))
+        elif stood is not None:
+            held = _new(AssertRefSnapshotId, ref=branch, snapshot_id=stood.snapshot_id)
+            change._apply((_new(RemoveSnapshotRefUpdate, ref_name=branch),), (held,))
+        self._shape(change, schema, made=False)
+        self._add(change, schema, brought, pointers, branch)
+        wider = change.table_metadata.current_schema_id
+        if wider != meta.current_schema_id:  # not for main's readers yet
+            change._apply((_new(SetCurrentSchemaUpdate, schema_id=meta.current_schema_id),))
+        change.commit_transaction()
+        reach("commit.branch")
+        table = self._opened().load_table(self._name)  # 2
+        found = table.metadata.snapshot_by_name(branch)
+        said = found.summary.additional_properties if found is not None and found.summary is not None else {}
+        if found is None or said.get(f"{KEY}{pipeline}") != pointers[pipeline]:
+            raise Overtaken(f"branch {branch} was taken")
+        paths = {_location(self._data, file.name) for file in brought}
+        failures = self._audit.failures(table, found.snapshot_id, paths)
+        reach("commit.audit")
+        if failures:
+            raise AuditFailed(
+                f"Iceberg {self.place}: the batch is not published: check {'; check '.join(failures)}",
+                f"look at branch {branch}, which has these rows until the next batch; change the definition, or what is written",
+            )
+        updates: list[Any] = [  # 3
+            _new(SetSnapshotRefUpdate, ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=found.snapshot_id),
+            _new(RemoveSnapshotRefUpdate, ref_name=branch),
+            _new(SetPropertiesUpdate, updates=_said(pointers, found.sequence_number or 0, schema)),
+        ]
+        if wider != meta.current_schema_id:
+            updates.append(_new(SetCurrentSchemaUpdate, schema_id=wider))
+        held_all = (
+            _new(AssertTableUUID, uuid=meta.table_uuid),
+            _new(AssertRefSnapshotId, ref="main", snapshot_id=head),
+            _new(AssertRefSnapshotId, ref=branch, snapshot_id=found.snapshot_id),
+            _new(AssertCurrentSchemaId, current_schema_id=meta.current_schema_id),
+        )
+        table.catalog.commit_table(table, held_all, tuple(updates))
 
     def rows(self, state: IcebergState, names: Sequence[str]) -> Any:
         """The rows as Arrow, for counting."""
         return state.table.scan(selected_fields=tuple(names)).to_arrow()
 
     def upkeep(self, state: IcebergState | None) -> None:
-        """Nothing: snapshots are expired by who decides how long the table's past is kept."""
+        """Forget the oldest snapshots where the table says how many are to stay: each makes every commit write more.
 
-    def _opened(self) -> SqlCatalog:
-        for attempt in range(_TRIES):
-            if self._catalog is not None:
-                break
-            try:
-                self._catalog = SqlCatalog("kpipe", **self._settings())
-            except SQLAlchemyError:  # its tables are being made by another first run
-                if attempt == _TRIES - 1:
-                    raise
-                time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
-        assert self._catalog is not None
+        That another commit is in the way does no harm. Files stay: whoever removes those that nothing names decides when.
+        """
+        if state is None:
+            return
+        meta = state.table.metadata
+        keep = int(state.table.properties.get(_KEEP) or 0)
+        if not keep or len(meta.snapshots) < keep + _AT_ONCE:
+            return
+        named = {ref.snapshot_id for ref in meta.refs.values()}
+        oldest = sorted(meta.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[:-keep]
+        with suppress(*OVERTAKEN, *FAILURES):
+            gone = [snapshot.snapshot_id for snapshot in oldest if snapshot.snapshot_id not in named]
+            state.table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+    def _opened(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = self._catalogue.opened(self._folder)
         return self._catalog
 
-    def _settings(self) -> dict[str, str]:
-        return {
-            "uri": f"sqlite:///{self._path / 'catalog.db'}",
-            "warehouse": f"file://{self._path}",
-            "py-io-impl": "resources.destinations.iceberg.durable.DurableFileIO",
-        }
+    def _failed(self, error: Exception) -> DestinationError:
+        found = self._catalogue.failed(error)
+        return DestinationError(f"Iceberg {self._name} cannot be read: {found.what}", found.hint)
 
     def _created(self, schema: _Schema) -> Transaction:
-        self._path.mkdir(parents=True, exist_ok=True)
         catalog = self._opened()
-        catalog.create_namespace_if_not_exists(_NAMESPACE)
+        catalog.create_namespace_if_not_exists(self._namespace)
         return catalog.create_table_transaction(
             self._name,
             arrow_schema(schema.columns),
-            location=f"file://{local(str(self._data.path.parent))}",
-            properties={"commit.manifest-merge.enabled": "true", "write.metadata.delete-after-commit.enabled": "true"},
+            location=_location(self._table),
+            properties={
+                "commit.manifest-merge.enabled": "true",
+                "write.metadata.delete-after-commit.enabled": "true",
+                _KEEP: str(self.kept),
+            },
         )
+
+
+def _new(kind: Any, **fields: Any) -> Any:
+    """One of the library's values: its types know fields by the names that the format has, with hyphens."""
+    return kind(**fields)
+
+
+def _said(pointers: Mapping[str, str], sequence: int, schema: _Schema) -> dict[str, str]:
+    """Properties that change with each commit."""
+    copy = {"pipelines": pointers, "sequence": sequence}
+    return {COPY: json.dumps(copy), TYPES: declared(schema.columns)}
+
+
+def _location(folder: Folder, name: str = "") -> str:
+    """What names a file, or the folder, in metadata."""
+    place = folder.place if is_remote(folder.place) else f"file://{folder.place}"
+    return f"{place}/{name}" if name else place

@@ -16,6 +16,7 @@ from resources.destinations.duckdb.connection import Connection
 from resources.destinations.duckdb.engine import closed
 from resources.destinations.duckdb.layout import DIALECT as DUCKDB
 from resources.destinations.duckdb.target import READ
+from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.record import Item, Record
 from resources.destinations.relational import records, tables, views
 from resources.destinations.rows import entry
@@ -27,14 +28,15 @@ DIALECT = replace(DUCKDB, schema="")
 
 
 @contextmanager
-def desk(folder: Path) -> Iterator[Connection]:
-    """An empty layout; nothing but that folder can be read through it."""
-    connection = closed([], [str(folder)], "")
-    try:
-        tables.create(connection, DIALECT)
-        yield connection
-    finally:
-        connection.close()
+def desk(folder: Folder, dead: Iterable[Item] = ()) -> Iterator[tuple[Connection, Mapping[str, Path]]]:
+    """An empty layout, and the files of dead letters of these commits; nothing but a folder with them can be read through it."""
+    with folder.here([file["name"] for item in dead for file in item["dead"]]) as (there, files):
+        connection = closed([], [str(there)], "")
+        try:
+            tables.create(connection, DIALECT)
+            yield connection, files
+        finally:
+            connection.close()
 
 
 def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any], database: str, events: int) -> None:
@@ -57,30 +59,29 @@ def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any
         "created": _instant(record.created),
         "updated": _instant(max(record.updated, notes.get("updated", 0.0))),
     }
-    tables.PIPELINES.insert(connection, [row])
-    tables.LANES.insert(connection, [_lane(record.pipeline, lane) for lane in record.lanes.values()])
-    tables.PARTITIONS.insert(connection, list(record.ends.values()))
+    tables.PIPELINES.insert(connection, DIALECT, [row])
+    tables.LANES.insert(connection, DIALECT, [_lane(record.pipeline, lane) for lane in record.lanes.values()])
+    tables.PARTITIONS.insert(connection, DIALECT, list(record.ends.values()))
 
 
 def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> None:
     """Commits and their ranges. The table is known by the name that the asker uses: where it lies is what tells it apart."""
     known = list(items)
-    tables.COMMITS.insert(connection, [{**item["commit"], "target_table": table} for item in known])
-    tables.BATCHES.insert(connection, [{**row, "target_table": table} for item in known for row in item["ranges"]])
+    tables.COMMITS.insert(connection, DIALECT, [{**item["commit"], "target_table": table} for item in known])
+    tables.BATCHES.insert(connection, DIALECT, [{**row, "target_table": table} for item in known for row in item["ranges"]])
 
 
-def lay_dead_letters(connection: Connection, items: Iterable[Item], folder: Path, database: str) -> None:
+def lay_dead_letters(connection: Connection, items: Iterable[Item], files: Mapping[str, Path], database: str) -> None:
     """Dead letters, out of their files. A file that is gone holds none: the recount says so."""
     for item in items:
-        paths = [str(folder / file["name"]) for file in item["dead"]]
-        there = [path for path in paths if Path(path).is_file()]
+        there = [str(files[file["name"]]) for file in item["dead"] if file["name"] in files]
         if not there:
             continue
         ranges = (entry(row) for row in item["ranges"])
         steps = tuple(Step(Lane(r.source, r.range.start, r.range.start, r.range.end), r.range.end) for r in ranges)
         commit = Commit(item["commit"]["batch_id"], item["commit"]["pipeline_name"], (), steps=steps)
         moment = datetime.fromisoformat(item["commit"]["committed"]).timestamp()
-        connection.execute(*records.letters(commit, int(moment * 1e6), READ.format("$11"), [there]))
+        connection.execute(*records.letters(DIALECT, commit, int(moment * 1e6), READ.format("$11"), [there]))
         connection.execute(
             f"UPDATE {tables.ERRORS.sql} SET error_unix_timestamp = $1, version = $2, database_name = $3"
             " WHERE batch_id = $4 AND dead_letter",
@@ -90,7 +91,7 @@ def lay_dead_letters(connection: Connection, items: Iterable[Item], folder: Path
 
 def lay_events(connection: Connection, events: Sequence[Mapping[str, Any]]) -> None:
     """What stopped runs."""
-    tables.ERRORS.insert(connection, events)
+    tables.ERRORS.insert(connection, DIALECT, events)
 
 
 def _instant(seconds: float) -> datetime:

@@ -56,7 +56,7 @@ class LakeDestination:
         table: str,
         pipeline: str,
         config_json: Mapping[str, Any] | None = None,
-        staging: Sequence[Path] = (),
+        staging: Sequence[Path | str] = (),
     ) -> None:
         self.lake, self.table, self.pipeline, self.staging = lake, table, pipeline, tuple(staging)
         self.config = dict(config_json or {})
@@ -193,7 +193,7 @@ class LakeDestination:
         files = []
         for proven in dead:
             name = f"{self._own}/dead/{seq:012}-{uuid.uuid4().hex}.parquet"
-            self.lake.ledger.take(Path(proven.path), name)
+            self.lake.ledger.take(proven.path, name)
             files.append({"name": name, "rows": proven.rows})
         if files:
             self.lake.ledger.settle(f"{self._own}/dead")
@@ -239,12 +239,12 @@ class LakeDestination:
             if record is not None:
                 state.check(record)
                 return state, record
-        raise self._gone(f"record {pointer.name if pointer else ''} of its ledger is missing in {self.lake.ledger.path}")
+        raise self._gone(f"record {pointer.name if pointer else ''} of its ledger is missing in {self.lake.ledger.place}")
 
     def _gone(self, what: str) -> LedgerMismatch:
         return LedgerMismatch(
             f"pipeline {self.pipeline}: {self.describe()}: {what}, and commits had landed there",
-            f"restore a backup; or remove {self.lake.ledger.path} too, and begin anew with another pipeline name",
+            f"restore a backup; or remove {self.lake.ledger.place} too, and begin anew with another pipeline name",
         )
 
     def _items(self, record: Record, **how: Any) -> Iterator[Item]:
@@ -260,13 +260,14 @@ class LakeDestination:
         state, record = self._look()
         if state is None or record is None:
             return Recount()
-        with tables.desk(self.lake.ledger.path) as connection:
+        mine = list(self._items(record))
+        with tables.desk(self.lake.ledger, mine) as (connection, files):
             for pipeline in filter(None, map(records.pipeline_of, self.lake.ledger.names(""))):
                 pointer = state.pointer(pipeline)
                 other = records.read(self.lake.ledger, pipeline, pointer, self.describe()) if pointer else None
                 if other is not None:
                     tables.lay_commits(connection, self._items(other), self.table)
-            tables.lay_dead_letters(connection, self._items(record), self.lake.ledger.path, self.lake.place)
+            tables.lay_dead_letters(connection, mine, files, self.lake.place)
             held = [name for name, _ in state.columns if name.lower() in ("_kafka_partition", "_kafka_offset", "_kafka_topic")]
             connection.register(self.table, self.lake.rows(state, held))
             return counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held)
@@ -277,20 +278,23 @@ class LakeDestination:
         if record is None:
             return []
         events = self._notes.events() if name in ("errors", "pipelines") else []
-        with tables.desk(self.lake.ledger.path) as connection:
+        newest = list(_enough(self._items(record, newest_first=True), limit)) if name == "errors" else []
+        with tables.desk(self.lake.ledger, newest) as (connection, files):
             tables.lay_pipeline(connection, record, self._notes.state(), self.lake.place, len(events))
             if name in ("batches", "batches_summary"):
                 found = (item for item in self._items(record, newest_first=True) if item["ranges"])
                 tables.lay_commits(connection, islice(found, limit), self.table)
             if name == "errors":
                 tables.lay_events(connection, events)
-                newest = _enough(self._items(record, newest_first=True), limit)
-                tables.lay_dead_letters(connection, newest, self.lake.ledger.path, self.lake.place)
+                tables.lay_dead_letters(connection, newest, files, self.lake.place)
             return tables.shown(connection, name, self.pipeline, limit)
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
         """Note the pipeline's state and, when given, an error event. Nothing reads it back to decide."""
-        if self._look()[1] is not None:
+        found, record = self._look()
+        if state == "running":
+            self.lake.upkeep(found)  # what a run that was killed has left undone
+        if record is not None:
             self._notes.note(state, error, kind, batch, stderr, self.lake.place)
 
     def clear_errors(self) -> int:

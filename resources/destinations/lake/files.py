@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +14,15 @@ import pyarrow.parquet as pq
 
 from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
+from kpipe.lakes import Part
 from kpipe.schema import Columns
+from resources.decode.divide import Values, apart
 from resources.destinations.arrow import of_schema, same
 from resources.destinations.lake.folder import Folder
+from resources.destinations.lake.partitions import division
 from resources.destinations.relational.matching import matched
 from resources.destinations.staged import Proven
+from resources.storage.uri import opened
 
 __all__ = ["Brought", "bring"]
 
@@ -38,6 +40,7 @@ class Brought:
         modified: ms since 1970.
         low, high: bounds by column, where they are exact.
         nulls: by column.
+        values: that all rows share, of the columns that the table is divided by.
     """
 
     name: str
@@ -47,9 +50,12 @@ class Brought:
     low: Mapping[str, Any]
     high: Mapping[str, Any]
     nulls: Mapping[str, int]
+    values: Values = ()
 
 
-def bring(folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, staged: Sequence[Proven]) -> list[Brought]:
+def bring(
+    folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, staged: Sequence[Proven], parts: Sequence[Part] = ()
+) -> list[Brought]:
     """Make staged files the table's own, durable.
 
     A file's name is made of its batch and its place in it, so a batch that was tried before takes the same names.
@@ -60,6 +66,7 @@ def bring(folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, sta
         known: the same, as kpipe knows them.
         commit: whose files these are.
         staged: the files, verified.
+        parts: what the table is divided by. Tasks leave files of one division each; any other is taken apart here.
 
     Raises:
         StagingFailed: a file holds other columns than its commit.
@@ -70,31 +77,53 @@ def bring(folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, sta
     stem, found = hashlib.sha256(commit.id.encode()).hexdigest()[:32], []
     for at, file in enumerate(staged):
         name = f"kpipe-{stem}-{at:05}.parquet"
-        schema = pq.read_schema(file.path)
+        with opened(file.path) as stream, pq.ParquetFile(stream) as source:
+            schema, values = source.schema_arrow, division(source, parts)
         matched(of_schema(schema, f"staged file {file.path!r}"), file, commit, known)
         goal = pa.schema([by_name[field.name.lower()] for field in schema])
+        if values is None:
+            found += _taken_apart(folder, file, goal, name.removesuffix(".parquet"), commit, parts)
+            continue
         if all(field.name == other.name and same(field.type, other.type) for field, other in zip(schema, goal, strict=True)):
-            folder.take(Path(file.path), name)
+            folder.take(file.path, name)
         else:
             _written_anew(folder, file, goal, name, commit)
-        found.append(_looked_at(folder.path / name, name, file))
+        found.append(_looked_at(folder, name, file.rows, values))
     folder.settle()
     return found
 
 
+def _taken_apart(
+    folder: Folder, file: Proven, goal: pa.Schema, stem: str, commit: Commit, parts: Sequence[Part]
+) -> list[Brought]:
+    found = []
+    with opened(file.path) as stream, pq.ParquetFile(stream) as source:
+        for at, (values, rows) in enumerate(apart(source.read(), parts)):
+            name = f"{stem}-{at:05}.parquet"
+            with folder.aside() as aside:
+                columns = [_cast(rows.column(i), field, commit) for i, field in enumerate(goal)]
+                pq.write_table(pa.table(columns, schema=goal), aside, compression="snappy")
+                with aside.open("rb") as written:
+                    os.fsync(written.fileno())
+                folder.take(str(aside), name)
+            found.append(_looked_at(folder, name, rows.num_rows, values))
+    return found
+
+
 def _written_anew(folder: Folder, file: Proven, goal: pa.Schema, name: str, commit: Commit) -> None:
-    aside = folder.path / f".{uuid.uuid4().hex}.tmp"
-    try:
-        with pq.ParquetFile(file.path) as source, pq.ParquetWriter(aside, goal, compression="snappy") as writer:
+    with folder.aside() as aside:
+        with (
+            opened(file.path) as stream,
+            pq.ParquetFile(stream) as source,
+            pq.ParquetWriter(aside, goal, compression="snappy") as out,
+        ):
             for at in range(source.num_row_groups):
                 table = source.read_row_group(at)
                 columns = [_cast(table.column(i), field, commit) for i, field in enumerate(goal)]
-                writer.write_table(pa.table(columns, schema=goal))
+                out.write_table(pa.table(columns, schema=goal))
         with aside.open("rb") as written:
             os.fsync(written.fileno())
-        aside.replace(folder.path / name)
-    finally:
-        aside.unlink(missing_ok=True)
+        folder.take(str(aside), name)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, commit: Commit) -> pa.ChunkedArray:
@@ -109,14 +138,16 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, commit: Commit) -> pa.Chunke
         ) from error
 
 
-def _looked_at(path: Path, name: str, file: Proven) -> Brought:
-    with pq.ParquetFile(path) as parquet:
+def _looked_at(folder: Folder, name: str, rows: int, values: Values) -> Brought:
+    with folder.opened(name) as stream, pq.ParquetFile(stream) as parquet:
         meta = parquet.metadata
-        if meta.num_rows != file.rows:
-            raise StagingFailed(f"{path} holds {meta.num_rows} rows, {file.rows} are staged")
+        if meta.num_rows != rows:
+            raise StagingFailed(f"{folder.place}/{name} holds {meta.num_rows} rows, {rows} are staged")
         low, high, nulls = _bounds(meta, parquet.schema_arrow)
-    state = path.stat()
-    return Brought(name, state.st_size, file.rows, int(state.st_mtime * 1000), low, high, nulls)
+    found = folder.look(name)
+    if found is None:
+        raise StagingFailed(f"{folder.place}/{name} was removed while it was brought")
+    return Brought(name, found[0], rows, found[1], low, high, nulls, values)
 
 
 def _bounds(meta: Any, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:

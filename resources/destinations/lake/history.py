@@ -82,7 +82,7 @@ def _read(folder: Folder, pipeline: str, segment: Segment) -> Sequence[Item]:
     data = folder.read(f"{folder_of(pipeline)}/{segment.name}")
     if data is None or mark(data) != segment.mark:
         raise LedgerMismatch(
-            f"pipeline {pipeline}: the history in {folder.path} was changed by hand:"
+            f"pipeline {pipeline}: the history in {folder.place} was changed by hand:"
             f" {segment.name} is {'missing' if data is None else 'not what a commit has left'}",
             "restore a backup of the folder",
         )

@@ -80,4 +80,13 @@ class Notes:
 
     def publish(self, item: Item) -> bool:
         """Give it out; True for one caller only, ever."""
-        return self._folder.claim(f"{self._own}/{marker(item)}", b"")
+        return self._folder.claim(f"{self._own}/{marker(item)}", uuid.uuid4().bytes)
+
+    def mirrored(self) -> int:
+        """Where to look for commits that were not given out; 0 when nothing is known."""
+        data = self._folder.read(f"{self._own}/mirrored")
+        return int(data) if data else 0
+
+    def set_mirrored(self, at: int) -> None:
+        """Every commit before that place was given out, or has nothing to give."""
+        self._folder.write(f"{self._own}/mirrored", str(at).encode())

@@ -54,6 +54,14 @@ class Pointer:
     mark: int
     lanes: Mapping[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, said: str | None) -> Pointer | None:
+        """What stands in a table as `SEQ:MARK`, the latter in hexadecimal; None where nothing does."""
+        if said is None:
+            return None
+        seq, _, mark = said.partition(":")
+        return cls(int(seq), int(mark, 16))
+
     @property
     def name(self) -> str:
         """Name of the record's file."""
@@ -93,7 +101,7 @@ class Record:
         base: version of the table that the commit was made upon.
         rows: written so far.
         dead_letters: set aside so far.
-        skipped: jumps ahead and accepted losses.
+        skipped: jumps ahead, accepted losses, batches that failed for good.
         reread: whether offsets were ever made unread again: lanes alone do not tell then whether a batch has landed.
         last: id of the last batch.
         created: of the first commit, seconds since 1970.

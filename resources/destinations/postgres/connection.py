@@ -8,8 +8,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -39,10 +39,11 @@ class Session:
         raw: psycopg's connection, in autocommit mode.
         lock_timeout_s: longest wait for a lock.
         idle_timeout_s: a run that is stopped inside of a transaction loses its locks after this.
+        mode: mode of transactions that a statement begins; the server's own if there is none.
     """
 
-    def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float, idle_timeout_s: float) -> None:
-        self.raw, self._open = raw, False
+    def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float, idle_timeout_s: float, mode: str = "") -> None:
+        self.raw, self._open, self._mode = raw, False, mode
         self._timeouts = [f"{max(1, int(seconds * 1000))}ms" for seconds in (lock_timeout_s, idle_timeout_s)]
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Any:
@@ -54,7 +55,7 @@ class Session:
             self.commit()
             return None
         if not self._open:
-            self.begin()
+            self.begin(self._mode)
         return self._run(statement, parameters)
 
     def begin(self, mode: str = "") -> None:
@@ -102,10 +103,10 @@ class Session:
         if answer != "COMMIT":
             raise DestinationError(f"PostgreSQL answered COMMIT with {answer}", "nothing was written; run it again")
 
-    def copy(self, statement: str, blocks: Iterable[memoryview | bytes]) -> int:
-        """COPY … FROM STDIN; how many rows the server has taken."""
+    def copy(self, statement: str, blocks: Generator[memoryview | bytes, None, None]) -> int:
+        """COPY … FROM STDIN; how many rows the server has taken. The blocks are closed, however it ends."""
         cursor = self.raw.cursor()
-        with cursor.copy(statement.encode()) as copy:
+        with closing(blocks), cursor.copy(statement.encode()) as copy:
             for block in blocks:
                 copy.write(block)
         return cursor.rowcount
@@ -168,20 +169,24 @@ class Server:
         return f"{host}{f':{port}' if port else ''}/{self._parameters.get('dbname') or ''}"
 
     @contextmanager
-    def session(self) -> Iterator[Session]:
+    def session(self, mode: str = "") -> Iterator[Session]:
         """A fresh connection, closed at the end; what it has not committed is rolled back.
+
+        Args:
+            mode: see `Session`.
 
         Raises:
             DestinationBusy: the server did not answer in time.
             DestinationError: it refuses.
         """
-        raw = self._connect()
+        raw = self.connect()
         try:
-            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s)
+            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s, mode)
         finally:
             raw.close()
 
-    def _connect(self) -> psycopg.Connection[Any]:
+    def connect(self) -> psycopg.Connection[Any]:
+        """A fresh connection, in autocommit mode; see `session`."""
         deadline = time.monotonic() + self.lock_timeout_s
         while True:
             try:

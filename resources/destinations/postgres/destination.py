@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import psycopg
 
 from kpipe.audit import Holding
@@ -18,14 +16,17 @@ from kpipe.errors import NotAvailable
 from kpipe.keys import KeyRule
 from kpipe.ledger import Ledger
 from kpipe.schema import Columns
-from resources.destinations.duckdb.engine import closed
+from kpipe.source import Part
 from resources.destinations.postgres import layout, target
 from resources.destinations.postgres.connection import Server, Session
 from resources.destinations.postgres.upsert import upsert
-from resources.destinations.postgres.writes import DUPLICATES, copy
+from resources.destinations.postgres.violations import violations
+from resources.destinations.postgres.writes import DUPLICATES, FATES, WRITES, copy
 from resources.destinations.relational import records
-from resources.destinations.relational.destination import RelationalDestination
+from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.hooks import Verdict
+from resources.destinations.relational.reader import reader
+from resources.destinations.relational.replays import ReplayingDestination
 from resources.destinations.relational.tables import PIPELINES
 from resources.destinations.staged import Proven, Writes
 
@@ -35,14 +36,15 @@ _INSTANT = 1184  # oid of timestamptz
 # SQLSTATE, appendix A of PostgreSQL's manual. Made, or widened, between the look and the statement; deadlock; serialization.
 _CONFLICTS = {"42P07", "42701", "40001", "40P01"}
 _REFUSED = ("22", "23", "42", "44", "54", "0A", "P0")  # data, constraints, definitions, views' checks, limits, triggers
-_LOST = ("08", "57P", "25P03", "53")  # connection, server going down or coming up, idle too long, no resources
+_LOST = ("08", "57P", "25P03")  # connection, server going down or coming up, idle too long
+_LACKS = "53"  # room on a disk, memory, connections
 _WHO = (
     "see who: SELECT pid, application_name, state FROM pg_stat_activity WHERE application_name LIKE 'kpipe%';"
     " pg_terminate_backend(pid) ends it"
 )
 
 
-class PostgresDestination(RelationalDestination):
+class PostgresDestination(ReplayingDestination):
     """One pipeline's table in a PostgreSQL database, in the first schema of the user's search_path.
 
     Args:
@@ -52,6 +54,7 @@ class PostgresDestination(RelationalDestination):
         config_json: the pipeline's definition for people, without secrets.
         staging: folders that staged files lie in.
         rule: what happens to rows by their key; None: they have none.
+        also: the further tables of the pipeline.
 
     Raises:
         NotAvailable: the rule has expressions.
@@ -69,13 +72,14 @@ class PostgresDestination(RelationalDestination):
         config_json: Mapping[str, Any] | None = None,
         staging: Sequence[Path] = (),
         rule: KeyRule | None = None,
+        also: Sequence[PostgresDestination] = (),
     ) -> None:
         if rule is not None and rule.update:
             raise NotAvailable(
                 f"pipeline {pipeline}: expressions in into.update are not available for postgres",
                 "leave them out: `on_conflict: update` then sets every column that the new row has",
             )
-        super().__init__(table, pipeline, config_json, staging, rule)
+        super().__init__(table, pipeline, config_json, staging, rule, also)
         self.server = server
 
     def describe(self) -> str:
@@ -95,22 +99,24 @@ class PostgresDestination(RelationalDestination):
         return True
 
     def _reading(self) -> AbstractContextManager[Session]:
-        return self.server.session()
+        # All statements see one state: the pipeline's row and its lanes would else be those of two commits.
+        return self.server.session("ISOLATION LEVEL REPEATABLE READ")
 
     def _writing(self) -> AbstractContextManager[Session]:
         return self.server.session()
 
-    def _begin(self, connection: Session) -> tuple[bool, bool]:
-        connection.begin("ISOLATION LEVEL READ COMMITTED" if self.rule is not None else "")
+    def _begin(self, connection: Session) -> tuple[bool, list[bool]]:
+        connection.begin("ISOLATION LEVEL READ COMMITTED" if self._keyed() else "")
         layout.take_turns(connection, self.pipeline)
         known = layout.present(connection)
         if known:  # two commits of a pipeline never run side by side, whoever else has forgotten to take turns
             lock = f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1 FOR UPDATE"  # noqa: S608 - a name of ours
             connection.execute(lock, [self.pipeline])
-        there = layout.exists(connection, self.table)
-        if there and self.rule is not None:
-            layout.keep_out(connection, self.table)
-        return known, there
+        there = {place.table: layout.exists(connection, place.table) for place in self.tables}
+        for name in sorted(place.table for place in self.tables if place.rule is not None):  # all pipelines in one order
+            if there[name]:
+                layout.keep_out(connection, name)
+        return known, list(there.values())
 
     def _snapshot(self, connection: Session) -> None:
         connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -132,31 +138,42 @@ class PostgresDestination(RelationalDestination):
 
     def _insert(self, connection: Session, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
         if staged:
-            with self._reader() as reader:
-                target.insert(connection, reader, self.table, commit, staged, known)
+            with reader(self.staging) as files:
+                target.insert(connection, files, self.table, commit, staged, known)
 
     def _primary_key(self, connection: Session) -> tuple[str, ...]:
         return target.primary_key(connection, self.table)
 
     def _upsert(
         self, connection: Session, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
-    ) -> tuple[Commit, dict[int, Holding]]:
+    ) -> tuple[Commit, dict[Part, Holding]]:
         assert self.rule is not None
-        with self._reader() as reader:
-            carried = copy(connection, reader, self.table, commit, staged, key, known)
-        return upsert(connection, self.table, commit, self.rule, ledger, key, carried)
+        if not self.is_first:  # those of another table of the same commit
+            connection.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}")
+        with reader(self.staging) as files:
+            carried = copy(connection, files, self.table, commit, staged, key, known)
+        return upsert(connection, self.table, commit, self.rule, ledger, key, carried, TOPIC in known.names())
 
     def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
-        connection.execute(*records.letters(commit, events, f"({DUPLICATES})"))
+        connection.execute(*records.letters(layout.DIALECT, commit, events, f"({DUPLICATES})"))
+
+    def _headers(self, kept: Any) -> list[tuple[str, bytes | None]]:
+        return [(item["name"], None if item["value"] is None else b64decode(item["value"])) for item in kept]
+
+    def _violations(self, connection: Session, commit: Commit, staged: Sequence[Proven]) -> Sequence[tuple[int, int | None, str]]:
+        known = self._prepare(connection, True, commit, staged)
+        with reader(self.staging) as files:
+            return violations(connection, files, self.table, commit, staged, known)
 
     def _set_aside(self, connection: Session, commit: Commit, staged: Sequence[Proven], events: int) -> int:
-        with self._reader() as reader:
-            return target.set_aside(connection, reader, commit, staged, events)
+        with reader(self.staging) as files:
+            return target.set_aside(connection, files, commit, staged, events)
 
     def _commit(self, connection: Session) -> None:
         connection.commit()
 
     def _settle(self, connection: Session) -> None:
+        connection.begin("ISOLATION LEVEL READ COMMITTED")  # what is seen then is what is there after the wait
         layout.take_turns(connection, self.pipeline)
 
     def _described(self, connection: Session, view: str) -> list[tuple[str, bool]]:
@@ -168,6 +185,8 @@ class PostgresDestination(RelationalDestination):
         text = str(error)
         if state == "55P03":
             return Verdict(busy=_WHO)
+        if state.startswith(_LACKS):
+            return Verdict(busy="the server lacks room, memory or connections: free some, then run it again")
         if state.startswith(_LOST) or (isinstance(error, psycopg.OperationalError) and not state):
             return Verdict(busy="the connection was lost; run it again")
         catalogue = state == "23505" and 'constraint "pg_' in text  # two that make the same table
@@ -177,13 +196,3 @@ class PostgresDestination(RelationalDestination):
             damage=state in ("42P01", "42703") and not catalogue,
             taken=state == "23505",
         )
-
-    def _reader(self) -> duckdb.DuckDBPyConnection:
-        roots = tuple(os.path.realpath(root) for root in self.staging)
-        return _engine(roots, os.getpid()).cursor()
-
-
-@lru_cache(maxsize=16)
-def _engine(roots: tuple[str, ...], _process: int) -> duckdb.DuckDBPyConnection:
-    """DuckDB for reading staged files; a forked process has lost its threads."""
-    return closed((), roots, settings=("arrow_large_buffer_size = true",))

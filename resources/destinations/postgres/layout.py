@@ -25,6 +25,7 @@ DIALECT = Dialect(
         "  WHERE t._kafka_offset >= b.starts[1] GROUP BY 1, 2) AS x"
         " JOIN b AS r ON r.id = x.id WHERE x.at < r.batch_latest_offset"
     ),
+    lock=" FOR UPDATE",
     types={"HEADERS": "JSON"},  # not JSONB, which refuses a NUL in a header's name
 )
 # What runs, sensors and views ask for stays fast when there are many commits.

@@ -13,15 +13,21 @@ from kpipe.errors import SchemaConflict
 from kpipe.schema import Columns, Type
 from resources.destinations.duckdb.target import READ
 from resources.destinations.fitting import COORDINATES, carried, grown
-from resources.destinations.postgres import lines
+from resources.destinations.postgres import binary
 from resources.destinations.postgres.connection import Session
+from resources.destinations.postgres.layout import DIALECT
 from resources.destinations.postgres.types import kpipe_type, note, sql_type
-from resources.destinations.relational import records
+from resources.destinations.relational import lines, records
 from resources.destinations.relational.dialect import quote
-from resources.destinations.relational.matching import Match, by_shape, check_inserted, matched, parsed, unsuitable, widening
+from resources.destinations.relational.matching import Match, by_shape, check_inserted, matched, unsuitable, widening
+from resources.destinations.relational.reader import stored
 from resources.destinations.staged import Proven
+from resources.native import library
 
-__all__ = ["columns", "explained", "insert", "prepare", "primary_key", "required", "set_aside", "stored"]
+__all__ = ["THIS", "columns", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
+
+#: The table whose name is $1, in the schema where kpipe's tables are.
+THIS = "(SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
 
 _LONGEST = 63  # bytes of a name; PostgreSQL would cut the rest off without a word
 _LETTERS = {
@@ -38,7 +44,7 @@ def columns(session: Session, table: str) -> Columns:
     """
     rows = session.execute(
         "SELECT attname, format_type(atttypid, atttypmod), col_description(attrelid, attnum) FROM pg_attribute"
-        " WHERE attrelid = (SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+        f" WHERE attrelid = {THIS}"
         # Generated columns are PostgreSQL's own affair.
         " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum",
         [table],
@@ -56,7 +62,7 @@ def required(session: Session, table: str) -> list[str]:
     """Payload columns that take no NULL: COPY names every column of the file, so no default stands in."""
     rows = session.execute(
         "SELECT attname FROM pg_attribute"
-        " WHERE attrelid = (SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+        f" WHERE attrelid = {THIS}"
         " AND attnum > 0 AND NOT attisdropped AND attnotnull AND attidentity = ''",
         [table],
     ).fetchall()
@@ -68,7 +74,7 @@ def primary_key(session: Session, table: str) -> tuple[str, ...]:
     rows = session.execute(
         "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)"
         " WHERE i.indisprimary"
-        " AND i.indrelid = (SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+        f" AND i.indrelid = {THIS}"
         " ORDER BY array_position(i.indkey::int2[], a.attnum)",
         [table],
     ).fetchall()
@@ -137,24 +143,32 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         StagingFailed: a file holds other columns than the commit, or other rows than were counted.
         SchemaConflict: a value is one that PostgreSQL does not take.
     """
-    names = {name.lower(): name for name, _ in known}
+    names, plain = {name.lower(): name for name, _ in known}, _plain(session, table, known)
     for files in by_shape(staged):
         matches = matched(stored(reader, files[0]), files[0], commit, known)
-        into = ", ".join(quote(names[name.lower()]) for name, _, _ in matches)
+        into = [names[name.lower()] for name, _, _ in matches]
         paths = [file.path for file in files]
+        if library() is None:
+            how, rows = "csv", lines.blocks(reader, lines.lines(matches), [paths])
+        else:
+            how, rows = "binary", binary.blocks(reader, matches, [name in plain for name in into], paths)
         try:
-            count = session.copy(
-                f"COPY {quote(table)} ({into}) FROM STDIN (FORMAT csv)", lines.blocks(reader, lines.lines(matches), [paths])
-            )
+            count = session.copy(f"COPY {quote(table)} ({', '.join(map(quote, into))}) FROM STDIN (FORMAT {how})", rows)
         except psycopg.DataError as error:
             raise explained(error, reader, matches, paths, table) from error
         check_inserted(commit, files, count)
 
 
-def stored(reader: Any, file: Proven) -> Columns:
-    """Columns of a staged file."""
-    described = reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [[file.path]]).fetchall()
-    return parsed([row[:2] for row in described], f"staged file {file.path!r}")
+def _plain(session: Session, table: str, known: Columns) -> set[str]:
+    """Columns of the type `json`, whose binary form is not that of `jsonb`; to everything else they are the same."""
+    if not any(sql_type(kind) == "jsonb" for _, kind in known):
+        return set()
+    rows = session.execute(
+        "SELECT attname FROM pg_attribute WHERE atttypid = 'json'::regtype AND attnum > 0 AND NOT attisdropped"
+        f" AND attrelid = {THIS}",
+        [table],
+    ).fetchall()
+    return {name for (name,) in rows}
 
 
 def explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
@@ -191,5 +205,5 @@ def set_aside(session: Session, reader: Any, commit: Commit, staged: Sequence[Pr
             f"COPY pg_temp.kpipe_letters ({into}) FROM STDIN (FORMAT csv)",
             lines.blocks(reader, select, [[file.path for file in files]]),
         )
-    statement, parameters = records.letters(commit, events, "pg_temp.kpipe_letters")
+    statement, parameters = records.letters(DIALECT, commit, events, "pg_temp.kpipe_letters")
     return int(session.execute(statement, parameters).rowcount)

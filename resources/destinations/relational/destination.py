@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed
-from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict
+from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict, StagingFailed
 from kpipe.faults import reach
 from kpipe.ledger import Ledger
-from kpipe.ports import Publication
+from kpipe.ports import Destination, Publication
 from kpipe.schema import Columns
 from resources.destinations.fitting import COORDINATES
 from resources.destinations.outcome import Failure, land
-from resources.destinations.relational import holdings, lanes, publications, records, views
+from resources.destinations.relational import holdings, lanes, publications, records, refusals, targets, views
 from resources.destinations.relational import recount as counting
 from resources.destinations.relational.dialect import Connection
 from resources.destinations.relational.hooks import Hooks, Verdict
@@ -36,10 +36,13 @@ __all__ = ["RelationalDestination"]
 # Commits that meet in the shared tables: each round lets one of them through, so this many can meet.
 _TRIES = 20
 _T = TypeVar("_T")
+_Enter = Callable[[str], None]
 
 
 class RelationalDestination(Hooks):
-    """One pipeline's table in an SQL database. A connection is made for each call and closed at the end of it."""
+    """One pipeline's tables in an SQL database. A connection is made for each call and closed at the end of it."""
+
+    tables: tuple[RelationalDestination, ...]
 
     def columns(self) -> Columns | None:
         """Payload columns of the table; None if there is none.
@@ -59,14 +62,34 @@ class RelationalDestination(Hooks):
 
     def ledger(self) -> tuple[str, Ledger]:
         """Registration id and ledger."""
-        nothing = ("", Ledger(self.pipeline))
-        return self._read_registered(lambda connection: lanes.read(connection, self.pipeline), nothing)
+        return self._read_registered(lambda connection: lanes.read(connection, self.pipeline), ("", Ledger(self.pipeline)))
+
+    def further(self) -> Sequence[Destination]:
+        """The further tables; see `Several`."""
+        return self.tables[1:]
+
+    def held(self) -> Mapping[str, int]:
+        """Rows that the ledger says are in each further table; see `Several`."""
+        return self._read_registered(lambda c: {place.table: place._said(c) for place in self.tables[1:]}, dict[str, int]())
+
+    def _said(self, connection: Connection) -> int:
+        return targets.written(connection, self.dialect, self.pipeline, self.table)
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
         landed: list[Commit] = []
         done = land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit, landed))
-        return done if self.rule is None else replace(done, commit=landed[-1])
+        return replace(done, commit=landed[-1]) if self._keyed() else done
+
+    def _parts(self, commit: Commit) -> list[tuple[RelationalDestination, Commit]]:
+        """What is written to each table.
+
+        Raises:
+            StagingFailed: the commit speaks of other tables.
+        """
+        if commit.also and [portion.table for portion in commit.also] != [place.table for place in self.tables[1:]]:
+            raise StagingFailed(f"batch {commit.id} is of other tables than {', '.join(place.table for place in self.tables)}")
+        return list(zip(self.tables, (commit, *map(commit.alone, commit.also)), strict=False))
 
     def _attempt(self, commit: Commit) -> Failure | None:
         """One transaction. Its own answer is never believed: COMMIT of an aborted one may say OK."""
@@ -79,35 +102,36 @@ class RelationalDestination(Hooks):
 
         try:
             enter("verify")  # 1: every staged file is what was reported
-            rows, dead, deletes = (verify(files, self.staging) for files in (commit.files, commit.dead_letters, commit.deletes))
-            check_totals(commit)
+            parts = self._parts(commit)
+            dead = verify(commit.dead_letters, self.staging)
+            staged = [Writes(verify(part.files, self.staging), verify(part.deletes, self.staging)) for _, part in parts]
+            for _, part in parts:
+                check_totals(part)
             enter("open")  # 2: late, because it may keep others out
             with self._writing() as connection:
+                self._ready(connection, commit, [part for _, part in parts], staged)
                 enter("begin")
                 known, there = self._begin(connection)
                 if not known:
                     self._create(connection)
                 enter("ledger")  # 3: the compare-and-swap comes before anything that costs
-                before = lanes.read(connection, self.pipeline)[1] if self.rule is not None and commit.steps else None
-                lanes.swap(connection, commit)
+                before = lanes.read(connection, self.pipeline)[1] if self._keyed() and commit.steps else None
+                lanes.swap(connection, self.dialect, commit)
                 enter("register")  # 4: the number of the commit
-                seq, written, events = records.register(connection, commit, self.table, self.config)
-                done = commit
-                if commit.columns or rows or deletes:
-                    enter("table")  # 5: made or widened
-                    if written and not there:
-                        raise missing(self.pipeline, self.table, written)
-                    if before is not None:
-                        names = self._all_columns(connection).names() if there else None
-                        holdings.begin(connection, self.dialect, self.table, names)
-                    columns = self._prepare(connection, there, commit, (*rows, *deletes))
-                    enter("data")  # 6
-                    if before is not None:
-                        done = self._applied(connection, commit, before, Writes(rows, deletes), columns)
-                    else:
-                        self._insert(connection, commit, rows, columns)
-                        if holdings.known(connection, self.table):
-                            holdings.move(connection, self.table, added(rows))
+                seq, written, events = records.register(connection, self.dialect, commit, self.table, self.config)
+                landed: list[Commit] = []
+                for exists, writes, (place, part) in zip(there, staged, parts, strict=False):
+                    if part.columns or writes.rows or writes.deletes:
+                        enter("table")  # 5: made or widened
+                        said = written if place is self else place._said(connection)
+                        if said and not exists:
+                            raise missing(self.pipeline, place.table, said)
+                        part = place._put(connection, exists, part, before, writes, enter)
+                    landed.append(part)
+                done = landed[0].settled_also([part.counts for part in landed[1:]]) if commit.also else landed[0]
+                refusals.check_limit(self.pipeline, [place.rule for place in self.tables], before, commit, done)
+                if landed[0] is not commit:
+                    records.amend(connection, commit, done)
                 enter("dead_letters")  # 7
                 if dead:
                     records.check_letters(dead)
@@ -115,20 +139,37 @@ class RelationalDestination(Hooks):
                 if done.totals.dead_letters > commit.totals.dead_letters:
                     self._set_duplicates_aside(connection, done, events + commit.totals.dead_letters)
                 enter("history")
-                records.history(connection, done, self.table, seq)
+                records.history(connection, self.dialect, done, self.table, seq)
+                targets.write(connection, self.dialect, done, self.table, seq)
                 enter("before")  # 8
                 self._commit(connection)
                 enter("after")
         except Exception as error:
-            return self._failure(error, step, commit)
+            failure = self._failure(error, step, commit)
+            if step == "data" and isinstance(failure.error, SchemaConflict):
+                failure.error.refused = refusals.refused(self, parts, staged)
+            return failure
         return None
 
-    def _applied(self, connection: Connection, commit: Commit, before: Ledger, writes: Writes, columns: Columns) -> Commit:
-        key = spelled(self._key(connection), columns, self.table)
-        done, delta = self._upsert(connection, commit, before, writes, key, columns)
-        holdings.move(connection, self.table, delta)
-        records.amend(connection, commit, done)
-        return done
+    def _put(
+        self, connection: Connection, exists: bool, commit: Commit, before: Ledger | None, writes: Writes, enter: _Enter
+    ) -> Commit:
+        """Write rows to this table; the commit with what became of them."""
+        keyed = self.rule is not None and before is not None
+        if keyed:
+            names = self._all_columns(connection).names() if exists else None
+            holdings.begin(connection, self.dialect, self.table, names)
+        columns = self._prepare(connection, exists, commit, (*writes.rows, *writes.deletes))
+        enter("data")  # 6
+        if keyed and before is not None:
+            key = spelled(self._key(connection), columns, self.table)
+            done, delta = self._upsert(connection, commit, before, writes, key, columns)
+            holdings.move(connection, self.dialect, self.table, delta)
+            return done
+        self._insert(connection, commit, writes.rows, columns)
+        if holdings.known(connection, self.table):
+            holdings.move(connection, self.dialect, self.table, added(writes.rows))
+        return commit
 
     def key(self) -> tuple[str, ...]:
         """Columns of the key; see `Keyed`."""
@@ -157,7 +198,7 @@ class RelationalDestination(Hooks):
             ).fetchone()
             if row is None:
                 return None, lanes.read(connection, self.pipeline)[1]
-            landed.append(records.settled(connection, commit) if self.rule is not None else commit)
+            landed.append(targets.settled(connection, records.settled(connection, commit)) if self._keyed() else commit)
             return row[0], nothing[1]
 
         reach("readback")
@@ -184,16 +225,20 @@ class RelationalDestination(Hooks):
         return self._read_registered(lambda connection: counting.entries(connection, self.pipeline), [])
 
     def recount(self) -> Recount:
-        """The table and the dead letters counted afresh, in one read transaction."""
+        """The tables and the dead letters counted afresh, in one read transaction."""
 
         def read(connection: Connection) -> Recount:
-            there = self._exists(connection, self.table)
+            there = [self._exists(connection, place.table) for place in self.tables]
             self._snapshot(connection)
-            known = self._all_columns(connection).names() if there else None
-            key = self._key(connection) if there else ()
-            return counting.recount(connection, self.dialect, self.pipeline, self.table, known, key)
+            found = [place._counted(connection, exists, self.table) for place, exists in zip(self.tables, there, strict=True)]
+            return replace(found[0], also={place.table: mine for place, mine in zip(self.tables[1:], found[1:], strict=True)})
 
         return self._read_registered(read, Recount())
+
+    def _counted(self, connection: Connection, exists: bool, first: str) -> Recount:
+        known = self._all_columns(connection).names() if exists else None
+        key = self._key(connection) if exists else ()
+        return counting.recount(connection, self.dialect, self.pipeline, self.table, known, key, first)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
@@ -214,7 +259,7 @@ class RelationalDestination(Hooks):
                 [state, clean(error) or None, self.pipeline],
             )
             if error:
-                records.error_event(connection, self.pipeline, clean(error), kind, batch, clean(stderr))
+                records.error_event(connection, self.dialect, self.pipeline, clean(error), kind, batch, clean(stderr))
             connection.execute("COMMIT")
 
         if self._registered():
@@ -225,12 +270,11 @@ class RelationalDestination(Hooks):
 
         def write(connection: Connection) -> int:
             connection.execute("BEGIN")
-            gone = connection.execute(
-                f"DELETE FROM {ERRORS.sql} WHERE pipeline_name = $1 AND NOT dead_letter RETURNING 1", [self.pipeline]
-            ).fetchall()
+            statement = f"DELETE FROM {ERRORS.sql} WHERE pipeline_name = $1 AND NOT dead_letter"
+            gone = self.dialect.change(connection, statement, [self.pipeline])
             connection.execute(f"UPDATE {PIPELINES.sql} SET last_error = NULL WHERE pipeline_name = $1", [self.pipeline])
             connection.execute("COMMIT")
-            return len(gone)
+            return gone
 
         return self._write(write) if self.ledger()[0] else 0
 
@@ -245,7 +289,7 @@ class RelationalDestination(Hooks):
 
         def write(connection: Connection) -> list[str]:
             connection.execute("BEGIN")
-            mine = publications.mark(connection, self.pipeline, batches)
+            mine = publications.mark(connection, self.dialect, self.pipeline, batches)
             connection.execute("COMMIT")
             return mine
 
@@ -259,14 +303,15 @@ class RelationalDestination(Hooks):
         return self._read_registered(read, False)
 
     def _check_gone(self, connection: Connection) -> None:
-        if self._present(connection):
-            row = connection.execute(
-                f'SELECT "rows" FROM {PIPELINES.sql} WHERE pipeline_name = $1'
-                f" AND {self.dialect.same_name.format('target_table', '$2')}",
-                [self.pipeline, self.table],
-            ).fetchone()
-            if row and row[0]:
-                raise missing(self.pipeline, self.table, row[0])
+        if not self._present(connection):
+            return
+        row = connection.execute(
+            f'SELECT "rows" FROM {PIPELINES.sql} WHERE pipeline_name = $1'
+            f" AND {self.dialect.same_name.format('target_table', '$2')}",
+            [self.pipeline, self.table],
+        ).fetchone()
+        if said := (row[0] if row else self._said(connection)):
+            raise missing(self.pipeline, self.table, said)
 
     def _read_registered(self, work: Callable[[Connection], _T], otherwise: _T) -> _T:
         return self._read(lambda connection: work(connection) if self._present(connection) else otherwise, otherwise)
@@ -291,6 +336,8 @@ class RelationalDestination(Hooks):
                 verdict = self._judge(error, "")
                 if verdict.damage:
                     raise self._damaged(error) from error
+                if verdict.busy:
+                    raise DestinationBusy(f"{self.describe()}: {error}", verdict.busy) from error
                 if not verdict.conflict or attempt == _TRIES - 1:
                     raise DestinationError(f"{self.describe()}: {error}", "run it again") from error
                 time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding

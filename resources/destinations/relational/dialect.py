@@ -41,6 +41,14 @@ class Dialect:
     Attributes:
         schema: what stands before a table's name: `main.`, or nothing where the session has one schema only.
         types: types of the ledger's tables that are called otherwise.
+        bigint: what a number is cast to that shall be an integer of 64 bits.
+        database: the current database's name.
+        instant: the instant that is `{0}` seconds after 1970 UTC.
+        seconds: the seconds since 1970 UTC of the instant `{0}`.
+        same: condition that `{0}` and `{1}` are equal, or both NULL.
+        xor: the bits of `{0}`, a column, that differ from those of `{1}`, a parameter.
+        lock: what makes a SELECT take the rows that it finds; empty where an UPDATE of rows that others have changed fails.
+        drop_temporary: how a statement begins that drops a temporary table, and ends no transaction.
         create_view: how a statement begins that makes a view unless it is there.
         same_name: condition that two names of tables, `{0}` and `{1}`, are one table's.
         micros: microseconds since 1970 UTC of the instant `{0}`.
@@ -54,7 +62,54 @@ class Dialect:
     micros: str
     hits: str
     types: Mapping[str, str] = field(default_factory=dict)
+    bigint: str = "BIGINT"
+    database: str = "current_database()"
+    instant: str = "to_timestamp({0})"
+    seconds: str = "extract(epoch FROM {0})::DOUBLE PRECISION"
+    same: str = "{0} IS NOT DISTINCT FROM {1}"
+    xor: str = "({0} | {1}::BIGINT) - ({0} & {1}::BIGINT)"
+    lock: str = ""
+    drop_temporary: str = "DROP TABLE"
 
     def name(self, table: str) -> str:
         """A table's name as SQL."""
         return self.schema + quote(table)
+
+    def column(self, name: str, kind: str, key: bool) -> str:
+        """The type of a column of the ledger's tables. `key`: it is of the primary key."""
+        return self.types.get(kind, kind)
+
+    def ending(self) -> str:
+        """What stands behind the columns where a table of the ledger's is made."""
+        return ""
+
+    def rows(self, columns: Sequence[tuple[str, str]], first: int) -> str:
+        """`SELECT` of rows with these names and types, which are parameters from `$<first>` on: those that `given` makes.
+
+        Parameters are numbered in every statement of several clauses: `?` counts in another order in DuckDB 1.5 than in 2.0.
+        """
+        parts = [f"unnest(${at}::{kind}[]) AS {quote(name)}" for at, (name, kind) in enumerate(columns, start=first)]
+        return f"SELECT {', '.join(parts)}"
+
+    def given(self, rows: Sequence[Sequence[Any]], width: int) -> list[Any]:
+        """The parameters of `rows`: here a list for each column."""
+        return [[row[at] for row in rows] for at in range(width)]
+
+    def update(self, table: str, sets: Mapping[str, str], source: str, where: str) -> str:
+        """The statement that changes the rows `l` of a table by those of a relation `c`. Both stand in `where`."""
+        assigned = ", ".join(f"{quote(name)} = {value}" for name, value in sets.items())
+        return f"UPDATE {table} AS l SET {assigned} FROM ({source}) AS c WHERE {where}"  # noqa: S608
+
+    def delete(self, table: str, source: str, where: str) -> str:
+        """The statement that deletes the rows `l` of a table that meet those of a relation `c`."""
+        return f"DELETE FROM {table} AS l USING ({source}) AS c WHERE {where}"  # noqa: S608
+
+    def change(self, connection: Connection, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Run an UPDATE or DELETE; how many rows it has found."""
+        return len(connection.execute(f"{statement} RETURNING 1", parameters).fetchall())
+
+    def insert(self, connection: Connection, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows into some columns of a table."""
+        named = list(columns.items())
+        sql = f"INSERT INTO {table} ({', '.join(map(quote, columns))}) {self.rows(named, 1)}"
+        connection.execute(sql, self.given(rows, len(named)))

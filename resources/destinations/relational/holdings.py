@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kpipe.audit import Holding, Keeping
+from kpipe.source import Part, in_order
 from resources.destinations.relational.dialect import Connection, Dialect, quote
-from resources.destinations.relational.tables import BATCHES, HOLDINGS
+from resources.destinations.relational.tables import HOLDINGS
+from resources.destinations.relational.targets import WRITTEN
 
-__all__ = ["NOWHERE", "begin", "kept", "known", "move"]
+__all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named"]
 
 NOWHERE = -1  #: partition of rows that kpipe has not written
+TOPIC = "_kafka_topic"
 
 # What batches have inserted and not deleted, of a table whose name is $1.
-_WRITTEN = f"coalesce((SELECT sum(inserted) - sum(deleted) FROM {BATCHES.sql} WHERE lower(target_table) = lower($1)), 0)"
+_WRITTEN = f"coalesce((SELECT sum(inserted) - sum(deleted) FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)), 0)"
 
 
 def known(connection: Connection, table: str) -> bool:
@@ -39,30 +42,34 @@ def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[
     """
     if known(connection, table):
         return
-    held: dict[int, Holding] = {}
+    held: dict[Part, Holding] = {}
     if names is not None:
         held = _counted(connection, dialect, table, names)
     row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
     baseline = sum(item.rows for item in held.values()) - int(row[0])
     held.setdefault(NOWHERE, Holding())
-    for number, item in held.items():
+    for name, item in held.items():
+        topic, number = in_order(name)
         connection.execute(
-            f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, $5)",
-            [table, number, item.rows, item.offsets, baseline if number == NOWHERE else 0],
+            f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, $5, $6)",
+            [table, topic, number, item.rows, item.offsets, baseline if name == NOWHERE else 0],
         )
 
 
-def move(connection: Connection, table: str, delta: Mapping[int, Holding]) -> None:
+def move(connection: Connection, dialect: Dialect, table: str, delta: Mapping[Part, Holding]) -> None:
     """Put rows in (or take them away, where numbers are negative), by partition."""
-    for number, item in delta.items():
-        changed = connection.execute(
+    for name, item in delta.items():
+        topic, number = in_order(name)
+        changed = dialect.change(
+            connection,
             f'UPDATE {HOLDINGS.sql} SET "rows" = "rows" + $1, offsets = offsets + $2 WHERE target_table = lower($3)'
-            ' AND "partition" = $4 RETURNING 1',
-            [item.rows, item.offsets, table, number],
-        ).fetchall()
+            ' AND topic = $4 AND "partition" = $5',
+            [item.rows, item.offsets, table, topic, number],
+        )
         if not changed:
             connection.execute(
-                f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, 0)", [table, number, item.rows, item.offsets]
+                f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, $5, 0)",
+                [table, topic, number, item.rows, item.offsets],
             )
 
 
@@ -77,7 +84,7 @@ def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[s
         key: columns of the key; none: not looked at.
     """
     rows = connection.execute(
-        f'SELECT "partition", "rows", offsets, baseline FROM {HOLDINGS.sql} WHERE target_table = lower($1)', [table]
+        f'SELECT topic, "partition", "rows", offsets, baseline FROM {HOLDINGS.sql} WHERE target_table = lower($1)', [table]
     ).fetchall()
     if not rows:
         return None
@@ -90,19 +97,26 @@ def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[s
         repeated = int(row[0])
     row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
     return Keeping(
-        expected={number: Holding(count, int(offsets)) for number, count, offsets, _ in rows if number != NOWHERE},
-        found={number: item for number, item in found.items() if number != NOWHERE},
+        expected={
+            named(topic, number): Holding(count, int(offsets)) for topic, number, count, offsets, _ in rows if number != NOWHERE
+        },
+        found={name: item for name, item in found.items() if name != NOWHERE},
         repeated_keys=repeated,
-        unbalanced=sum(count - baseline for _, count, _, baseline in rows) - int(row[0]),
+        unbalanced=sum(count - baseline for _, _, count, _, baseline in rows) - int(row[0]),
     )
 
 
-def _counted(connection: Connection, dialect: Dialect, table: str, names: Sequence[str]) -> dict[int, Holding]:
+def named(topic: str, number: int) -> Part:
+    """The partition of rows that name this topic; an empty one: that do not name theirs."""
+    return f"{topic}:{number}" if topic else number
+
+
+def _counted(connection: Connection, dialect: Dialect, table: str, names: Sequence[str]) -> dict[Part, Holding]:
     folded = {name.lower() for name in names}
     number = f"coalesce(_kafka_partition, {NOWHERE})" if "_kafka_partition" in folded else f"{NOWHERE}"
+    topic = f"CASE WHEN {number} = {NOWHERE} THEN '' ELSE coalesce({TOPIC}, '') END" if TOPIC in folded else "''"
     offsets = "coalesce(sum(_kafka_offset), 0)" if "_kafka_offset" in folded else "0"
-    rows = connection.execute(
-        f"SELECT number, count(*), {offsets} FROM (SELECT t.*, {number} AS number FROM {dialect.name(table)} AS t) AS n"
-        " GROUP BY number"
+    rows = connection.execute(  # grouped by place: a column may have any name
+        f"SELECT {topic} AS told, {number} AS number, count(*), {offsets} FROM {dialect.name(table)} GROUP BY 1, 2"
     ).fetchall()
-    return {number: Holding(count, int(total)) for number, count, total in rows}
+    return {named(told, number): Holding(count, int(total)) for told, number, count, total in rows}

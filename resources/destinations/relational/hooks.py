@@ -15,6 +15,7 @@ from kpipe.errors import NotAvailable
 from kpipe.keys import KeyRule
 from kpipe.ledger import Ledger
 from kpipe.schema import Columns
+from kpipe.source import Part
 from resources.destinations.relational.dialect import Dialect
 from resources.destinations.staged import Proven, Writes
 
@@ -49,9 +50,10 @@ class Hooks(ABC):
         config_json: the pipeline's definition for people, without secrets.
         staging: folders that staged files lie in.
         rule: what happens to rows by their key; None: they have none.
+        also: the further tables at the same place, in the order of the definition; asked, and never committed to by themselves.
     """
 
-    dialect: ClassVar[Dialect]
+    dialect: Dialect
     #: What the database's client raises.
     failures: ClassVar[tuple[type[Exception], ...]]
     #: What a person can do when kpipe's tables are damaged.
@@ -64,9 +66,17 @@ class Hooks(ABC):
         config_json: Mapping[str, Any] | None,
         staging: Sequence[Path],
         rule: KeyRule | None = None,
+        also: Sequence[Hooks] = (),
     ) -> None:
-        self.staging = tuple(staging)
+        self.staging, self.tables = tuple(staging), (self, *also)
+        self.is_first = True
+        for place in also:
+            place.is_first = False
         self.table, self.pipeline, self.config, self.rule = table, pipeline, dict(config_json or {}), rule
+
+    def _keyed(self) -> bool:
+        """Whether rows of some table are told apart by a key."""
+        return any(place.rule is not None for place in self.tables)
 
     @abstractmethod
     def describe(self) -> str:
@@ -84,9 +94,12 @@ class Hooks(ABC):
     def _writing(self) -> AbstractContextManager[Any]:
         """A fresh connection; what it has not committed when it closes is rolled back."""
 
+    def _ready(self, connection: Any, commit: Commit, parts: Sequence[Commit], staged: Sequence[Writes]) -> None:  # noqa: B027
+        """Make what no transaction can make. Here nothing: most databases make tables in that of the commit."""
+
     @abstractmethod
-    def _begin(self, connection: Any) -> tuple[bool, bool]:
-        """Begin the transaction of a commit; whether the ledger's tables are there, and whether the table is."""
+    def _begin(self, connection: Any) -> tuple[bool, list[bool]]:
+        """Begin the transaction of a commit; whether the ledger's tables are there, and which of `tables` are."""
 
     @abstractmethod
     def _snapshot(self, connection: Any) -> None:
@@ -122,7 +135,7 @@ class Hooks(ABC):
 
     def _upsert(
         self, connection: Any, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
-    ) -> tuple[Commit, dict[int, Holding]]:
+    ) -> tuple[Commit, dict[Part, Holding]]:
         """Apply the batch's writes by the rule; the commit with what became of them, and what the table gained by partition."""
         raise self._keyless()
 
@@ -132,6 +145,13 @@ class Hooks(ABC):
 
     def _keyless(self) -> NotAvailable:
         return NotAvailable(f"{self.describe()} knows no keys", "leave out into.key and into.on_conflict")
+
+    def _violations(self, connection: Any, commit: Commit, staged: Sequence[Proven]) -> Sequence[tuple[int, int | None, str]]:
+        """Partition and offset of each staged row that a constraint of the table refuses, with the reason.
+
+        In a transaction of its own, which is rolled back; the table is there.
+        """
+        return ()
 
     @abstractmethod
     def _set_aside(self, connection: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:

@@ -11,13 +11,14 @@ from kpipe.errors import DestinationError, LedgerMismatch
 from kpipe.ledger import Lane, LaneChange, Ledger, check_seal, fenced
 from kpipe.source import PartitionId, TopicId
 from kpipe.verdict import check_lanes
-from resources.destinations.relational.dialect import Connection
+from resources.destinations.relational.dialect import Connection, Dialect, quote
 from resources.destinations.relational.tables import LANES, PIPELINES
 
 __all__ = ["read", "swap", "unregistered"]
 
 _KEY = ("cluster_id", "topic_id", "topic", "partition", "lane_start")
-_SAME_KEY = " AND ".join(f"l.{name} = c.{name}" for name in _KEY)
+_LANE = (*_KEY, "next_offset", "lane_end", "kind")
+_GIVEN = [(name, LANES.columns[name]) for name in _LANE]
 
 
 def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
@@ -47,10 +48,10 @@ def unregistered(pipeline: str) -> LedgerMismatch:
     )
 
 
-def swap(connection: Connection, commit: Commit) -> None:
+def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
     """Make every lane change of the commit, or raise; the first thing that its transaction does.
 
-    Updates and deletes that match fewer lanes than they should are no error to SQL, so what they return is counted. The
+    Updates and deletes that match fewer lanes than they should are no error to SQL, so the rows they found are counted. The
     columns that change are in no index, so DuckDB reports a concurrent change of the same lane as a conflict at once.
 
     Raises:
@@ -63,7 +64,7 @@ def swap(connection: Connection, commit: Commit) -> None:
     gone = [change.expect for change in changes if change.expect and not change.become]
     moved = [(change.expect, change.become) for change in changes if change.expect and change.become]
     fresh = [change.become for change in changes if change.become and not change.expect]
-    done = _delete(connection, commit, gone) + _update(connection, commit, moved)
+    done = _delete(connection, dialect, commit, gone) + _update(connection, dialect, commit, moved)
     if done < len(gone) + len(moved):
         found = _lanes(connection, commit.pipeline)
         wrong = next((c for c in changes if c.expect and found.get(c.key) != c.expect), changes[0])
@@ -73,7 +74,7 @@ def swap(connection: Connection, commit: Commit) -> None:
         if lane.key in known:
             raise fenced(commit.pipeline, LaneChange(None, lane), known[lane.key])
     rows = [{"pipeline_name": commit.pipeline, **_values(lane), "batch_id": commit.id} for lane in fresh]
-    LANES.insert(connection, rows)
+    LANES.insert(connection, dialect, rows)
     if fresh or any(expect.end != become.end for expect, become in moved):
         check_lanes(_lanes(connection, commit.pipeline).values(), commit)
 
@@ -94,7 +95,7 @@ def _values(lane: Lane) -> dict[str, Any]:
 
 def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
     rows = connection.execute(
-        f"SELECT cluster_id, topic_id, topic, partition, lane_start, next_offset, lane_end, kind FROM {LANES.sql}"
+        f'SELECT cluster_id, topic_id, topic, "partition", lane_start, next_offset, lane_end, kind FROM {LANES.sql}'
         " WHERE pipeline_name = $1",
         [pipeline],
     ).fetchall()
@@ -106,31 +107,29 @@ def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int
     return {lane.key: lane for lane in lanes}
 
 
-def _delete(connection: Connection, commit: Commit, lanes: Sequence[Lane]) -> int:
+def _delete(connection: Connection, dialect: Dialect, commit: Commit, lanes: Sequence[Lane]) -> int:
     if not lanes:
         return 0
-    names = [*_KEY, "next_offset", "lane_end", "kind"]
-    values = [_values(lane) for lane in lanes]
-    sql = (
-        f"DELETE FROM {LANES.sql} AS l USING ({LANES.unnested(names)}) AS c WHERE l.pipeline_name = $9 AND {_SAME_KEY}"
-        " AND l.next_offset = c.next_offset AND l.lane_end IS NOT DISTINCT FROM c.lane_end AND l.kind = c.kind RETURNING 1"
-    )
-    parameters = [[value[name] for value in values] for name in names]
-    return len(connection.execute(sql, [*parameters, commit.pipeline]).fetchall())
+    rows = [[_values(lane)[name] for name in _LANE] for lane in lanes]
+    sql = dialect.delete(LANES.sql, dialect.rows(_GIVEN, 2), f"l.pipeline_name = $1 AND {_expected(dialect)}")
+    return dialect.change(connection, sql, [commit.pipeline, *dialect.given(rows, len(_GIVEN))])
 
 
-def _update(connection: Connection, commit: Commit, pairs: Sequence[tuple[Lane, Lane]]) -> int:
+def _update(connection: Connection, dialect: Dialect, commit: Commit, pairs: Sequence[tuple[Lane, Lane]]) -> int:
     if not pairs:
         return 0
-    names = [*_KEY, "next_offset", "lane_end", "kind"]
-    before = [_values(expect) for expect, _ in pairs]
-    after = [_values(become) for _, become in pairs]
-    sql = (
-        f"UPDATE {LANES.sql} AS l SET next_offset = c.to_next, lane_end = c.to_end, kind = c.to_kind, batch_id = $12"
-        f" FROM ({LANES.unnested(names)}, unnest($9::BIGINT[]) AS to_next, unnest($10::BIGINT[]) AS to_end,"
-        f" unnest($11::VARCHAR[]) AS to_kind) AS c WHERE l.pipeline_name = $13 AND {_SAME_KEY}"
-        " AND l.next_offset = c.next_offset AND l.lane_end IS NOT DISTINCT FROM c.lane_end AND l.kind = c.kind RETURNING 1"
+    to = [("to_next", "BIGINT"), ("to_end", "BIGINT"), ("to_kind", "VARCHAR")]
+    rows = [[*(_values(expect)[name] for name in _LANE), become.next, become.end, become.kind] for expect, become in pairs]
+    sql = dialect.update(
+        LANES.sql,
+        {"next_offset": "c.to_next", "lane_end": "c.to_end", "kind": "c.to_kind", "batch_id": "$2"},
+        dialect.rows(_GIVEN + to, 3),
+        f"l.pipeline_name = $1 AND {_expected(dialect)}",
     )
-    parameters = [[value[name] for value in before] for name in names]
-    parameters += [[value[name] for value in after] for name in ("next_offset", "lane_end", "kind")]
-    return len(connection.execute(sql, [*parameters, commit.id, commit.pipeline]).fetchall())
+    return dialect.change(connection, sql, [commit.pipeline, commit.id, *dialect.given(rows, len(_GIVEN) + len(to))])
+
+
+def _expected(dialect: Dialect) -> str:
+    """Condition that a lane of the table is the one that is given."""
+    key = " AND ".join(f"l.{quote(name)} = c.{quote(name)}" for name in _KEY)
+    return f"{key} AND l.next_offset = c.next_offset AND {dialect.same.format('l.lane_end', 'c.lane_end')} AND l.kind = c.kind"

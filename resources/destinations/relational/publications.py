@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from kpipe.ports import Publication
-from resources.destinations.relational.dialect import Connection
+from resources.destinations.relational.dialect import Connection, Dialect
 from resources.destinations.relational.tables import COMMITS
 
 __all__ = ["mark", "waiting"]
@@ -23,12 +23,18 @@ def waiting(connection: Connection, pipeline: str, limit: int) -> list[Publicati
     return [Publication(batch, seq, json.loads(metadata)) for batch, seq, metadata in rows]
 
 
-def mark(connection: Connection, pipeline: str, batches: Sequence[str]) -> list[str]:
+def mark(connection: Connection, dialect: Dialect, pipeline: str, batches: Sequence[str]) -> list[str]:
     """Mark them as mirrored; gives those that were not, in the order asked for."""
+    asked = dialect.rows([("batch_id", "VARCHAR")], 2)
     rows = connection.execute(
-        f"UPDATE {COMMITS.sql} SET published_at = now() WHERE pipeline_name = $1 AND published_at IS NULL"
-        " AND batch_id IN (SELECT unnest($2::VARCHAR[])) RETURNING batch_id",
-        [pipeline, list(batches)],
+        f"SELECT batch_id FROM {COMMITS.sql} WHERE pipeline_name = $1 AND published_at IS NULL"
+        f" AND batch_id IN ({asked}){dialect.lock}",
+        [pipeline, *dialect.given([[batch] for batch in batches], 1)],
     ).fetchall()
     mine = {row[0] for row in rows}
+    if mine:
+        connection.execute(
+            f"UPDATE {COMMITS.sql} SET published_at = now() WHERE pipeline_name = $1 AND batch_id IN ({asked})",
+            [pipeline, *dialect.given([[batch] for batch in mine], 1)],
+        )
     return [batch for batch in dict.fromkeys(batches) if batch in mine]

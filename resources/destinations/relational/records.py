@@ -14,16 +14,21 @@ from typing import Any
 from kpipe.batch import Batch, Commit, Counts
 from kpipe.errors import DestinationError, RecordRejected, StagingFailed
 from kpipe.ledger import seal
-from resources.destinations.relational.dialect import Connection, quote
+from resources.destinations.relational.dialect import Connection, Dialect, quote
 from resources.destinations.relational.lanes import unregistered
 from resources.destinations.relational.tables import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
 from resources.destinations.rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
 from resources.destinations.staged import Proven
 
-__all__ = ["amend", "check_letters", "check_set_aside", "error_event", "history", "letters", "register", "settled"]
+__all__ = ["RANGES", "amend", "check_letters", "check_set_aside", "error_event", "history", "letters", "register", "settled"]
+
+#: Columns of what `letters` is given of the batch's ranges, by topic and partition.
+RANGES = (("topic", "VARCHAR"), ("number", "INTEGER"), ("first_offset", "BIGINT"), ("last_offset", "BIGINT"))
 
 
-def register(connection: Connection, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int, int]:
+def register(
+    connection: Connection, dialect: Dialect, commit: Commit, table: str, config: Mapping[str, Any]
+) -> tuple[int, int, int]:
     """Count the commit in the pipeline's row, which is made at the first one.
 
     Every commit of a pipeline changes this row, so two that run at once conflict here whatever else they touch.
@@ -37,22 +42,25 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
     counts, now = commit.totals, datetime.now(timezone.utc)
     skipped = int(commit.kind in SKIPS)
     sealed = seal(lane for change in commit.changes for lane in (change.expect, change.become))
-    row = connection.execute(
+    changed = dialect.change(
+        connection,
         f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + $1, config_json = $2,'
         ' target_table = $3, "rows" = "rows" + $4, dead_letters = dead_letters + $5, error_events = error_events + $6,'
-        ' last_batch_id = $7, updated = $8, seal = (seal | $10::BIGINT) - (seal & $10::BIGINT) WHERE pipeline_name = $9'
-        ' RETURNING seq, "rows", error_events',
+        f" last_batch_id = $7, updated = $8, seal = {dialect.xor.format('seal', '$10')} WHERE pipeline_name = $9",
         [
             skipped, json.dumps(config), table, counts.rows, counts.dead_letters, counts.dead_letters,
             commit.id, now, commit.pipeline, sealed,
         ],
-    ).fetchone()  # fmt: skip
-    if row is not None:
+    )  # fmt: skip
+    if changed:
+        row = connection.execute(
+            f'SELECT seq, "rows", error_events FROM {PIPELINES.sql} WHERE pipeline_name = $1', [commit.pipeline]
+        ).fetchone()
         return row[0], row[1] - counts.rows, row[2] - counts.dead_letters
     if any(change.expect for change in commit.changes):
         raise unregistered(commit.pipeline)
     first = {
-        "database_name": _database(connection),
+        "database_name": _database(connection, dialect),
         "pipeline_name": commit.pipeline,
         "pipeline_id": str(uuid.uuid4()),
         "config_json": json.dumps(config),
@@ -68,32 +76,36 @@ def register(connection: Connection, commit: Commit, table: str, config: Mapping
         "created": now,
         "updated": now,
     }
-    PIPELINES.insert(connection, [first])
+    PIPELINES.insert(connection, dialect, [first])
     return 1, 0, 0
 
 
-def history(connection: Connection, commit: Commit, table: str, seq: int) -> None:
+def history(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:
     """Write the commit, its ranges, and where the partitions' ends were."""
-    COMMITS.insert(connection, [commit_row(commit, table, seq)])
-    BATCHES.insert(connection, range_rows(commit, table, seq, _database(connection)))
-    _ends(connection, commit)
+    COMMITS.insert(connection, dialect, [commit_row(commit, table, seq)])
+    BATCHES.insert(connection, dialect, range_rows(commit, table, seq, _database(connection, dialect)))
+    _ends(connection, dialect, commit)
 
 
-def _ends(connection: Connection, commit: Commit) -> None:
+def _ends(connection: Connection, dialect: Dialect, commit: Commit) -> None:
     rows = end_rows(commit)
     if not rows:
         return
-    names = list(rows[0])
-    same = " AND ".join(f"k.{name} = c.{name}" for name in PARTITIONS.key)
-    updated = connection.execute(
-        f"UPDATE {PARTITIONS.sql} AS k SET earliest_offset = c.earliest_offset, latest_offset = c.latest_offset,"
-        f" updated_unix_timestamp = c.updated_unix_timestamp FROM ({PARTITIONS.unnested(names)}) AS c WHERE {same}"
-        " RETURNING k.cluster_id, k.topic_id, k.topic, k.partition",
-        [[row[name] for row in rows] for name in names],
+    columns = [(name, PARTITIONS.columns[name]) for name in rows[0]]
+    told = [name for name in rows[0] if name not in PARTITIONS.key]
+    sql = dialect.update(
+        PARTITIONS.sql,
+        {name: f"c.{quote(name)}" for name in told},
+        dialect.rows(columns, 1),
+        " AND ".join(f"l.{quote(name)} = c.{quote(name)}" for name in PARTITIONS.key),
+    )
+    if dialect.change(connection, sql, dialect.given([list(row.values()) for row in rows], len(columns))) == len(rows):
+        return
+    found = connection.execute(
+        f"SELECT {', '.join(map(quote, PARTITIONS.key))} FROM {PARTITIONS.sql} WHERE pipeline_name = $1", [commit.pipeline]
     ).fetchall()
-    known = set(updated)
-    fresh = [row for row in rows if (row["cluster_id"], row["topic_id"], row["topic"], row["partition"]) not in known]
-    PARTITIONS.insert(connection, fresh)
+    known = set(found)
+    PARTITIONS.insert(connection, dialect, [row for row in rows if tuple(row[name] for name in PARTITIONS.key) not in known])
 
 
 def amend(connection: Connection, planned: Commit, done: Commit) -> None:
@@ -134,13 +146,15 @@ def check_letters(staged: Sequence[Proven]) -> None:
             raise StagingFailed(f"staged file {file.path!r} of dead letters holds columns {', '.join(file.names)}")
 
 
-def letters(commit: Commit, events: int, source: str, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]]:
+def letters(dialect: Dialect, commit: Commit, events: int, source: str, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]]:
     """The statement that inserts dead letters, and its parameters.
 
     Args:
+        dialect: of the database.
         commit: what is written.
         events: error events of the pipeline before them.
-        source: what they are read from, with the columns of DEAD_LETTER; its own parameters begin with $11.
+        source: what they are read from, with the columns of DEAD_LETTER. It may use `RANGES`, which begin with $7; its own
+            parameters stand behind them.
         parameters: these.
     """
     names = [
@@ -150,24 +164,21 @@ def letters(commit: Commit, events: int, source: str, parameters: Sequence[Any] 
         "key", "headers",
     ]  # fmt: skip
     ranges = {step.source: [s.range for s in commit.steps if s.source == step.source] for step in commit.steps}
-    lists = [
-        [source.topic.name for source in ranges],
-        [source.partition for source in ranges],
-        [min(r.start for r in found) for found in ranges.values()],
-        [max(r.end for r in found) for found in ranges.values()],
+    rows = [
+        [source.topic.name, source.partition, min(r.start for r in found), max(r.end for r in found)]
+        for source, found in ranges.items()
     ]
     statement = (
         f"INSERT INTO {ERRORS.sql} ({', '.join(map(quote, names))})"
-        " SELECT current_database(), $1, $2, 'Warning', $3, 'External', $4, $5, true, $6 + row_number() OVER (),"
-        ' d.reason, d."value", d."partition", c.first, c.last, d.stage, d.topic, d."partition", d."offset",'
+        f" SELECT {dialect.database}, $1, $2, 'Warning', $3, 'External', $4, $5, true, $6 + row_number() OVER (),"
+        ' d.reason, d."value", d."partition", c.first_offset, c.last_offset, d.stage, d.topic, d."partition", d."offset",'
         ' d."timestamp", d."key", d.headers'
         f" FROM {source} AS d"
-        " LEFT JOIN (SELECT unnest($7::VARCHAR[]) AS topic, unnest($8::INTEGER[]) AS number,"
-        " unnest($9::BIGINT[]) AS first, unnest($10::BIGINT[]) AS last) AS c"
+        f" LEFT JOIN ({dialect.rows(RANGES, 7)}) AS c"
         ' ON c.topic = d.topic AND c.number = d."partition"'
     )
     known = [commit.pipeline, time.time(), RecordRejected.__name__, commit.id, commit.version, events]
-    return statement, [*known, *lists, *parameters]
+    return statement, [*known, *dialect.given(rows, len(RANGES)), *parameters]
 
 
 def check_set_aside(commit: Commit, staged: Sequence[Proven], inserted: int) -> None:
@@ -181,19 +192,19 @@ def check_set_aside(commit: Commit, staged: Sequence[Proven], inserted: int) -> 
         raise StagingFailed(f"batch {commit.id}: {inserted} dead letters were inserted, {expected} are staged")
 
 
-def error_event(connection: Connection, pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str) -> None:
+def error_event(
+    connection: Connection, dialect: Dialect, pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str
+) -> None:
     """Write what stopped a batch. The pipeline's row must exist."""
-    row = connection.execute(
-        f"UPDATE {PIPELINES.sql} SET error_events = error_events + 1 WHERE pipeline_name = $1 RETURNING error_events",
-        [pipeline],
-    ).fetchone()
-    if row is None:
+    statement = f"UPDATE {PIPELINES.sql} SET error_events = error_events + 1 WHERE pipeline_name = $1"
+    if not dialect.change(connection, statement, [pipeline]):
         raise DestinationError(f"pipeline {pipeline} is not registered")
-    event = event_row(pipeline, error, kind, batch, stderr, row[0], _database(connection))
-    ERRORS.insert(connection, [event])
+    row = connection.execute(f"SELECT error_events FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]).fetchone()
+    event = event_row(pipeline, error, kind, batch, stderr, row[0], _database(connection, dialect))
+    ERRORS.insert(connection, dialect, [event])
 
 
-def _database(connection: Connection) -> str:
-    row = connection.execute("SELECT current_database()").fetchone()
+def _database(connection: Connection, dialect: Dialect) -> str:
+    row = connection.execute(f"SELECT {dialect.database}").fetchone()
     assert row is not None
     return str(row[0])

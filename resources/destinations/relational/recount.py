@@ -8,24 +8,23 @@ from collections.abc import Collection, Sequence
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Counts
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, TopicId
+from kpipe.source import Part, PartitionId, TopicId, in_order, part
 from resources.destinations.relational.dialect import Connection, Dialect
-from resources.destinations.relational.holdings import kept
+from resources.destinations.relational.holdings import TOPIC, kept, named
 from resources.destinations.relational.tables import BATCHES, ERRORS
+from resources.destinations.relational.targets import ENTRY, WRITTEN
+from resources.destinations.rows import LOOSE
 
 __all__ = ["entries", "recount"]
 
-_ENTRY = (
-    "batch_id, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_latest_offset,"
-    ' closed_by, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes, deletes, inserted,'
-    " updated, deleted, ignored"
-)
+# The same wherever a statement numbers the ranges anew.
+_ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
 
 
 def entries(connection: Connection, pipeline: str) -> list[Entry]:
     """Every committed range of the pipeline, in order of commit."""
     rows = connection.execute(
-        f"SELECT {_ENTRY} FROM {BATCHES.sql} WHERE pipeline_name = $1"
+        f"SELECT {ENTRY} FROM {BATCHES.sql} WHERE pipeline_name = $1"
         " ORDER BY seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset",
         [pipeline],
     ).fetchall()
@@ -33,104 +32,136 @@ def entries(connection: Connection, pipeline: str) -> list[Entry]:
 
 
 def recount(
-    connection: Connection, dialect: Dialect, pipeline: str, table: str, known: Sequence[str] | None, key: Sequence[str] = ()
+    connection: Connection,
+    dialect: Dialect,
+    pipeline: str,
+    table: str,
+    known: Sequence[str] | None,
+    key: Sequence[str] = (),
+    first: str = "",
 ) -> Recount:
     """Rows, dead letters, repeated offsets, and rows of each committed range, as the destination really holds them.
 
-    `known` are the names of the table's columns; None: there is no table. `key` are those of its key, if it has one.
+    `known` are the names of the table's columns; None: there is no table. `key` are those of its key, if it has one. `first` is
+    the pipeline's first table, where this is a further one.
 
     The table's rows are those of all pipelines that write it. Rows can be told apart by range only when they carry
-    offsets, and offsets mean something only when one topic was read (or rows also carry the topic). A table that is written
+    offsets, and offsets mean something only when one topic was read (or rows also carry the topic). A topic that was read
+    under several ids, or by several pipelines, is compared by its number of rows only. A table that is written
     with a key is compared with what its commits have left (holdings.py) instead.
     """
     expected = _by_partition(
         connection,
-        f'SELECT batch_source_partition_id, sum("rows")::BIGINT FROM {BATCHES.sql}'
-        f" WHERE {dialect.same_name.format('target_table', '$1')} GROUP BY batch_source_partition_id",
+        f'SELECT topic, batch_source_partition_id, CAST(sum("rows") AS {dialect.bigint}) FROM {WRITTEN} AS w'
+        f" WHERE {dialect.same_name.format('target_table', '$1')} GROUP BY topic, batch_source_partition_id",
         [table],
     )
     dead = _by_partition(
         connection,
-        f'SELECT "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = $1 AND dead_letter GROUP BY "partition"',
+        f'SELECT topic, "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = $1 AND dead_letter'
+        ' GROUP BY topic, "partition"',
         [pipeline],
     )
     if known is None:
         return Recount(dead_letters=dead, expected_rows=expected)
     keeping = kept(connection, dialect, table, known, key)
     if keeping is not None:
-        rows = {number: item.rows for number, item in keeping.found.items()}
+        held = {number: item.rows for number, item in keeping.found.items()}
         expected = {number: item.rows for number, item in keeping.expected.items()}
-        return Recount(rows, dead, expected_rows=expected, keeping=keeping)
+        return Recount(held, dead, expected_rows=expected, keeping=keeping)
     names, name = {column.lower() for column in known}, dialect.name(table)
     if "_kafka_partition" not in names:
         return Recount(_unnumbered(connection, name, expected), dead, expected_rows=expected)
+    topic = TOPIC if TOPIC in names else "NULL"
     rows = _by_partition(
         connection,
-        f"SELECT _kafka_partition, count(*) FROM {name} WHERE _kafka_partition IS NOT NULL GROUP BY _kafka_partition",
+        f"SELECT {topic}, _kafka_partition, count(*) FROM {name} WHERE _kafka_partition IS NOT NULL GROUP BY 1, 2",
         [],
     )
-    wrong, repeated = _ranges(connection, dialect, pipeline, table, names) if "_kafka_offset" in names else ([], {})
-    return Recount(rows, dead, repeated, wrong, expected)
+    wrong, repeated, exchanged = (
+        _ranges(connection, dialect, pipeline, table, first or table, names) if "_kafka_offset" in names else ([], {}, [])
+    )
+    return Recount(rows, dead, repeated, wrong, expected, exchanged=exchanged)
 
 
 def _ranges(
-    connection: Connection, dialect: Dialect, pipeline: str, table: str, names: Collection[str]
-) -> tuple[list[tuple[Entry, int]], dict[int, int]]:
-    """Committed ranges that do not hold their rows, with what they hold; and repeated offsets by partition."""
+    connection: Connection, dialect: Dialect, pipeline: str, table: str, first: str, names: Collection[str]
+) -> tuple[list[tuple[Entry, int]], dict[Part, int], list[Entry]]:
+    """Committed ranges that do not hold their rows, with what they hold; repeated offsets by partition; ranges of other rows."""
     row = connection.execute(
-        f"SELECT count(DISTINCT (pipeline_name, cluster_id, topic_id, topic)), count(DISTINCT topic) FROM {BATCHES.sql}"
-        f" WHERE {dialect.same_name.format('target_table', '$1')}",
+        "SELECT count(*), count(DISTINCT topic) FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
+        f" FROM {WRITTEN} AS w WHERE {dialect.same_name.format('target_table', '$1')}) AS readers",
         [table],
     ).fetchone()
     assert row is not None
     by_topic = row[0] > 1
-    if by_topic and (row[0] > row[1] or "_kafka_topic" not in names):
-        return [], {}
+    if by_topic and TOPIC not in names:
+        return [], {}, []
+    twice = (
+        f" AND topic NOT IN (SELECT topic FROM {WRITTEN} AS x WHERE {dialect.same_name.format('target_table', '$2')}"
+        " GROUP BY topic HAVING count(DISTINCT (pipeline_name, cluster_id, topic_id)) > 1)"
+        if row[0] > row[1]
+        else ""
+    )
     unknown = "t._kafka_offset IS NULL" + (" OR t._kafka_topic IS NULL" if by_topic else "")
     # Where offsets were read again, ranges overlap, and only the numbers of rows can be compared.
-    unknown += " UNION SELECT batch_source_partition_id FROM b WHERE closed_by = 'reread'"
+    unknown += (
+        f" UNION SELECT batch_source_partition_id FROM {BATCHES.sql} WHERE pipeline_name = $1"
+        f" AND (closed_by = 'reread' OR batch_state = '{LOOSE}') AND {dialect.same_name.format('target_table', '$3')}"
+    )
     # Elsewhere ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it.
-    hits = dialect.hits.format(table=dialect.name(table), topic="AND t._kafka_topic = b.topic" if by_topic else "")
+    hits = dialect.hits.format(
+        table=dialect.name(table),
+        topic="AND t._kafka_topic = b.topic" if by_topic else "",
+        of_row="t._kafka_topic" if by_topic else "''",
+        of_range="b.topic" if by_topic else "''",
+    )
     found = connection.execute(
-        f"WITH b AS (SELECT row_number() OVER () AS id, {_ENTRY}, seq FROM {BATCHES.sql}"
+        f"WITH b AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets FROM {WRITTEN} AS w"
         f"   WHERE pipeline_name = $1 AND {dialect.same_name.format('target_table', '$2')}"
-        "   AND batch_latest_offset > batch_earliest_offset),"
+        f"   AND batch_latest_offset > batch_earliest_offset{twice}),"
         f" u AS (SELECT DISTINCT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE {unknown}),"
         f" hits AS ({hits}),"
-        " h AS (SELECT id, sum(n)::BIGINT AS held, (sum(n) - count(*))::BIGINT AS again FROM hits GROUP BY id)"
-        f" SELECT {_ENTRY}, coalesce(held, 0), coalesce(again, 0) FROM b LEFT JOIN h USING (id)"
+        f" h AS (SELECT id, CAST(sum(n) AS {dialect.bigint}) AS held, CAST(sum(n) - count(*) AS {dialect.bigint}) AS again,"
+        "  sum(n * CAST(hits.at AS DECIMAL(38,0))) AS summed"
+        "  FROM hits GROUP BY id)"
+        f' SELECT {ENTRY}, coalesce(held, 0), coalesce(again, 0) - ("rows" - records) FROM b LEFT JOIN h USING (id)'
         " WHERE batch_source_partition_id NOT IN (SELECT number FROM u WHERE number IS NOT NULL)"
-        ' AND (coalesce(held, 0) <> "rows" OR coalesce(again, 0) > 0)'
+        ' AND (coalesce(held, 0) <> "rows" OR coalesce(again, 0) <> "rows" - records OR coalesce(summed, 0) <> offsets)'
         " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",
-        [pipeline, table],
+        [pipeline, table, first],
     ).fetchall()
     wrong: list[tuple[Entry, int]] = []
-    repeated: dict[int, int] = {}
+    repeated: dict[Part, int] = {}
+    exchanged: list[Entry] = []
     for *values, held, again in found:
         entry = _entry(values)
         if held != entry.counts.rows:
             wrong.append((entry, held))
-        if again and not entry.counts.given:  # a program that may answer with many rows repeats offsets rightly
-            number = entry.source.partition
-            repeated[number] = repeated.get(number, 0) + again
-    return wrong, repeated
+        if again is not None and again > 0:  # beyond those that one record gave; None: it is not known how many did
+            name = part(entry.source, by_topic)
+            repeated[name] = repeated.get(name, 0) + again
+        if held == entry.counts.rows and not again:
+            exchanged.append(entry)
+    return wrong, repeated, exchanged
 
 
-def _unnumbered(connection: Connection, name: str, expected: dict[int, int]) -> dict[int, int]:
+def _unnumbered(connection: Connection, name: str, expected: dict[Part, int]) -> dict[Part, int]:
     """Rows that do not carry a partition can only be counted together; a difference is shown at the first partition."""
     row = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
     assert row is not None
     result, off = dict(expected), row[0] - sum(expected.values())
     if off and result:
-        result[min(result)] += off
+        result[min(result, key=in_order)] += off
     return result
 
 
-def _by_partition(connection: Connection, sql: str, parameters: list[str]) -> dict[int, int]:
-    return dict(connection.execute(sql, parameters).fetchall())
+def _by_partition(connection: Connection, sql: str, parameters: list[str]) -> dict[Part, int]:
+    """From rows of topic (NULL where nothing names it), number and count."""
+    return {named(topic or "", number): count for topic, number, count in connection.execute(sql, parameters).fetchall()}
 
 
 def _entry(row: Sequence) -> Entry:
-    batch, cluster, topic_id, topic, partition, start, end, closed_by, *counts = row
+    batch, cluster, topic_id, topic, partition, start, end, closed_by, state, *counts = row
     source = PartitionId(TopicId(cluster, topic_id, topic), partition)
-    return Entry(batch, source, Range(start, end), Counts(*counts), closed_by == "reread")
+    return Entry(batch, source, Range(start, end), Counts(*counts), closed_by == "reread", state == LOOSE)

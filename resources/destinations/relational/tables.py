@@ -22,6 +22,7 @@ __all__ = [
     "PARTITIONS",
     "PIPELINES",
     "TABLES",
+    "TARGETS",
     "Table",
     "create",
     "present",
@@ -43,26 +44,17 @@ class Table:
 
     def ddl(self, dialect: Dialect) -> str:
         """The statement that makes it."""
-        parts = [f"{quote(name)} {dialect.types.get(kind, kind)}" for name, kind in self.columns.items()]
+        parts = [f"{quote(name)} {dialect.column(name, kind, name in self.key)}" for name, kind in self.columns.items()]
         if self.key:
             parts.append(f"PRIMARY KEY ({', '.join(map(quote, self.key))})")
-        return f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(parts)})"
+        return f"CREATE TABLE IF NOT EXISTS {self.sql} ({', '.join(parts)}){dialect.ending()}"
 
-    def unnested(self, names: Sequence[str]) -> str:
-        """`SELECT` of rows that are given as one list for each of these columns, as parameters from `$1` on.
-
-        Parameters are numbered in every statement of several clauses: `?` counts in another order in DuckDB 1.5 than in 2.0.
-        """
-        parts = [f"unnest(${at}::{self.columns[name]}[]) AS {quote(name)}" for at, name in enumerate(names, start=1)]
-        return f"SELECT {', '.join(parts)}"
-
-    def insert(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    def insert(self, connection: Connection, dialect: Dialect, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows that have the same keys; columns they lack are NULL."""
         if not rows:
             return
-        names = list(rows[0])
-        sql = f"INSERT INTO {self.sql} ({', '.join(map(quote, names))}) {self.unnested(names)}"
-        connection.execute(sql, [[row[name] for row in rows] for name in names])
+        columns = {name: self.columns[name] for name in rows[0]}
+        dialect.insert(connection, self.sql, columns, [[row[name] for name in columns] for row in rows])
 
 
 _SOURCE = {"cluster_id": "VARCHAR", "topic_id": "VARCHAR", "topic": "VARCHAR", "partition": "INTEGER"}
@@ -80,7 +72,7 @@ PIPELINES = Table(
         "pipeline_id": "VARCHAR",  # made at the first commit, never changed
         "config_json": "VARCHAR",  # no secret
         "state": "VARCHAR",
-        "skipped_batches": "BIGINT",  # jumps ahead and accepted losses
+        "skipped_batches": "BIGINT",  # jumps ahead, accepted losses, batches that failed for good
         "seq": "BIGINT",  # of the last commit
         "seal": "BIGINT",  # over the lanes in kpipe_ledger (kpipe.ledger.seal)
         "target_table": "VARCHAR",
@@ -166,6 +158,31 @@ BATCHES = Table(
         **_COUNTS,
     },
 )
+TARGETS = Table(
+    "kpipe_targets",  # what each table got of a range, where a record may give several rows (kpipe/targets.py)
+    {
+        "pipeline_name": "VARCHAR",
+        "batch_id": "VARCHAR",
+        "seq": "BIGINT",
+        "cluster_id": "VARCHAR",
+        "topic_id": "VARCHAR",
+        "topic": "VARCHAR",
+        "batch_source_partition_id": "INTEGER",
+        "batch_earliest_offset": "BIGINT",
+        "batch_latest_offset": "BIGINT",
+        "closed_by": "VARCHAR",
+        "batch_state": "VARCHAR",
+        "target_table": "VARCHAR",
+        "rows": "BIGINT",
+        "records": "BIGINT",  # that gave at least one of them
+        "offsets": "NUMERIC(38,0)",  # of the rows, summed up
+        "inserted": "BIGINT",
+        "updated": "BIGINT",
+        "deleted": "BIGINT",
+        "ignored": "BIGINT",
+    },
+    ("batch_id", "cluster_id", "topic_id", "topic", "batch_source_partition_id", "batch_earliest_offset", "target_table"),
+)
 ERRORS = Table(
     "kpipe_errors",
     {
@@ -199,14 +216,15 @@ HOLDINGS = Table(
     "kpipe_holdings",
     {
         "target_table": "VARCHAR",  # in lower case; only tables that some pipeline writes with a key
+        "topic": "VARCHAR",  # as rows name it; empty: they do not
         "partition": "INTEGER",  # as rows name it; -1: rows that kpipe has not written
         "rows": "BIGINT",
         "offsets": "NUMERIC(38,0)",  # their sum
         "baseline": "BIGINT",  # of -1: rows that were there before, and that no batch accounts for
     },
-    ("target_table", "partition"),
+    ("target_table", "topic", "partition"),
 )
-TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, ERRORS, HOLDINGS)
+TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, TARGETS, ERRORS, HOLDINGS)
 
 
 def present(exists: Callable[[str], bool]) -> bool:

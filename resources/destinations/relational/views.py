@@ -18,10 +18,12 @@ _NEWEST = {
     "batches_summary": "seq DESC",
     "errors": "error_id DESC",
     "cursors": "topic, source_partition_id",
+    "targets": "seq DESC, topic, batch_source_partition_id, batch_earliest_offset, target_table",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LAST_US = 253_402_300_799_999_999  # the year 9999 is Python's last; producers stamp later ones
 
+# A topic's name holds no slash.
 _SUMMARY = """
 {create} {schema}kpipe_batches_summary AS
 SELECT
@@ -29,24 +31,24 @@ SELECT
     b.pipeline_name,
     b.batch_id,
     min(b.batch_state) AS batch_state,
-    to_timestamp(min(b.batch_start_unix_timestamp)) AS start_time,
+    {start} AS start_time,
     max(b.batch_time) AS batch_time,
     sum(b.batch_partition_extracted_rows) / nullif(max(b.batch_time), 0) AS rows_per_sec,
-    sum(b.batch_partition_extracted_rows)::BIGINT AS rows_streamed,
-    count(DISTINCT (b.topic, b.batch_source_partition_id)) AS num_partitions,
-    count(DISTINCT (b.topic, b.batch_source_partition_id)) FILTER (WHERE b.batch_partition_state = 'Succeeded')
+    CAST(sum(b.batch_partition_extracted_rows) AS {bigint}) AS rows_streamed,
+    count(DISTINCT concat(b.topic, '/', b.batch_source_partition_id)) AS num_partitions,
+    count(DISTINCT CASE WHEN b.batch_partition_state = 'Succeeded' THEN concat(b.topic, '/', b.batch_source_partition_id) END)
         AS num_partitions_finished,
     sum(b.batch_partition_extracted_bytes) / 1e6 AS mb_streamed,
     sum(b.batch_partition_extracted_bytes) / 1e6 / nullif(max(b.batch_time), 0) AS mb_per_sec,
-    sum(b.inserted)::BIGINT AS rows_inserted,
-    sum(b.updated)::BIGINT AS rows_updated,
-    sum(b.deleted)::BIGINT AS rows_deleted,
+    CAST(sum(b.inserted) AS {bigint}) AS rows_inserted,
+    CAST(sum(b.updated) AS {bigint}) AS rows_updated,
+    CAST(sum(b.deleted) AS {bigint}) AS rows_deleted,
     min(b.seq) AS seq,
-    sum(b.dead_letters)::BIGINT AS dead_letters,
-    sum(b.filtered)::BIGINT AS filtered,
-    sum(b.gaps)::BIGINT AS gaps,
+    CAST(sum(b.dead_letters) AS {bigint}) AS dead_letters,
+    CAST(sum(b.filtered) AS {bigint}) AS filtered,
+    CAST(sum(b.gaps) AS {bigint}) AS gaps,
     min(c.committed) AS committed,
-    sum(b.ignored)::BIGINT AS rows_ignored
+    CAST(sum(b.ignored) AS {bigint}) AS rows_ignored
 FROM {schema}kpipe_batches AS b
 LEFT JOIN {schema}kpipe_commits AS c ON c.batch_id = b.batch_id
 GROUP BY b.pipeline_name, b.batch_id
@@ -59,10 +61,10 @@ SELECT
     p.database_name,
     p.pipeline_name,
     'KAFKA' AS source_type,
-    l.partition AS source_partition_id,
+    l."partition" AS source_partition_id,
     coalesce(min(k.earliest_offset), min(l.lane_start)) AS earliest_offset,
-    coalesce(min(k.latest_offset), max(l.next_offset) FILTER (WHERE l.kind = 'read')) AS latest_offset,
-    max(l.next_offset) FILTER (WHERE l.kind = 'read') AS cursor_offset,
+    coalesce(min(k.latest_offset), max(CASE WHEN l.kind = 'read' THEN l.next_offset END)) AS latest_offset,
+    max(CASE WHEN l.kind = 'read' THEN l.next_offset END) AS cursor_offset,
     coalesce(
         min(CASE
             WHEN l.kind <> 'read' THEN l.lane_start
@@ -70,7 +72,7 @@ SELECT
         END),
         max(l.next_offset)
     ) AS successful_cursor_offset,
-    coalesce(min(k.updated_unix_timestamp), extract(epoch FROM min(p.updated))::DOUBLE PRECISION) AS updated_unix_timestamp,
+    coalesce(min(k.updated_unix_timestamp), {updated}) AS updated_unix_timestamp,
     l.topic,
     l.cluster_id,
     l.topic_id
@@ -78,14 +80,21 @@ FROM {schema}kpipe_ledger AS l
 JOIN {schema}kpipe_pipelines AS p ON p.pipeline_name = l.pipeline_name
 LEFT JOIN {schema}kpipe_partitions AS k
     ON k.pipeline_name = l.pipeline_name AND k.cluster_id = l.cluster_id AND k.topic_id = l.topic_id
-    AND k.topic = l.topic AND k.partition = l.partition
-GROUP BY p.database_name, p.pipeline_name, l.cluster_id, l.topic_id, l.topic, l.partition
+    AND k.topic = l.topic AND k."partition" = l."partition"
+GROUP BY p.database_name, p.pipeline_name, l.cluster_id, l.topic_id, l.topic, l."partition"
 """
 
 
 def views(dialect: Dialect) -> list[str]:
     """The statements that make them."""
-    return [text.format(create=dialect.create_view, schema=dialect.schema) for text in (_SUMMARY, _CURSORS)]
+    words = {
+        "create": dialect.create_view,
+        "schema": dialect.schema,
+        "bigint": dialect.bigint,
+        "start": dialect.instant.format("min(b.batch_start_unix_timestamp)"),
+        "updated": dialect.seconds.format("min(p.updated)"),
+    }
+    return [text.format(**words) for text in (_SUMMARY, _CURSORS)]
 
 
 def rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -65,6 +66,7 @@ mappings = st.dictionaries(
 ).filter(distinct)  # fmt: skip
 formats = st.one_of(
     st.just({"type": "raw"}),
+    st.builds(lambda more: {"type": "protobuf", **more}, some(descriptors=words, message=words, schema=words)),
     st.builds(lambda kind, more: {"type": kind, **more}, st.sampled_from(["json", "avro", "protobuf"]),
               some(mapping=mappings, schema=words, registry=st.sampled_from(["r:8081", "https://r/x?a='b'"]))),
     st.builds(lambda more: {"type": "csv", **more},
@@ -89,11 +91,22 @@ secrets = st.sampled_from(["{{ env('P') }}", "{{ env('P', 'x-y') }}", "a{{ env('
 credentials = st.dictionaries(st.sampled_from(["sasl.password", "ssl.key.password"]), secrets, max_size=2)
 policies = st.sampled_from(["fail", "dead_letter", "skip"])
 
+
+def fitting(source: dict[str, Any]) -> dict[str, Any]:
+    """Where there are several topics, offsets name theirs."""
+    if "topic_pattern" in source or len(set(source.get("topics", ()))) > 1:
+        for name in {"start", "end"} & source.keys():
+            at = source[name]
+            if isinstance(at, dict) and "timestamp" not in at:
+                source[name] = {f"web.a-{number % 3}:{number}": offset for number, offset in at.items()}
+    return source
+
+
 sources = st.builds(
-    lambda which, more: {**which, **more},
+    lambda which, more: fitting({**which, **more}),
     topics.map(lambda topic: {"brokers": "b:1,c", "topic": topic}) | st.just({"brokers": "SSL://h:9", "topic": "t"})
     | st.lists(topics, min_size=1, max_size=3).map(lambda found: {"brokers": "b", "topics": found})
-    | words.map(lambda text: {"brokers": "b", "topic_pattern": "^" + text}),
+    | words.map(lambda text: {"brokers": "b", "topic_pattern": "^" + re.escape(text)}),
     some(start=moments, end=moments.filter(lambda at: at != "earliest") | st.none(), config=configs, credentials=credentials,
          on_data_loss=st.sampled_from(["fail", "record"]), group=names),
 )  # fmt: skip
@@ -104,8 +117,47 @@ targets = st.builds(
     st.sampled_from([{}, {"on_conflict": "replace"}, {"on_conflict": "ignore"}])
     | by_column.map(lambda found: {"on_conflict": "update", "update": found}),
 )
+lookups = st.builds(
+    lambda where, key, more: {**where, "key": key, **more},
+    st.one_of(
+        words.filter(bool).map(lambda text: {"path": text}),
+        names.map(lambda name: {"table": name}),
+        words.filter(bool).map(lambda text: {"query": text}),
+        st.builds(
+            lambda text, found: {"url": text, "credentials": found},
+            words.filter(bool),
+            st.dictionaries(st.sampled_from(["token", "password"]), secrets, max_size=2),
+        ),
+        st.just({"url": "https://h/x", "format": "csv", "delimiter": ";", "columns": {"a": "BIGINT"}}),
+    ),
+    names | st.lists(columns, min_size=1, max_size=3).filter(distinct),
+    some(required=st.booleans(), refresh_s=st.integers(1, 99), timeout_s=st.floats(0.5, 9), max_mb=st.integers(1, 99)),
+)
+conflicts = st.sampled_from([{}, {"on_conflict": "replace"}, {"on_conflict": "ignore"}]) | by_column.map(
+    lambda found: {"on_conflict": "update", "update": found}
+)
+further = st.builds(
+    lambda table, more, conflict: {"table": table, **more, **conflict},
+    tables,
+    some(key=st.lists(names, max_size=2), select=words, where=expressions, set=by_column,
+         columns=st.dictionaries(tables.map(str.lower), st.sampled_from(["BIGINT", "STRUCT(a DATE)[]"]), max_size=2)),
+    conflicts,
+)  # fmt: skip
+
+
+def with_others(definition: dict[str, Any]) -> dict[str, Any]:
+    """The definition without a table that is named twice."""
+    taken = {definition["into"]["table"].lower()}
+    also = []
+    for item in definition.pop("also", ()):
+        if item["table"].lower() not in taken:
+            taken.add(item["table"].lower())
+            also.append(item)
+    return {**definition, "also": also}
+
+
 pipelines = st.builds(
-    lambda needed, more: Pipeline.model_validate({**needed, **more}),
+    lambda needed, more: Pipeline.model_validate(with_others({**needed, **more})),
     st.fixed_dictionaries({"name": names, "source": sources, "into": targets}),
     some(
         batch=some(interval_ms=st.integers(0, 10**6), max_offsets_per_partition=st.integers(1, 10**9),
@@ -114,7 +166,9 @@ pipelines = st.builds(
                    max_retry_interval_ms=st.integers(1, 999), exponential=st.booleans()),
         transform=transforms, format=formats, key_format=formats, set=by_column, where=expressions,
         columns=st.dictionaries(tables.map(str.lower), st.sampled_from(["BIGINT", "STRUCT(a DATE)[]"]), max_size=2),
-        select=words, metadata=st.lists(st.sampled_from(["partition", "offset", "timestamp", "topic", "key", "headers"])),
+        lookups=st.dictionaries(names, lookups, max_size=2).filter(distinct),
+        select=words, also=st.lists(further, max_size=2),
+        metadata=st.lists(st.sampled_from(["partition", "offset", "timestamp", "topic", "key", "headers"])),
         schema=st.sampled_from(["evolve", "ignore", "fail"]),
         errors=some(parse=policies, transform=policies, constraint=policies, batch=st.sampled_from(["fail", "skip"]),
                     max_dead_letters=st.integers(0, 99)),
@@ -125,10 +179,13 @@ pipelines = st.builds(
 
 ranges = st.tuples(st.integers(0, 10**9), st.integers(1, 10**9)).map(lambda pair: Range(pair[0], pair[0] + pair[1]))
 small = st.integers(0, 9999)
+parts = small | st.builds("{}:{}".format, topics, small)
+by_part = st.dictionaries(parts, small, min_size=1, max_size=3)
 changes = st.one_of(
-    st.builds(s.SetOffsets, st.sampled_from(["earliest", "latest"]) | offsets | times.map(lambda at: Timestamp(timestamp=at)),
-              st.booleans()),
-    st.just(s.ReloadTransform()), st.just(s.DropOrphans()), st.builds(s.DropPartition, small, st.booleans()),
+    st.builds(s.SetOffsets, st.sampled_from(["earliest", "latest"]) | offsets | by_part
+              | times.map(lambda at: Timestamp(timestamp=at)), st.booleans()),
+    st.just(s.ReloadTransform()), st.just(s.ReloadLookups()), st.just(s.DropOrphans()),
+    st.builds(s.DropPartition, parts, st.booleans()),
     st.builds(s.SetField, st.sampled_from([("batch", "interval_ms"), ("batch", "max_retries")]), small),
     st.builds(s.SetField, st.just(("batch", "retry_interval_ms")), small),
     st.builds(s.SetField, st.just(("errors", "batch")), st.sampled_from(["fail", "skip", None])),
@@ -153,10 +210,11 @@ statements: st.SearchStrategy[s.Statement] = st.one_of(
     st.builds(s.Test, names, st.none() | st.integers(1, 99)),
     st.just(s.ShowPipelines()),
     st.builds(s.ShowCreate, names, st.booleans()),
-    st.builds(s.Extract, names, words, small, ranges | st.none()),
+    st.builds(s.Extract, names, words, parts, ranges | st.none()),
     st.builds(s.Extract, names, words),
     st.builds(s.ClearErrors, names | st.none()),
-    st.builds(s.Backfill, names, small | st.none(), ranges | st.none()),
+    st.builds(s.Replay, names),
+    st.builds(s.Backfill, names, parts | st.none(), ranges | st.none()),
     st.sampled_from(
         [s.Query("SELECT ';' FROM \"a;b\" -- no;\n WHERE 1"), s.Query("SHOW TABLES"), s.Query("CREATE TABLE t (a INT)")]
     ),

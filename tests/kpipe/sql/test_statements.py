@@ -97,6 +97,32 @@ CLAUSES: list[tuple[str, dict[str, Any]]] = [
         "INTO TABLE t FORMAT AVRO SCHEMA REGISTRY 'r' FORMAT JSON KAFKA KEY (k <- %::id DEFAULT 0)",
         {"format": {"type": "avro", "registry": "r"}, "key_format": {"mapping": {"k": {"path": "id", "default": 0}}}},
     ),
+    # as public scripts have them: the mapping behind the registry, texts in double quotes, in lower case
+    (
+        "BATCH_INTERVAL 2500 ENABLE OUT_OF_ORDER OPTIMIZATION SKIP CONSTRAINT ERRORS INTO TABLE t FORMAT AVRO\n"
+        "SCHEMA REGISTRY 'r:8081' (`t`.`f1` <- `f1`, `t`.`f2` <- `f2`)",
+        {"format": {"type": "avro", "registry": "r:8081", "mapping": {"f1": "f1", "f2": "f2"}},
+         "errors": {"constraint": "dead_letter"}},
+    ),
+    (
+        'WITH TRANSFORM ("file:///home/admin/transform.py", "", "") INTO TABLE t FIELDS TERMINATED BY "\\t" (a, b)',
+        {"format": {"type": "csv", "fields": ["a", "b"]},
+         "transform": {"program": "/home/admin/transform.py", "mode": "flatmap"}},
+    ),
+    ("into table t(id,tweet)", {"format": {"type": "csv", "fields": ["id", "tweet"]}}),
+    ("SKIP ALL ERRORS INTO TABLE t(a) FIELDS TERMINATED BY',' ENCLOSED BY'\"'",
+     {"format": {"type": "csv", "delimiter": ",", "quote": '"', "fields": ["a"]}, "errors": {"constraint": "dead_letter"},
+      "into": {"on_conflict": "ignore"}}),
+    ("INTO TABLE t FORMAT JSON (`t`.`id` <- payload::`meeting key`, doc <- %)",
+     {"format": {"mapping": {"id": "payload::`meeting key`", "doc": "%"}}}),
+    (
+        "INTO TABLE t FORMAT JSON (a <- a, @ts <- ts) SET at = FROM_UNIXTIME(@ts DIV 1000), later ="
+        " TIMESTAMPADD(HOUR, 1, NOW(6)), topic = get_kafka_pipeline_prop(\"prop_topicname\"),"
+        " o = get_kafka_pipeline_prop('prop_offset') :> BIGINT",
+        {"format": {"mapping": {"a": "a", "@ts": "ts"}},
+         "set": {"at": "FROM_UNIXTIME(@ts DIV 1000)", "later": "TIMESTAMPADD(HOUR, 1, NOW(6))",
+                 "topic": 'get_kafka_pipeline_prop("prop_topicname")', "o": "get_kafka_pipeline_prop('prop_offset') :> BIGINT"}},
+    ),
     # SET, WHERE
     (
         "INTO TABLE t FORMAT JSON (id <- id, @at <- at) SET at = STR_TO_DATE(@at, '%Y-%m-%dT%H:%i:%s.%f'), loaded = now()",
@@ -254,6 +280,11 @@ OTHERS: list[tuple[str, s.Statement]] = [
     ("START ALL PIPELINES", s.StartMany()),
     ("START ALL", s.StartMany()),
     ("START FAILED PIPELINES", s.StartMany(failed=True)),
+    ("START ALL PIPELINES IF NOT RUNNING", s.StartMany()),
+    (
+        "ALTER PIPELINE orders SET RETRY_OPTIONS ::max_retries = '2' RETRY_OPTIONS ::exponential = 'false'",
+        s.Alter("orders", (s.SetField(("batch", "max_retries"), 2), s.SetField(("batch", "exponential"), False))),
+    ),
     ("STOP PIPELINE orders", s.Stop("orders")),
     ("STOP PIPELINE IF RUNNING orders CANCEL", s.Stop("orders", if_running=True, cancel=True)),
     ("STOP ALL PIPELINES", s.StopAll()),
@@ -270,6 +301,7 @@ OTHERS: list[tuple[str, s.Statement]] = [
     ("CLEAR PIPELINE ERRORS", s.ClearErrors()),
     ("CLEAR PIPELINE ERRORS FOR orders", s.ClearErrors("orders")),
     ("CLEAR ERRORS", s.ClearErrors()),
+    ("REPLAY PIPELINE orders", s.Replay("orders")),
     ("BACKFILL PIPELINE orders", s.Backfill("orders")),
     ("BACKFILL PIPELINE orders PARTITION 2 FROM 100 TO 250", s.Backfill("orders", 2, Range(100, 250))),
     ("ALTER PIPELINE orders SET OFFSETS EARLIEST", s.Alter("orders", (s.SetOffsets("earliest"),))),

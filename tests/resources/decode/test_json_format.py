@@ -48,7 +48,23 @@ def as_payload(value: object, style: int) -> bytes:
 
 
 broken = st.sampled_from(
-    [b"", b" ", b"{", b"[1]", b"null", b"3", b"{}{}", b"\xff", b'{"a":1}x', b'{"a":1,"a":2}', b'{"b":"\xff"}', b"{\n}"]
+    [
+        b'{"c":NaN}',
+        b'{"z":[-Infinity]}',
+        b'{"b":"x","z":Inf}',
+        b"",
+        b" ",
+        b"{",
+        b"[1]",
+        b"null",
+        b"3",
+        b"{}{}",
+        b"\xff",
+        b'{"a":1}x',
+        b'{"a":1,"a":2}',
+        b'{"b":"\xff"}',
+        b"{\n}",
+    ]
 )
 payload = st.one_of(st.builds(as_payload, good, st.integers(0, 3)), st.builds(as_payload, anything, st.integers(0, 3)), broken)
 
@@ -106,13 +122,41 @@ def test_good_payloads_give_what_json_gives(payloads: list[bytes]) -> None:
         (b"\xff\xfe", "not UTF-8 at byte 0"),
         (b'{"b":"\\ud800"}', "not JSON: half of a surrogate pair"),
         (b"", "not JSON: Expecting value at character 0"),
+        (b'\xef\xbb\xbf{"a":1}', "not JSON: Unexpected UTF-8 BOM (decode using utf-8-sig) at character 0"),
+        (b'{"a":NaN}', "NaN and Infinity are no JSON"),
+        (b'{"c":NaN}', "NaN and Infinity are no JSON"),
+        (b'{"c": -Infinity}', "NaN and Infinity are no JSON"),
+        (b'{"c":-NaN}', "not JSON: Expecting value at character 5"),
+        (b'{"new":NaN}', "NaN and Infinity are no JSON"),
+        (b'{"new":[1.5,{"x":-Infinity}]}', "NaN and Infinity are no JSON"),
+        (b'{"new":Inf}', "not JSON: Expecting value at character 7"),
+        (b'{"a":' + b"9" * 5000 + b"}", "a number of too many digits"),
+        (b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON: nested too deeply"),
     ],
+    ids=lambda item: str(item)[:40],
 )
 def test_what_cannot_be_a_row_says_why(payload: bytes, reason: str) -> None:
     decoded = JsonDecoder(COLUMNS).decode(Payloads.of([b'{"a":1}', payload, b'{"a":2}']))
     assert decoded.rejects == [(1, reason)]
     assert [row["a"] for row in decoded.table.to_pylist()] == [1, 2]
     assert decoded.kept == [0, 2]
+
+
+def test_texts_that_name_no_number_are_texts() -> None:
+    """In a column of numbers they are what a text that is a number is; beside others they cost nothing but time."""
+    payloads = [b'{"b":"[NaN, Infinity"}', b'{"c":"NaN"}', b'{"c":1e400,"new":": Inf"}', *[b'{"c":1}'] * 40]
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
+    rows = decoded.table.to_pylist()
+    assert not decoded.rejects
+    assert (rows[0]["b"], str(rows[1]["c"]), rows[2]["c"], rows[-1]["c"]) == ("[NaN, Infinity", "nan", float("inf"), 1.0)
+    assert decoded.new_columns == Columns.of({"new": "VARCHAR"})
+
+
+def test_a_value_of_megabytes_is_a_value() -> None:
+    payloads = [b'{"a":1}', b'{"b":"' + b"x" * 3_000_000 + b'"}', b'{"a":2}']
+    decoded = JsonDecoder(COLUMNS).decode(Payloads.of(payloads))
+    assert not decoded.rejects
+    assert [len(row["b"] or "") for row in decoded.table.to_pylist()] == [0, 3_000_000, 0]
 
 
 def test_two_objects_in_one_payload_and_none_in_another_do_not_shift_rows() -> None:

@@ -15,9 +15,12 @@ import fastavro
 import numpy as np
 import pytest
 
+from resources.decode import native_protobuf, protobuf_plan
 from resources.decode.avro_schema import plan
 from resources.decode.native_avro import written
 from resources.decode.native_columns import planned
+from resources.decode.protobuf_files import Files
+from tests.resources.decode import protobufs
 
 HERE, SOURCES = Path(__file__).parent, Path(__file__).parents[3] / "resources" / "native"
 
@@ -80,12 +83,28 @@ def test_avro_touches_nothing_outside_of_the_buffers(tmp_path: Path) -> None:
     (steps, symbols), (columns, ranges, names) = written(chosen), planned(chosen.carried)
     bounds = np.array([0, len(payload.getvalue())], np.int64)
     parts = [steps.tobytes(), symbols, columns.tobytes(), ranges.tobytes(), names, payload.getvalue(), bounds.tobytes()]
-    sizes = np.array([*map(len, parts), len(chosen.nodes)], np.int64)
+    sizes = np.array([*map(len, parts), len(chosen.nodes), -1], np.int64)
     file = tmp_path / "plan"
     file.write_bytes(sizes.tobytes() + b"".join(parts))
-    fuzzer = built("fuzz_avro", tmp_path)
+    fuzzer = built("fuzz_typed", tmp_path)
     run(fuzzer, 8_000, 1, file)
     run(fuzzer, 8_000, random.SystemRandom().randrange(1 << 60), file)
+
+
+def test_protobuf_touches_nothing_outside_of_the_buffers(tmp_path: Path) -> None:
+    fuzzer = built("fuzz_typed", tmp_path)
+    for seed in (1, 2, 3, random.SystemRandom().randrange(1 << 32)):  # schemas at random, and messages of them
+        dice = random.Random(seed)
+        text, kind = protobufs.loaded(protobufs.schema(dice))
+        chosen = protobuf_plan.plan(Files(text).named("t.M"))
+        payloads = [protobufs.filled(dice, kind()).SerializeToString() for _ in range(5)]
+        (steps, texts), (columns, ranges, names) = native_protobuf.written(chosen), planned(chosen.carried)
+        bounds = np.cumsum([0, *map(len, payloads)]).astype(np.int64)
+        parts = [steps.tobytes(), texts, columns.tobytes(), ranges.tobytes(), names, b"".join(payloads), bounds.tobytes()]
+        sizes = np.array([*map(len, parts), len(chosen.messages), len(chosen.enums)], np.int64)
+        file = tmp_path / f"plan{seed}"
+        file.write_bytes(sizes.tobytes() + b"".join(parts))
+        run(fuzzer, 4_000, seed, file)
 
 
 @pytest.mark.chaos

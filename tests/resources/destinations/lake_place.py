@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import shutil
 import signal
-from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,20 @@ from pyiceberg.table import Table
 from kpipe import faults
 from kpipe.batch import Commit
 from kpipe.ports import Destination
+from resources.decode.types import staged_type
 from resources.destinations.delta import DeltaLake
-from resources.destinations.iceberg import IcebergLake
+from resources.destinations.iceberg import IcebergLake, Postgres, Rest, SQLite
 from resources.destinations.lake import LakeDestination
-from resources.destinations.lake.record import folder_of, mark
-from tests.resources.destinations.place import Place
+from resources.destinations.lake.bucket import BucketFolder
+from resources.destinations.lake.folder import LocalFolder
+from resources.destinations.lake.record import folder_of
+from resources.destinations.parquet import ParquetFolder
+from resources.storage.s3 import Store
+from resources.testing.lake import LakePlace
+from resources.testing.place import Place
+from tests.resources.destinations.postgres import PostgresServer
+from tests.resources.destinations.rest import RestServer
+from tests.resources.destinations.s3 import BUCKET, CREDENTIALS, S3Server
 
 _processes = multiprocessing.get_context("forkserver")  # a fork of a process that has used deltalake hangs: it has threads
 _processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])
@@ -43,71 +52,6 @@ def _commit(place: Place, commit: Commit, fault: str) -> None:
     place.open().commit(commit)
 
 
-class LakePlace(Place):
-    """What formats share: faults on the way, and hands on the files of the ledger."""
-
-    ledger_in_table = True
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.folder = folder / "lake"
-        self.faults: list[str] = []
-
-    @abstractmethod
-    def pointer(self, pipeline: str) -> str: ...
-
-    @abstractmethod
-    def point(self, seq: int, sealed: int) -> None: ...
-
-    @abstractmethod
-    def own(self, pipeline: str = "tweets") -> Path: ...
-
-    def reached(self, point: str) -> None:
-        fault = self.faults[0] if self.faults else ""
-        if (fault, point) in {("before", "commit.before"), ("after_landed", "commit.after"), ("unknown", "commit.after")}:
-            self.faults[0] = "unreadable" if fault == "unknown" else "spent"
-            raise OSError(f"injected: {fault}")
-        if point == "readback" and self.faults and self.faults.pop(0) == "unreadable":
-            raise OSError("injected: unreadable")
-
-    def fail_next(self, fault: str) -> None:
-        self.faults.append(fault)
-        faults.arm(self.reached)
-
-    def record(self, pipeline: str = "tweets") -> dict[str, Any]:
-        return json.loads((self.own(pipeline) / self.pointer(pipeline)).read_bytes())
-
-    def letters(self, pipeline: str = "tweets") -> list[Path]:
-        return [self.own(pipeline).parent / file["name"] for item in self.record(pipeline)["tail"] for file in item["dead"]]
-
-    def dead_letters(self, pipeline: str = "tweets") -> int:
-        return sum(pq.read_metadata(path).num_rows for path in self.letters(pipeline))
-
-    def delete_dead_letter(self) -> None:
-        path = self.letters()[0]
-        rows: pa.Table = pq.read_table(path)
-        path.unlink()
-        pq.write_table(rows.slice(1), path)
-
-    def rewrite(self, record: dict[str, Any]) -> None:
-        """What hands that know the files, and not the seal, would do."""
-        data = json.dumps(record, separators=(",", ":")).encode()
-        (self.own() / f"{record['seq']:012}-{mark(data):016x}.json").write_bytes(data)
-        self.point(record["seq"], mark(data))
-
-    def move_lane(self, partition: int, to: int) -> None:
-        record = self.record()
-        for lane in record["lanes"]:
-            if lane[3] == partition and lane[6] is None:
-                lane[5] = to
-        self.rewrite(record)
-
-    def erase_lane(self, partition: int) -> None:
-        record = self.record()
-        record["lanes"] = [lane for lane in record["lanes"] if lane[3] != partition]
-        self.rewrite(record)
-
-
 class DeltaPlace(LakePlace):
     def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
         return LakeDestination(DeltaLake(self.folder / table), table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
@@ -120,9 +64,6 @@ class DeltaPlace(LakePlace):
             return []
         found = self.delta(table).to_pyarrow_table().to_pylist()
         return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
-
-    def own(self, pipeline: str = "tweets") -> Path:
-        return self.folder / "tweets" / "_kpipe" / folder_of(pipeline)
 
     def pointer(self, pipeline: str) -> str:
         said = self.delta().transaction_version
@@ -148,17 +89,109 @@ class DeltaPlace(LakePlace):
         shutil.rmtree(self.folder / "tweets")
 
 
-class IcebergPlace(LakePlace):
+class DeltaStorePlace(DeltaPlace):
+    """The same in an object store. The gateway keeps objects as files, so hands can be laid on them there."""
+
+    def __init__(self, folder: Path, server: S3Server) -> None:
+        super().__init__(folder)
+        prefix = folder.name
+        self.endpoint, self.place = server.endpoint, f"s3://{BUCKET}/{prefix}"
+        self.direct = f"http://127.0.0.1:{server.port}"
+        self.folder = server.folder / "data" / BUCKET / prefix
+
+    def bucket(self) -> BucketFolder:
+        return BucketFolder(Store(CREDENTIALS, self.endpoint), self.place)
+
     def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
-        return LakeDestination(IcebergLake(self.folder, table), table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
+        lake = DeltaLake(self.bucket().below(table))
+        return LakeDestination(lake, table, pipeline, {"source_type": "KAFKA"}, (self.staging, f"{self.place}/staging"))
+
+    def delta(self, table: str = "tweets") -> DeltaTable:
+        options = BucketFolder(Store(CREDENTIALS, self.direct), self.place).options()
+        return DeltaTable(f"{self.place}/{table}", storage_options=options)
+
+    def double_row(self, partition: int, offset: int) -> None:
+        table = self.delta()
+        rows = table.to_pyarrow_table()
+        chosen = pc.and_(pc.equal(rows["_kafka_partition"], partition), pc.equal(rows["_kafka_offset"], offset))
+        write_deltalake(table, rows.filter(chosen), mode="append")
+
+
+class ParquetPlace(LakePlace):
+    def made(self, table: str) -> ParquetFolder:
+        return ParquetFolder(LocalFolder(self.folder / table))
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
+        return LakeDestination(self.made(table), table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
+
+    def shown(self, table: str = "tweets") -> list[dict[str, Any]]:
+        """What reads all files of the folder finds."""
+        paths = sorted((self.folder / table).glob("*.parquet"))
+        if not paths:
+            return []
+        found = pa.concat_tables([pq.read_table(path) for path in paths], promote_options="default").to_pylist()
+        return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
+
+    def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
+        lake = self.made(table)
+        state = lake.load()
+        if state is None or not (state.older or state.newer):
+            return []
+        kinds = [(name, staged_type(kind)) for name, kind in state.columns]
+        nothing = pa.schema(kinds).empty_table()
+        files = []
+        for name in (*state.older, *state.newer):
+            with lake._opened(name) as stream:
+                files.append(pq.read_table(stream))
+        found = pa.concat_tables([nothing, *files], promote_options="default").to_pylist()
+        return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
+
+    def pointer(self, pipeline: str) -> str:
+        state = self.made("tweets").load()
+        assert state is not None
+        seq, _, sealed = state.pointers[pipeline].partition(":")
+        return f"{int(seq):012}-{sealed}.json"
+
+    def newest(self) -> Path:
+        return max((self.folder / "tweets" / "_manifest").glob("0*.json"))
+
+    def point(self, seq: int, sealed: int) -> None:
+        said = json.loads(self.newest().read_bytes())
+        said["pointers"]["tweets"] = f"{seq}:{sealed:016x}"
+        self.newest().write_text(json.dumps(said))
+
+    def changed(self, partition: int, offset: int, times: int) -> None:
+        for path in (self.folder / "tweets").glob("*.parquet"):
+            rows = pq.read_table(path)
+            chosen = pc.and_(pc.equal(rows["_kafka_partition"], partition), pc.equal(rows["_kafka_offset"], offset))
+            if rows.filter(chosen).num_rows:
+                path.unlink()
+                pq.write_table(pa.concat_tables([rows.filter(pc.invert(chosen)), *[rows.filter(chosen)] * times]), path)
+
+    def delete_row(self, partition: int, offset: int) -> None:
+        self.changed(partition, offset, 0)
+
+    def double_row(self, partition: int, offset: int) -> None:
+        self.changed(partition, offset, 2)
+
+    def drop_table(self) -> None:
+        shutil.rmtree(self.folder / "tweets")
+
+
+class IcebergPlace(LakePlace):
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        return IcebergLake(LocalFolder(self.folder), table, SQLite(self.folder))
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
+        return LakeDestination(self.lake(table), table, pipeline, {"source_type": "KAFKA"}, (self.staging,))
 
     def iceberg(self, table: str = "tweets") -> Table:
-        state = IcebergLake(self.folder, table).load()
+        state = self.lake(table).load()
         assert state is not None
         return state.table
 
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
-        if IcebergLake(self.folder, table).load() is None:
+        if self.lake(table).load() is None:
             return []
         found = self.iceberg(table).scan().to_arrow().to_pylist()
         return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
@@ -167,7 +200,7 @@ class IcebergPlace(LakePlace):
         return self.folder / "_kpipe" / folder_of("tweets") / folder_of(pipeline)
 
     def pointer(self, pipeline: str) -> str:
-        state = IcebergLake(self.folder, "tweets").load()
+        state = self.lake().load()
         assert state is not None
         seq, _, sealed = state.pointers[pipeline].partition(":")
         return f"{int(seq):012}-{sealed}.json"
@@ -187,3 +220,55 @@ class IcebergPlace(LakePlace):
 
     def drop_table(self) -> None:
         shutil.rmtree(self.folder)
+
+
+class PostgresIcebergPlace(IcebergPlace):
+    """The catalogue is in PostgreSQL."""
+
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
+        super().__init__(folder)
+        self.server, self.schema = server, server.schema()
+
+    def catalogue(self) -> Postgres:
+        return Postgres(self.server.server(self.schema))
+
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        return IcebergLake(LocalFolder(self.folder), table, self.catalogue())
+
+    def drop_table(self) -> None:
+        self.catalogue().opened(LocalFolder(self.folder)).drop_table("default.tweets")
+        super().drop_table()
+
+
+class RestIcebergPlace(IcebergPlace):
+    """The catalogue is Iceberg's own reference server; each place has a namespace in it."""
+
+    def __init__(self, folder: Path, server: RestServer) -> None:
+        super().__init__(folder)
+        self.server, self.namespace = server, f"n{os.urandom(6).hex()}"
+
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        return IcebergLake(LocalFolder(self.folder), table, Rest(self.server.uri, {}), self.namespace)
+
+    def own(self, pipeline: str = "tweets") -> Path:
+        return self.folder / "_kpipe" / folder_of(f"{self.namespace}.tweets") / folder_of(pipeline)
+
+    def drop_table(self) -> None:
+        Rest(self.server.uri, {}).opened(LocalFolder(self.folder)).drop_table(f"{self.namespace}.tweets")
+        super().drop_table()
+
+
+class StoreIcebergPlace(PostgresIcebergPlace):
+    """Tables are in an object store, the catalogue in PostgreSQL. Objects are files, too, for hands."""
+
+    def __init__(self, folder: Path, server: PostgresServer, s3: S3Server) -> None:
+        super().__init__(folder, server)
+        self.endpoint, self.place = s3.endpoint, f"s3://{BUCKET}/{folder.name}"
+        self.folder = s3.folder / "data" / BUCKET / folder.name
+
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        return IcebergLake(BucketFolder(Store(CREDENTIALS, self.endpoint), self.place), table, self.catalogue())
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets") -> Destination:
+        staging = (self.staging, f"{self.place}/staging")
+        return LakeDestination(self.lake(table), table, pipeline, {"source_type": "KAFKA"}, staging)

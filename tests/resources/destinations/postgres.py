@@ -30,9 +30,13 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """One server. A context manager; it ends with this process, however that dies."""
+    """One server. A context manager; it ends with this process, however that dies.
 
-    def __init__(self) -> None:
+    Args:
+        durable: whether what is committed is on the disk, as by default elsewhere; most tests need the time more.
+    """
+
+    def __init__(self, durable: bool = False) -> None:
         found = programs()
         if found is None:
             pytest.skip("no PostgreSQL -> make postgres")
@@ -40,8 +44,13 @@ class PostgresServer:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.durable = durable
         self.process: subprocess.Popen[bytes] | None = None
         self.thread = ThreadPoolExecutor(1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Where it is: what another process connects with."""
+        return {"folder": self.folder, "port": self.port}
 
     def _as_user(self) -> list[str]:
         # initdb refuses root. SIGQUIT is PostgreSQL's immediate shutdown.
@@ -73,10 +82,12 @@ class PostgresServer:
 
     def _start(self) -> None:
         log = (self.folder / "log").open("ab")
-        settings = {
+        settings: dict[str, Any] = {
             "port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self.folder, "max_connections": 60,
-            "shared_buffers": "32MB", "fsync": "off", "full_page_writes": "off", "log_statement": "none",
+            "log_statement": "none",
         }  # fmt: skip
+        if not self.durable:
+            settings |= {"shared_buffers": "32MB", "fsync": "off", "full_page_writes": "off"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [*self._as_user(), str(self.bin / "postgres"), "-D", str(self.folder / "data"), *options]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/")

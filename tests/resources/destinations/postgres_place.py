@@ -9,13 +9,12 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from kpipe import faults
 from kpipe.keys import KeyRule
 from kpipe.ports import Destination
 from kpipe.schema import Columns, ListOf, Struct, Type
 from resources.destinations.postgres import PostgresDestination
 from resources.destinations.postgres.types import kpipe_type
-from tests.resources.destinations.place import Place
+from resources.testing.place import Place
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 
 
@@ -37,21 +36,13 @@ def value(found: Any, kind: Type) -> Any:
 
 class PostgresPlace(Place):
     longest_name = 63
+    failure = psycopg.OperationalError
     keyed = True
     expressions = False
 
     def __init__(self, folder: Path, server: PostgresServer, port: int | None = None) -> None:
         super().__init__(folder)
         self.server, self.schema, self.port = server, server.schema(), port
-        self.faults: list[str] = []
-
-    def reached(self, point: str) -> None:
-        fault = self.faults[0] if self.faults else ""
-        if (fault, point) in {("before", "commit.before"), ("after_landed", "commit.after"), ("unknown", "commit.after")}:
-            self.faults[0] = "unreadable" if fault == "unknown" else "spent"
-            raise psycopg.OperationalError(f"injected: {fault}")
-        if point == "readback" and self.faults and self.faults.pop(0) == "unreadable":
-            raise psycopg.OperationalError("injected: unreadable")
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
         server = self.server.server(self.schema, self.port)
@@ -78,10 +69,6 @@ class PostgresPlace(Place):
 
     def dead_letters(self, pipeline: str = "tweets") -> int:
         return self.sql("SELECT count(*) AS n FROM kpipe_errors WHERE pipeline_name = %s AND dead_letter", pipeline)[0]["n"]
-
-    def fail_next(self, fault: str) -> None:
-        self.faults.append(fault)
-        faults.arm(self.reached)
 
     def delete_row(self, partition: int, offset: int) -> None:
         self.sql("DELETE FROM tweets WHERE _kafka_partition = %s AND _kafka_offset = %s", partition, offset)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -34,8 +33,10 @@ from resources.destinations import open_destination, summary
 from resources.destinations.duckdb import DuckDBDestination
 from resources.destinations.duckdb.connection import Database
 from resources.destinations.relational import records
-from tests.resources.destinations.conformance import begun, loaded, positions, proof
-from tests.resources.destinations.place import COLUMNS, COORDINATES, DuckDBPlace, arrow, batch, begin, source
+from resources.home import Home
+from resources.testing.place import COLUMNS, COORDINATES, arrow, batch, begin, source
+from resources.testing.state import begun, loaded, positions, proof
+from tests.resources.destinations.place import DuckDBPlace
 
 HOLD = """
 import duckdb, sys, time
@@ -373,7 +374,7 @@ def test_file_that_lacks_a_column_is_refused(place: DuckDBPlace) -> None:
 def test_coordinates_on_request(place: DuckDBPlace) -> None:
     import pyarrow as pa
 
-    from tests.resources.destinations.place import HEADERS
+    from resources.testing.place import HEADERS
 
     destination = loaded(place)
     commit = batch(place, destination.ledger()[1], {0: 11})
@@ -507,7 +508,7 @@ def pipeline(**into: object) -> Pipeline:
 
 
 def test_open_destination(tmp_path: Path) -> None:
-    home = SimpleNamespace(data=tmp_path / "data", staging=tmp_path / "staging")
+    home = Home.at(tmp_path)
     found = open_destination(pipeline(), home)
     assert isinstance(found, DuckDBDestination) and found.database.path == tmp_path / "data" / "kpipe.duckdb"
     named = open_destination(pipeline(database=str(tmp_path / "x.db")), home)

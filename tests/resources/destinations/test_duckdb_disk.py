@@ -16,9 +16,10 @@ import pytest
 
 from kpipe.batch import Commit
 from kpipe.errors import DestinationError
+from resources.testing.place import batch, begin
+from resources.testing.state import loaded, positions, proof
 from tests.faults.badio import failing, library, watched
-from tests.resources.destinations.conformance import loaded, positions, proof
-from tests.resources.destinations.place import DuckDBPlace, batch, begin
+from tests.resources.destinations.place import DuckDBPlace
 
 # Commits one batch after the other in one process, as a run does, each up to five times; says what came of it.
 COMMITS = """
@@ -140,7 +141,7 @@ import pyarrow as pa
 from kpipe.batch import Commit, Counts, Step
 from resources.destinations.duckdb import DuckDBDestination
 from resources.spark.files import StagingWriter
-from tests.resources.destinations.place import COLUMNS, begin
+from resources.testing.place import COLUMNS, begin
 path, staging = map(Path, sys.argv[1:])
 destination = DuckDBDestination(path, "tweets", "tweets", {}, (staging,), 2)
 destination.commit(begin("tweets", [0]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from kpipe import faults
 from kpipe.batch import Commit
 from kpipe.errors import DestinationError, StagingFailed
 from resources.spark.files import HORIZON_S, collect_garbage
-from tests.resources.destinations.conformance import loaded, positions, proof
-from tests.resources.destinations.place import DuckDBPlace, batch
+from resources.testing.place import batch
+from resources.testing.state import loaded, positions, proof
+from tests.resources.destinations.place import DuckDBPlace, at
 
 POINTS = [point for point in faults.POINTS if point.startswith("commit.") or point == "readback"]
 
@@ -24,18 +24,6 @@ POINTS = [point for point in faults.POINTS if point.startswith("commit.") or poi
 @pytest.fixture
 def place(tmp_path: Path) -> DuckDBPlace:
     return DuckDBPlace(tmp_path)
-
-
-def at(point: str, act: Callable[[], object]) -> None:
-    """The act comes when the commit reaches that point for the first time."""
-    done: list[object] = []
-
-    def reached(name: str) -> None:
-        if name == point and not done:
-            done.append(True)
-            act()
-
-    faults.arm(reached)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ import pytest
 from kpipe import faults
 from kpipe.errors import DestinationError, Fenced, KpipeError, LedgerMismatch, SchemaConflict, StagingFailed
 from resources.destinations.duckdb.engine import engine, quote
-from tests.resources.destinations.conformance import loaded, positions, proof
-from tests.resources.destinations.place import DuckDBPlace, batch, begin
+from resources.testing.place import batch, begin
+from resources.testing.state import loaded, positions, proof
+from tests.resources.destinations.place import DuckDBPlace
 
 
 @pytest.fixture

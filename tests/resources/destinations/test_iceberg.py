@@ -19,9 +19,9 @@ from kpipe.schema import Columns
 from resources.destinations import open_destination
 from resources.destinations.iceberg.table import _Transaction
 from resources.home import Home
-from tests.resources.destinations.conformance import begun, loaded, positions, proof
+from resources.testing.place import COLUMNS, batch
+from resources.testing.state import begun, loaded, positions, proof
 from tests.resources.destinations.lake_place import IcebergPlace, killed
-from tests.resources.destinations.place import COLUMNS, batch
 
 STEPS = [point for point in POINTS if point.startswith("commit.")] + ["readback"]
 SAMPLE = ("commit.before", "commit.after")
@@ -80,6 +80,29 @@ def test_expired_snapshots_leave_the_ledger(place: IcebergPlace) -> None:
     assert positions(place.open()) == {0: 10, 1: 5}
     destination.commit(batch(place, destination.ledger()[1], {0: 12}))
     assert len(place.rows()) == 18 and proof(destination).ok
+
+
+def test_snapshots_beyond_those_that_are_to_stay_are_expired(place: IcebergPlace) -> None:
+    """Commits do not grow slower with those before; the ledger, and all within reach of a rollback, stay."""
+    destination = begun(place)
+    with place.iceberg().transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "5"})
+    counts = []
+    for end in range(1, 45):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+        counts.append(len(place.iceberg().metadata.snapshots))
+    assert max(counts) <= 5 + 32 and min(counts[-10:]) < 20
+    assert len(place.rows()) == 44 and proof(place.open()).ok
+    before = place.iceberg().metadata.snapshots[-5]
+    with place.iceberg().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(before.snapshot_id)
+    assert positions(place.open()) == {0: 40, 1: 0} and proof(place.open()).ok
+    with place.iceberg().transaction() as change:
+        change.remove_properties("history.expire.min-snapshots-to-keep")
+    known = len(place.iceberg().metadata.snapshots)
+    for end in range(41, 81):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    assert len(place.iceberg().metadata.snapshots) == known + 40, "a table that says nothing keeps all"
 
 
 def test_catalogue_that_is_gone_is_noticed(place: IcebergPlace) -> None:

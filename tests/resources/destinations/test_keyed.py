@@ -4,15 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.resources.destinations.keyed import KeyedConformance
-from tests.resources.destinations.place import PLACES, Place
-from tests.resources.destinations.postgres_place import PostgresPlace
+from resources.testing.keyed import KeyedConformance
+from resources.testing.place import Place
+from tests.resources.destinations.place import PLACES
 
 
-@pytest.fixture(params=[*sorted(name for name, place in PLACES.items() if place.keyed), "postgres"])
+@pytest.fixture(params=sorted(name for name, place in PLACES.items() if place.keyed))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "postgres":
-        return PostgresPlace(tmp_path, request.getfixturevalue("postgres"))
     return PLACES[request.param](tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A thousand commits into one table: the last ones cost what the first ones did."""
+"""A thousand commits into one table of each format: the last ones cost what the first ones did."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from statistics import median
 
 import pytest
 
-from tests.resources.destinations.conformance import begun, proof
-from tests.resources.destinations.lake_place import DeltaPlace
-from tests.resources.destinations.place import batch
+from resources.testing.place import batch
+from resources.testing.state import begun, proof
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, LakePlace, ParquetPlace
 
 COMMITS, WINDOW = 1000, 100
 
 
 @pytest.mark.chaos
-def test_a_thousand_commits(tmp_path: Path) -> None:
-    place = DeltaPlace(tmp_path)
+@pytest.mark.parametrize("kind", [DeltaPlace, IcebergPlace, ParquetPlace])
+def test_a_thousand_commits(kind: type[LakePlace], tmp_path: Path) -> None:
+    place = kind(tmp_path)
     destination = begun(place, 3)
     ledger, spent = destination.ledger()[1], []
     for end in range(1, COMMITS + 1):

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
@@ -39,11 +38,12 @@ from kpipe.schema import Columns
 from resources.destinations import open_destination
 from resources.destinations.postgres import PostgresDestination
 from resources.destinations.postgres.connection import Server
-from resources.destinations.relational import records
+from resources.destinations.relational import lanes, records
 from resources.home import Home
+from resources.testing.place import COORDINATES, DEAD_LETTERS, batch, begin
+from resources.testing.state import begun, loaded, positions, proof
 from tests.faults.proxy import Proxy, cut_after, drop_response, rst
-from tests.resources.destinations.conformance import begun, loaded, positions, proof
-from tests.resources.destinations.place import COORDINATES, DEAD_LETTERS, batch, begin
+from tests.resources.destinations.place import at
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
 
@@ -59,18 +59,6 @@ STEPS = [
 @pytest.fixture
 def place(postgres: PostgresServer, tmp_path: Path) -> PostgresPlace:
     return PostgresPlace(tmp_path, postgres)
-
-
-def at(point: str, act: Callable[[], object]) -> None:
-    """The act comes when the commit reaches that point for the first time."""
-    done: list[object] = []
-
-    def reached(name: str) -> None:
-        if name == point and not done:
-            done.append(True)
-            act()
-
-    faults.arm(reached)
 
 
 # -- values
@@ -452,3 +440,19 @@ def test_a_race_of_processes(place: PostgresPlace) -> None:
     answers = sorted(racer.communicate(timeout=120)[1].strip() for racer in racers)
     assert answers == ["", Fenced.__name__, Fenced.__name__]
     assert len(place.rows()) == 17 and proof(destination).ok
+
+
+def test_the_ledger_is_read_as_one_state(place: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit lands between the pipeline's row and its lanes: of two states the seal would say that hands had been at them."""
+    destination = loaded(place)
+    before = destination.ledger()
+    read, left = lanes._lanes, [batch(place, before[1], {0: 12})]
+
+    def late(*asked: Any) -> Any:
+        while left:
+            place.open().commit(left.pop())
+        return read(*asked)
+
+    monkeypatch.setattr(lanes, "_lanes", late)
+    assert destination.ledger() == before and left == []
+    assert positions(destination) == {0: 12, 1: 5}

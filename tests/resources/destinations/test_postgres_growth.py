@@ -9,8 +9,8 @@ from statistics import median
 import psutil
 import pytest
 
-from tests.resources.destinations.conformance import begun, proof
-from tests.resources.destinations.place import batch
+from resources.testing.place import batch
+from resources.testing.state import begun, proof
 from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
 

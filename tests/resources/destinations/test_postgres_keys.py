@@ -14,9 +14,9 @@ from kpipe import faults
 from kpipe.errors import SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.ports import Destination, Keyed
-from tests.resources.destinations.conformance import proof
-from tests.resources.destinations.keyed import RULES, Write, begun, commit_of, contents
-from tests.resources.destinations.place import begin
+from resources.testing.keyed import RULES, Write, begun, commit_of, contents
+from resources.testing.place import begin
+from resources.testing.state import proof
 from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
 

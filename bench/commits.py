@@ -1,0 +1,79 @@
+"""What a commit costs as commits become many: the real destinations, a thousand commits of one row in each of three partitions.
+
+    .venv/bin/python -m bench.commits [COMMITS] [KIND ...]      # make postgres and make mariadb make the servers there
+
+Writes results/commits.csv and results/commits.svg: the median of each hundred, by the clock and in CPU time of kpipe's process
+(a server's is not in it). Files are made beforehand, so it is the commit alone: proof of the files, rows, ledger, reading back.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from bench.plot import lines
+from resources.testing.place import Place, batch
+from resources.testing.state import begun, proof
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
+from tests.resources.destinations.mariadb import MariaServer
+from tests.resources.destinations.mysql_place import MySQLPlace
+from tests.resources.destinations.place import DuckDBPlace
+from tests.resources.destinations.postgres import PostgresServer
+from tests.resources.destinations.postgres_place import PostgresPlace
+
+RESULTS = Path(__file__).parent / "results"
+WINDOW = 100
+KINDS: dict[str, Callable[[Path, ExitStack], Place]] = {
+    "Delta": lambda folder, _: DeltaPlace(folder),
+    "Iceberg": lambda folder, _: IcebergPlace(folder),
+    "Parquet": lambda folder, _: ParquetPlace(folder),
+    "DuckDB": lambda folder, _: DuckDBPlace(folder),
+    "PostgreSQL": lambda folder, stack: PostgresPlace(folder, stack.enter_context(PostgresServer())),
+    "MariaDB": lambda folder, stack: MySQLPlace(folder, stack.enter_context(MariaServer())),
+}
+
+
+def measured(place: Place, commits: int) -> Iterator[tuple[int, float, float]]:
+    """For each window of commits: the last one's number, and the medians of CPU time and of the clock in ms."""
+    destination = begun(place, 3)
+    ledger, spent = destination.ledger()[1], []
+    for end in range(1, commits + 1):
+        commit = batch(place, ledger, {0: end, 1: end, 2: end})
+        ledger = ledger.apply(commit.changes)
+        began = time.process_time(), time.perf_counter()
+        destination.commit(commit)
+        spent.append(((time.process_time() - began[0]) * 1e3, (time.perf_counter() - began[1]) * 1e3))
+        if end % WINDOW == 0:
+            cpu, wall = (median(values) for values in zip(*spent[-WINDOW:], strict=True))
+            yield end, cpu, wall
+    assert proof(destination).ok
+
+
+def main(arguments: list[str]) -> None:
+    """Measure, print, and write the results."""
+    commits = int(arguments[0]) if arguments else 1000
+    rows: list[tuple[str, int, float, float, float]] = []
+    for kind in arguments[1:] or list(KINDS):
+        with tempfile.TemporaryDirectory(prefix="kpipe-bench-") as folder, ExitStack() as stack:
+            for end, cpu, wall in measured(KINDS[kind](Path(folder), stack), commits):
+                load = os.getloadavg()[0]
+                rows.append((kind, end, round(cpu, 1), round(wall, 1), round(load, 1)))
+                print(f"{kind:>10}  to {end:5}: CPU {cpu:6.1f} ms, clock {wall:7.1f} ms, load {load:.1f}", flush=True)
+    with (RESULTS / "commits.csv").open("w", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows([("kind", "commits", "cpu_ms", "clock_ms", "load"), *rows])
+    series = {
+        kind: [(float(end), cpu) for name, end, cpu, *_ in rows if name == kind] for kind in dict.fromkeys(r[0] for r in rows)
+    }
+    drawn = lines("CPU time of a commit, as commits become many (median of 100)", "commits", "ms", series)
+    (RESULTS / "commits.svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,106 @@
+"""PostgreSQL: the server that kpipe loads, and a bare COPY of the rows that kpipe has loaded, which is as fast as it takes them.
+
+The server is the tests', from Debian, with its own defaults: what is committed is on the disk.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psycopg
+from psycopg import sql
+
+from bench.child import usage
+from bench.contenders.pipelines import TABLE
+from bench.meter import Meter
+from bench.verify import Found
+from tests.resources.destinations.postgres import PASSWORD, PostgresServer
+
+__all__ = ["Postgres"]
+
+_PASSWORD_VARIABLE = "BENCH_POSTGRES_PASSWORD"
+_BLOCK = 1 << 20
+
+
+class Postgres:
+    """A server; leaving the context ends it.
+
+    Args:
+        folder: for the rows that COPY copies.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lines = folder.with_suffix(".copy")
+        self._server, self._bare = PostgresServer(durable=True), ""
+
+    def __enter__(self) -> Postgres:
+        self._server.__enter__()
+        return self
+
+    def __exit__(self, *failed: Any) -> None:
+        self._lines.unlink(missing_ok=True)
+        self._server.__exit__(*failed)
+
+    @property
+    def pid(self) -> int:
+        """Of the server."""
+        assert self._server.process is not None
+        return self._server.process.pid
+
+    environment: ClassVar[dict[str, str]] = {_PASSWORD_VARIABLE: PASSWORD}
+    """What a process that loads needs."""
+
+    def into(self) -> dict[str, Any]:
+        """Fields of `into` for a new schema."""
+        credentials = {"password": f"{{{{ env('{_PASSWORD_VARIABLE}') }}}}"}
+        return {"type": "postgres", "database": self._server.address(self._server.schema()), "credentials": credentials}
+
+    def found(self, into: dict[str, Any]) -> Found:
+        """What lies in that schema, which is emptied; the rows of the first are kept for COPY."""
+        with psycopg.connect(into["database"], password=PASSWORD) as connection:
+            found = _found(connection, sql.Identifier(TABLE))
+            if not self._lines.exists():
+                self._bare = self._server.schema()
+                connection.execute(sql.SQL("CREATE TABLE {} (LIKE {})").format(self._table, sql.Identifier(TABLE)))
+                everything = sql.SQL("COPY {} TO STDOUT").format(sql.Identifier(TABLE))
+                with self._lines.open("wb") as file, connection.cursor().copy(everything) as rows:
+                    for block in rows:
+                        file.write(block)
+            connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(TABLE)))
+        self._server.sql("CHECKPOINT")
+        return found
+
+    @property
+    def filled(self) -> bool:
+        """Whether there are rows to copy."""
+        return self._lines.exists()
+
+    @property
+    def _table(self) -> sql.Identifier:
+        return sql.Identifier(self._bare, "bare")
+
+    def copy(self) -> dict[str, Any]:
+        """Seconds of one transaction that copies those rows, as PostgreSQL's own text, into a table like kpipe's."""
+        with psycopg.connect(self._server.address(self._bare), password=PASSWORD) as connection:
+            connection.execute(sql.SQL("TRUNCATE {}").format(self._table))
+            connection.commit()
+            self._server.sql("CHECKPOINT")
+            with Meter(self.pid) as meter:
+                began = time.monotonic()
+                everything = sql.SQL("COPY {} FROM STDIN").format(self._table)
+                with self._lines.open("rb") as file, connection.cursor().copy(everything) as rows:
+                    while block := file.read(_BLOCK):
+                        rows.write(block)
+                connection.commit()
+                seconds = time.monotonic() - began
+            found = _found(connection, self._table)
+        return {"seconds": seconds, "found": found, **usage(meter)}
+
+
+def _found(connection: psycopg.Connection, table: sql.Identifier) -> Found:
+    what = "count(*), count(DISTINCT id), min(id), max(id), sum(retweets)::bigint, count(score)"
+    numbers = connection.execute(sql.SQL(f"SELECT {what} FROM {{}}").format(table)).fetchone()
+    assert numbers is not None
+    return Found(*numbers)

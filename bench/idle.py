@@ -1,0 +1,220 @@
+"""What many pipelines cost one Dagster instance while nothing comes: the real `kpipe ui`, its daemon, and a real broker.
+
+    .venv/bin/python -m bench.idle                        # 1, 10, 30 and 100 pipelines, a minute each
+    .venv/bin/python -m bench.idle --sizes 100 --seconds 30
+
+Every pipeline has a topic of its own with four partitions, has read all of it, and is switched on. Ticks are those that Dagster
+has recorded. Writes bench/results/idle.csv and idle.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+from confluent_kafka import Producer
+
+from bench.ledger import OneRow
+from bench.meter import cpu_seconds
+from bench.numbers import percentile
+from bench.plot import lines
+from bench.stage import say
+from kpipe.batch import Batch, Counts, RangeReport
+from kpipe.pipeline import Into, Pipeline, Source
+from kpipe.schema import Columns
+from kpipe_assets.assembly import Run
+from kpipe_assets.instance import prepare
+from kpipe_assets.switch import Switches
+from resources.destinations import open_destination
+from resources.home import Home
+from resources.kafka.topics import KafkaTopics
+from resources.local.broker import LocalBroker
+
+PARTITIONS = 4
+_RECORDS = 100
+_RESULTS = Path(__file__).parent / "results"
+_SETTLE_S = 45  # and two more for each pipeline: Dagster learns of partitions, and the mirror is brought up to date
+
+
+class _Read(OneRow):
+    """Every range is read, and gives no row."""
+
+    def stage(self, batch: Batch, _: Columns) -> Sequence[RangeReport]:
+        return [
+            RangeReport(step.source, step.range, Counts(messages=len(step.range), filtered=len(step.range), bytes=10), None)
+            for step in batch.steps
+        ]
+
+
+def _fill(home: Home, broker: LocalBroker, number: int) -> list[str]:
+    """So many pipelines that have read everything; their names."""
+    brokers = str(broker.status().brokers)
+    producer = Producer({"bootstrap.servers": brokers})
+    names = [f"p{at:03}" for at in range(number)]
+    for name in names:
+        broker.create_topic(name, PARTITIONS)
+        for at in range(_RECORDS):
+            producer.produce(name, b'{"id": 1}', partition=at % PARTITIONS)
+        producer.poll(0)
+    producer.flush()
+
+    def read(name: str) -> None:
+        source = Source(brokers=brokers, topic=name)
+        pipeline = Pipeline(name=name, source=source, columns={"id": "BIGINT"}, into=Into(table=name))
+        home.save(pipeline)
+        run = Run(pipeline, home, KafkaTopics(source), _Read(home), open_destination(pipeline, home))
+        list(run.batches())
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, names))
+    return names
+
+
+def _timed(home: Home, *arguments: str) -> tuple[float, float]:
+    """Seconds of the clock and of CPU of a command."""
+    before, began = os.times(), time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "kpipe_assets.cli", *arguments],
+        env={**os.environ, "KPIPE_HOME": str(home.path)}, check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    after = os.times()
+    took = time.monotonic() - began
+    return took, after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def _started(home: Home) -> tuple[subprocess.Popen[str], float]:
+    """`kpipe ui`, and seconds until it answers with all definitions."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kpipe_assets.cli", "ui", "--port", "3400"],
+        env={**os.environ, "KPIPE_HOME": str(home.path)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if re.search(r"http://\S+", line):
+            return process, time.monotonic() - began
+    raise SystemExit("kpipe ui did not start")
+
+
+def _roles(root: int) -> dict[str, list[int]]:
+    """Processes of the UI by what they are."""
+    found: dict[str, list[int]] = {"code": [], "daemon": [], "web": []}
+    for process in psutil.Process(root).children(recursive=True):
+        line = " ".join(process.cmdline())
+        role = "web" if "webserver" in line else "code" if "api grpc" in line else "daemon" if "daemon" in line else ""
+        if role:
+            found[role].append(process.pid)
+    return found
+
+
+def _own_cpu(pids: Sequence[int]) -> float:
+    times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
+    return sum(item.user + item.system for item in times)
+
+
+def measure(number: int, seconds: float) -> dict[str, Any]:
+    """A row of the results."""
+    folder = Path(tempfile.mkdtemp(prefix="kpipe-idle-"))
+    home, broker = Home.at(folder / "home"), LocalBroker(folder / "broker")
+    try:
+        broker.start()
+        names = _fill(home, broker, number)
+        environ = prepare(home)
+        load_before = os.getloadavg()[0]
+        process, start_s = _started(home)
+        try:
+            with Switches(home) as switches:
+                for name in names:
+                    switches.turn(name, on=True)
+            time.sleep(_SETTLE_S + 2 * number)
+            roles = _roles(process.pid)
+            broker_pid = int(broker.status().pid or 0)
+            began, kafka = time.time(), cpu_seconds(broker_pid)
+            cpu = {role: _own_cpu(pids) for role, pids in roles.items()}
+            time.sleep(seconds)
+            spent = {role: _own_cpu(pids) - cpu[role] for role, pids in roles.items()}
+            ended, kafka = time.time(), cpu_seconds(broker_pid) - kafka
+            rss = sum(psutil.Process(pid).memory_info().rss for pids in roles.values() for pid in pids) / 1e6
+            status_s, status_cpu = _timed(home, "status")
+            show_s, _ = _timed(home, "sql", "SHOW PIPELINES")
+            ticks = _ticks(environ["DAGSTER_HOME"], began, ended)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        took = ended - began
+        durations = [end - start for starts in ticks.values() for start, end in starts]
+        gaps = [late - early for name, starts in ticks.items() if name.endswith("_ingest")
+                for (early, _), (late, _) in pairwise(starts)]  # fmt: skip
+        return {
+            "pipelines": number, "load_before": round(load_before, 1), "ui_start_s": round(start_s, 1),
+            "ticks": len(durations), "tick_p50_s": round(percentile(durations, 50), 3),
+            "tick_p99_s": round(percentile(durations, 99), 3), "tick_max_s": round(max(durations), 3),
+            "between_ingest_ticks_p50_s": round(percentile(gaps, 50), 1) if gaps else "",
+            "code_cores": round(spent["code"] / took, 3), "daemon_cores": round(spent["daemon"] / took, 3),
+            "web_cores": round(spent["web"] / took, 3), "broker_cores": round(kafka / took, 3), "rss_mb": round(rss),
+            "status_s": round(status_s, 2), "status_cpu_s": round(status_cpu, 2), "show_pipelines_s": round(show_s, 2),
+        }  # fmt: skip
+    finally:
+        broker.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ticks(folder: str, began: float, ended: float) -> dict[str, list[tuple[float, float]]]:
+    """Begin and end of each sensor's ticks in a stretch of time, in order."""
+    from dagster._core.definitions.run_request import InstigatorType
+
+    found: dict[str, list[tuple[float, float]]] = {}
+    with dg.DagsterInstance.from_config(folder) as instance:
+        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
+            ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, after=began, before=ended)
+            done = sorted((tick.timestamp, tick.end_timestamp) for tick in ticks if tick.end_timestamp)
+            found[state.instigator_name] = done
+    return found
+
+
+def main() -> None:
+    """Measure each size, and write what came of it."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--sizes", default="1,10,30,100")
+    options.add_argument("--seconds", type=float, default=60)
+    options.add_argument("--out", type=Path, default=_RESULTS)
+    given = options.parse_args()
+    rows = []
+    for number in map(int, given.sizes.split(",")):
+        say(f"{number} pipelines")
+        rows.append(measure(number, given.seconds))
+        say(f"  {rows[-1]}")
+        write(rows, given.out)
+
+
+def write(rows: list[dict[str, Any]], folder: Path) -> None:
+    """What was measured so far, as a table and as a plot."""
+    with (folder / "idle.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    cores = {
+        name: [(row["pipelines"], row[f"{name}_cores"] * 1000) for row in rows] for name in ("code", "daemon", "web", "broker")
+    }
+    drawn = lines("Idle pipelines on one Dagster instance", "pipelines, all switched on", "thousandths of a core", cores)
+    (folder / "idle.svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""What a lookup costs: records through a task with one of 100,000 rows, and without; and when it is sent to Spark's workers.
+
+`python -m bench.lookups [--records N] [--rows N]`. CPU time, the least of some runs, which neighbours on the machine
+disturb least. No Kafka: records are held in memory, and go through the same decoder, expressions and files as in a task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.batch import Batch, Piece, Step
+from kpipe.ledger import Lane
+from kpipe.pipeline import Pipeline
+from kpipe.schema import Columns
+from kpipe.source import PartitionId, TopicId
+from resources.home import Home
+from resources.kafka import held_reader
+from resources.kafka.held import Held
+from resources.kafka.reader import BLOCK_RECORDS
+from resources.spark import worker
+from resources.spark.job import Job
+from resources.spark.trial import LocalStager
+
+SOURCE = PartitionId(TopicId("c", "t", "orders"), 0)
+KEYS = {"number": "n(k).name", "text": "t(code).name", "computed": "n(id % {rows}).name"}
+_PIECE = 200_000  # records of a task
+
+
+def _records(count: int, rows: int) -> Held:
+    items = (
+        {"id": n, "k": n * 7919 % rows, "code": f"key-{n * 7919 % rows}", "text": f"record {n} with text", "lang": "en"}
+        for n in range(count)
+    )
+    values = [json.dumps(item).encode() for item in items]
+    return Held.of(range(count), [0] * count, values)
+
+
+def _job(folder: Path, rows: int, expression: str | None) -> Job:
+    lookups = {"n": {"path": str(folder / "n.parquet"), "key": "k"}, "t": {"path": str(folder / "t.parquet"), "key": "k"}}
+    pipeline = Pipeline.model_validate(
+        {
+            "name": "p", "source": {"brokers": "b", "topic": "orders"}, "into": {"table": "t"}, "lookups": lookups,
+            # The same work without a lookup: an expression that makes such a text.
+            "set": {"name": (expression or "'name ' || k").format(rows=rows)},
+        }
+    )  # fmt: skip
+    kinds = Columns.of(
+        {"id": "BIGINT", "k": "BIGINT", "code": "VARCHAR", "text": "VARCHAR", "lang": "VARCHAR", "name": "VARCHAR"}
+    )
+    return LocalStager(pipeline, Home(folder / "home").make())._shaped(Batch("b", "p", ()), kinds, None)
+
+
+def _cpu(job: Job, held: Held) -> float:
+    """CPU seconds for all records."""
+    from dataclasses import replace
+
+    held_reader._BLOCK_RECORDS = BLOCK_RECORDS  # as Kafka's reader gives them
+    count = len(held)
+    parts = [held.pick(list(range(at, min(count, at + _PIECE)))) for at in range(0, count, _PIECE)]
+    began = time.process_time()
+    for part in parts:
+        offsets = part.offsets
+        step = Step(Lane(SOURCE, offsets[0], offsets[0]), offsets[-1] + 1)
+        worker.stage(replace(job, held={SOURCE: part}), Piece(SOURCE, step.range))
+    return time.process_time() - began
+
+
+def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
+    """Seconds until both of Spark's workers have answered from a lookup, batch by batch, and how often each had to load it."""
+    from resources.lookups.read import Lookups
+    from resources.spark.session import start
+    from resources.spark.stager import selection
+
+    pipeline = Pipeline.model_validate(
+        {
+            "name": "p", "source": {"brokers": "b", "topic": "t"}, "into": {"table": "t"},
+            "lookups": {"t": {"path": str(folder / "t.parquet"), "key": "k"}}, "set": {"x": "t(a).name"},
+        }
+    )  # fmt: skip
+    context = start(folder / "home")
+    lookups = Lookups(pipeline, selection(pipeline))
+    seconds, loaded = [], set()
+    for batch in range(batches):
+        lookups.of_batch(str(batch))
+        shipped = lookups.shipped(context)
+
+        def task(items: Iterable[int], shipped: Any = shipped) -> Iterator[tuple[int, int]]:
+            list(items)
+            held = shipped["t"].value
+            held.find(pa.table({"k": ["key-7"]}))
+            yield os.getpid(), id(held)
+
+        began = time.monotonic()
+        loaded |= set(context.parallelize(range(2), 2).mapPartitions(task).collect())
+        seconds.append(round(time.monotonic() - began, 3))
+    context.stop()
+    return {
+        "rows": rows,
+        "batches": batches,
+        "seconds": seconds,
+        "workers": len({pid for pid, _ in loaded}),
+        "loads": len(loaded),
+    }
+
+
+def main() -> None:
+    """Print a line of JSON for each measurement."""
+    parser = argparse.ArgumentParser(prog="python -m bench.lookups", description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kpipe-bench-") as temporary:
+        folder, rows = Path(temporary), options.rows
+        names = pa.array([f"name {n}" for n in range(rows)])
+        pq.write_table(pa.table({"k": pa.array(range(rows)), "name": names}), folder / "n.parquet")
+        pq.write_table(pa.table({"k": pa.array([f"key-{n}" for n in range(rows)]), "name": names}), folder / "t.parquet")
+        held = _records(options.records, rows)
+        jobs = {name: _job(folder, rows, expression) for name, expression in {"none": None, **KEYS}.items()}
+        times: dict[str, list[float]] = {name: [] for name in jobs}
+        for _ in range(options.repeats):
+            for name, job in jobs.items():  # in turns: what disturbs one disturbs all
+                times[name].append(_cpu(job, held))
+        without = min(times["none"])
+        for name, took in ((name, min(found)) for name, found in times.items()):
+            line = {
+                "key": name, "rows": rows, "records": options.records,
+                "cpu_us_per_record": round(took / options.records * 1e6, 3),
+                "records_s_per_core": round(options.records / took), "ratio": round(without / took, 3),
+            }  # fmt: skip
+            sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.write(json.dumps(_sent(folder, rows, 6)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Write, audit, publish: a batch lands on a branch, and its rows are checked there, as readers find them, before it is main's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import Columns
+from resources.decode.expressions import Evaluator, check
+from resources.decode.types import staged_type
+from resources.destinations.iceberg.types import columns_of
+
+__all__ = ["Audit", "branch_of"]
+
+_COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+
+
+def branch_of(pipeline: str) -> str:
+    """Name of the branch that a pipeline's batches land on."""
+    return f"kpipe_audit_{pipeline}"
+
+
+class Audit:
+    """What must be true of every row.
+
+    Args:
+        checks: expressions by name.
+
+    Raises:
+        InvalidPipeline: one is no expression of a row.
+    """
+
+    def __init__(self, checks: Mapping[str, str]) -> None:
+        for name, text in checks.items():
+            check(text, f"into.audit.{name}")
+        self._checks = dict(checks)
+
+    def failures(self, table: Table, snapshot: int, paths: Collection[str]) -> list[str]:
+        """What is not true of the rows of these files, as the snapshot's readers find them; a sentence for each check.
+
+        Raises:
+            InvalidPipeline: a check does not fit the columns.
+        """
+        scan = table.scan(snapshot_id=snapshot)
+        columns = columns_of(scan.projection(), {}, str(table.name()))
+        asked = {name: self._evaluator(columns, name, text) for name, text in self._checks.items()}
+        rows, failed, first = 0, dict.fromkeys(asked, 0), dict.fromkeys(asked, "")
+        for block in _blocks(table, scan, columns, paths):
+            for name, evaluator in asked.items():
+                wanted, reasons = evaluator.holds(block)
+                if not wanted.all():
+                    at = int((~wanted).argmax())
+                    failed[name] += int((~wanted).sum())
+                    first[name] = first[name] or _where(block.slice(at, 1), reasons.get(at))
+            rows += block.num_rows
+        return [f"{name}: {count} of {rows} rows fail{first[name]}" for name, count in failed.items() if count]
+
+    @staticmethod
+    def _evaluator(columns: Columns, name: str, text: str) -> Evaluator:
+        try:
+            return Evaluator(columns, text, ())
+        except InvalidPipeline as error:
+            raise InvalidPipeline(f"into.audit.{name}: {error.what.removeprefix('where: ')}", error.hint) from error
+
+
+def _blocks(table: Table, scan: Any, columns: Columns, paths: Collection[str]) -> Iterator[pa.Table]:
+    """The rows of these files, block by block, in kpipe's own types."""
+    schema = pa.schema([(name, staged_type(kind)) for name, kind in columns])
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
+    for task in scan.plan_files():
+        if task.file.file_path in paths:
+            for batch in reader.to_record_batches([task]):
+                yield pa.Table.from_batches([batch]).cast(schema)
+
+
+def _where(row: pa.Table, reason: str | None) -> str:
+    """Where the first row that fails comes from; nothing of what it holds."""
+    known = [f"{name.removeprefix('_kafka_')} {row[name][0]}" for name in _COORDINATES if name in row.column_names]
+    return f", the first at {', '.join(known)}" + (" (the expression itself fails)" if reason is not None else "")

@@ -1,0 +1,186 @@
+"""Where a MariaDB or MySQL server is, and how to connect: each connection fresh, encrypted where it leaves this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import pymysql
+from pymysql.constants import CLIENT
+
+from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
+from resources.destinations.mysql.session import READ, Session
+from resources.kafka.secret import Secret, redact
+
+__all__ = ["SECRETS", "Server"]
+
+_NAP_S = 0.2  # between two attempts to connect
+_CONNECT_S = 10
+#: What `into.credentials` may hold.
+SECRETS = ("password", "ssl-key-password")
+#: What may stand behind `?`, in the words of MySQL's own clients.
+OPTIONS = ("ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket")
+MODES = ("DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+# Server's and client's errors that waiting does not change: access, unknown database, TLS, plugins and accounts.
+_FOR_GOOD = {1044, 1045, 1049, 1130, 1251, 1524, 1698, 1820, 2026, 2049, 2054, 2059, 2061, 3118, 3159, 4151}
+# A dead network is noticed after about a minute; the kernel's own default is a quarter of an hour.
+_ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
+
+
+class Server:
+    """Where to connect to, and how.
+
+    Args:
+        address: `mysql://user@host:3306/database`, options behind `?`, without secrets.
+        secrets: `password` and `ssl-key-password`.
+        name: what the server shows of the connection (performance_schema, where it keeps it): `program_name`.
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer.
+        idle_timeout_s: see `Session`.
+
+    Raises:
+        InvalidPipeline: the address is none, or holds a password.
+    """
+
+    def __init__(
+        self, address: str, secrets: Mapping[str, Secret], name: str, lock_timeout_s: float = 30, idle_timeout_s: float = 60
+    ) -> None:
+        parts = _parts(address)
+        given = dict(parse_qsl(parts.query, keep_blank_values=True))
+        unknown = [key for key in given if key not in OPTIONS]
+        if unknown:
+            raise InvalidPipeline(f"into.database has an option {unknown[0]!r}", f"options are {', '.join(OPTIONS)}")
+        self.host, self.port = parts.hostname or "localhost", parts.port or 3306
+        self.database, self.socket = unquote(parts.path[1:]), given.get("socket")
+        mode = given.get("ssl-mode", "").upper().replace("-", "_")
+        if "ssl-mode" in given and mode not in MODES:
+            raise InvalidPipeline("into.database: ssl-mode is none", f"write one of: {', '.join(MODES)}")
+        # What PyMySQL does by itself would take any server, and no encryption.
+        self.mode = mode or ("DISABLED" if self.socket or _is_near(self.host) else "VERIFY_IDENTITY")
+        self._user, self._ssl = unquote(parts.username or ""), given
+        self._secrets, self._name = secrets, name[:64]
+        self.lock_timeout_s, self._idle_timeout_s = lock_timeout_s, idle_timeout_s
+
+    @property
+    def place(self) -> str:
+        """Host, port and database, for people."""
+        return f"{self.socket or f'{self.host}:{self.port}'}/{self.database}"
+
+    @contextmanager
+    def session(self, mode: str = READ) -> Iterator[Session]:
+        """A fresh connection, closed at the end; what it has not committed is rolled back.
+
+        Args:
+            mode: isolation level of its transactions.
+
+        Raises:
+            DestinationBusy: the server did not answer in time.
+            DestinationError: it refuses.
+        """
+        raw = self._connect()
+        try:
+            yield Session(raw, self.lock_timeout_s, self._idle_timeout_s, mode)
+        finally:
+            with suppress(pymysql.err.Error, OSError):
+                raw.close()
+
+    def _connect(self) -> pymysql.Connection:
+        deadline = time.monotonic() + self.lock_timeout_s
+        while True:
+            try:
+                return self._connected()
+            except (pymysql.err.Error, OSError) as error:
+                code = error.args[0] if error.args else None
+                text = redact(" ".join(str(error.args[-1] if error.args else error).split()), self._secrets.values())
+                lost = getattr(error, "original_exception", error)
+                if code in _FOR_GOOD or isinstance(lost, ssl.SSLError):
+                    raise DestinationError(
+                        f"the database server {self.place} refuses: {text}", "check into.database and into.credentials"
+                    ) from None
+                if time.monotonic() >= deadline:
+                    raise DestinationBusy(
+                        f"the database server {self.place} did not answer within {self.lock_timeout_s:g} s: {text}",
+                        "start it, or check into.database; then run it again",
+                    ) from None
+                time.sleep(_NAP_S)
+
+    def _connected(self) -> pymysql.Connection:
+        if self.socket:
+            line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        else:
+            line = socket.create_connection((self.host, self.port), _CONNECT_S)
+        try:
+            if self.socket:
+                line.connect(self.socket)
+            else:
+                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in _ALIVE:
+                    if hasattr(socket, option):  # not on macOS
+                        line.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+            raw = pymysql.connect(
+                host=self.host,
+                user=self._user,
+                password=str(self._secrets.get("password", "")).encode(),  # PyMySQL would take Latin-1
+                database=self.database,
+                charset="utf8mb4",
+                autocommit=None,
+                # Rows that a statement finds, not those that it changes: a lane may be swapped for itself.
+                client_flag=CLIENT.FOUND_ROWS,
+                # LOAD DATA LOCAL would let the server ask for any file of this machine's.
+                local_infile=False,
+                program_name=self._name,
+                read_default_file=None,
+                defer_connect=True,
+                **self._tls(),
+            )
+            raw.connect(line)
+        except BaseException:
+            line.close()
+            raise
+        return raw
+
+    def _tls(self) -> dict[str, Any]:
+        if self.mode == "DISABLED":
+            return {"ssl_disabled": True}
+        context = ssl.create_default_context(cafile=self._ssl.get("ssl-ca"))
+        context.check_hostname = self.mode == "VERIFY_IDENTITY"
+        context.verify_mode = ssl.CERT_NONE if self.mode == "REQUIRED" else ssl.CERT_REQUIRED
+        if self._ssl.get("ssl-cert"):
+            word = self._secrets.get("ssl-key-password")
+            context.load_cert_chain(self._ssl["ssl-cert"], self._ssl.get("ssl-key"), str(word) if word else None)
+        return {"ssl": context}
+
+
+def _parts(address: str) -> SplitResult:
+    """The parts of an address; messages never show it, for it may hold a password in a place where none is looked for."""
+    hint = "write mysql://user@host:3306/database"
+    try:
+        parts = urlsplit(address)
+        known = parts.scheme in ("mysql", "mariadb", "singlestore") and parts.path.count("/") == 1 and len(parts.path) > 1
+        known = known and bool(parts.username) and not parts.fragment and (parts.port is None or parts.port > 0)
+    except ValueError:
+        known = False
+    if not known:
+        raise InvalidPipeline("into.database is no address of a MySQL server", hint) from None
+    if parts.password is not None:
+        raise InvalidPipeline(
+            "into.database holds a password",
+            "take it out, and write under into.credentials: password: \"{{ env('NAME') }}\"",
+        )
+    return parts
+
+
+def _is_near(host: str) -> bool:
+    """Whether a connection stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

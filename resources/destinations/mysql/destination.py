@@ -1,0 +1,256 @@
+"""A MariaDB, MySQL or SingleStore database as a destination."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from kpipe.audit import Holding
+from kpipe.batch import Commit
+from kpipe.errors import DestinationError, NotAvailable
+from kpipe.keys import KeyRule
+from kpipe.ledger import Ledger
+from kpipe.schema import Columns
+from kpipe.source import Part
+from kpipe.verdict import applied
+from resources.destinations.mysql import layout, target
+from resources.destinations.mysql.connection import Server
+from resources.destinations.mysql.layout import MySQLDialect
+from resources.destinations.mysql.session import READ, WRITE, Session
+from resources.destinations.mysql.upsert import upsert
+from resources.destinations.mysql.violations import violations
+from resources.destinations.mysql.writes import FATES, MET, WRITES, copy, duplicates
+from resources.destinations.relational import lanes, records, targets
+from resources.destinations.relational.holdings import TOPIC
+from resources.destinations.relational.hooks import Verdict
+from resources.destinations.relational.matching import missing
+from resources.destinations.relational.reader import reader
+from resources.destinations.relational.replays import ReplayingDestination
+from resources.destinations.staged import Proven, Writes
+
+__all__ = ["MySQLDestination"]
+
+_INSTANT = 12  # DATETIME; the ledger's are all UTC
+# Errors by number, as MariaDB and MySQL list them. Deadlock, snapshot too old, a definition that has changed meanwhile.
+_CONFLICTS = {1020, 1050, 1060, 1061, 1213, 1412, 1615, 3572}
+_TAKEN = {1022, 1062, 1586}
+_GONE = {1054, 1146, 1356}  # column, table, what a view needs
+# Connection, server going down or coming up, no resources, killed, idle for too long.
+_LOST = {
+    0,
+    1040,
+    1053,
+    1129,
+    1152,
+    1158,
+    1159,
+    1160,
+    1161,
+    1184,
+    1203,
+    1226,
+    1317,
+    1927,
+    2002,
+    2003,
+    2006,
+    2013,
+    2014,
+    2055,
+    4031,
+}
+_WAITED = {1205, 3024, 1969}
+# Data, constraints, definitions, what the account may not do with the table, triggers.
+_REFUSED = {
+    1048, 1054, 1059, 1062, 1067, 1071, 1074, 1101, 1103, 1104, 1113, 1117, 1118, 1138, 1142, 1143, 1166, 1169, 1216, 1217, 1264,
+    1265, 1292, 1348, 1361, 1364, 1366, 1369, 1406, 1416, 1419, 1426, 1439, 1442, 1451, 1452, 1471, 1526, 1644, 1748, 1901, 1906,
+    1907, 3105, 3140, 3819, 4025, 4078,
+}  # fmt: skip
+_WHO = "see who: SELECT * FROM information_schema.innodb_trx; SHOW PROCESSLIST; KILL id ends it"
+
+
+class MySQLDestination(ReplayingDestination):
+    """One pipeline's table in a database of a MariaDB or MySQL server.
+
+    Args:
+        server: where to connect to.
+        table: name of the table.
+        pipeline: name of the pipeline.
+        config_json: the pipeline's definition for people, without secrets.
+        staging: folders that staged files lie in.
+        rule: what happens to rows by their key; None: they have none.
+        also: the further tables of the pipeline.
+        dialect: MariaDB's, MySQL's, or SingleStore's.
+
+    Raises:
+        NotAvailable: the rule has expressions, or the database knows no keys.
+    """
+
+    dialect: MySQLDialect
+    failures = (pymysql.err.Error,)
+    rescue = "restore a backup of the database; or go on in another database (into.database)"
+
+    def __init__(
+        self,
+        server: Server,
+        table: str,
+        pipeline: str,
+        config_json: Mapping[str, Any] | None = None,
+        staging: Sequence[Path] = (),
+        rule: KeyRule | None = None,
+        also: Sequence[MySQLDestination] = (),
+        dialect: MySQLDialect = layout.DIALECT,
+    ) -> None:
+        if rule is not None and (rule.update or not dialect.keyed):
+            what = "expressions in into.update are" if dialect.keyed else "into.key and into.on_conflict are"
+            raise NotAvailable(f"pipeline {pipeline}: {what} not available for this database", "leave them out")
+        super().__init__(table, pipeline, config_json, staging, rule, also)
+        self.server, self.dialect = server, dialect
+
+    def describe(self) -> str:
+        """Kind, place and table."""
+        return f"{'MySQL' if self.dialect.keyed else 'SingleStore'} {self.server.place}, table {self.table}"
+
+    def required(self) -> Collection[str]:
+        """Payload columns that take no NULL; see `Constrained`."""
+
+        def read(connection: Any) -> Collection[str]:
+            return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
+
+        nothing: Collection[str] = ()
+        return self._read(read, nothing)
+
+    def _there(self) -> bool:
+        return True
+
+    def _reading(self) -> AbstractContextManager[Session]:
+        return self._session(READ)
+
+    def _writing(self) -> AbstractContextManager[Session]:
+        # Gaps are locked in REPEATABLE READ only, and what a key has not met there must not come meanwhile.
+        return self._session(READ if self._keyed() else WRITE)
+
+    @contextmanager
+    def _session(self, mode: str) -> Iterator[Session]:
+        with self.server.session(mode) as session:
+            for place in self._places():
+                place.dialect = layout.fitting(self.dialect, session)
+            yield session
+
+    def _ready(self, connection: Session, commit: Commit, parts: Sequence[Commit], staged: Sequence[Writes]) -> None:
+        self._check(connection)
+        if not layout.present(connection):
+            layout.create(connection, self.dialect)
+        for place, part, writes in zip(self._places(), parts, staged, strict=False):
+            files = (*writes.rows, *writes.deletes)
+            if part.columns or files:
+                # One that is too late makes nothing; whether it is, the transaction finds out once more.
+                applied(lanes.read(connection, self.pipeline)[1], commit)
+                place._make(connection, part, files)
+
+    def _make(self, connection: Session, commit: Commit, staged: Sequence[Proven]) -> None:
+        there = layout.exists(connection, self.table)
+        if not there and self.is_first:
+            self._check_gone(connection)
+        elif not there and (rows := targets.written(connection, self.dialect, self.pipeline, self.table)):
+            raise missing(self.pipeline, self.table, rows)
+        key = self._key(connection) if self.rule is not None else ()
+        target.make(connection, self.dialect, self.table, there, target.needed_by(commit, staged), key)
+
+    def _places(self) -> list[MySQLDestination]:
+        return [place for place in self.tables if isinstance(place, MySQLDestination)]
+
+    def _begin(self, connection: Session) -> tuple[bool, list[bool]]:
+        known = layout.present(connection)
+        there = [layout.exists(connection, place.table) for place in self.tables]
+        connection.begin()
+        for name in sorted(place.table for place in self.tables if place.rule is not None):  # all pipelines in one order
+            layout.key_alone(connection, name)
+        if known:
+            layout.lock(connection, self.pipeline)
+        return known, there
+
+    def _snapshot(self, connection: Session) -> None:
+        connection.begin(READ, snapshot=True)
+
+    def _present(self, connection: Session) -> bool:
+        return layout.present(connection)
+
+    def _exists(self, connection: Session, name: str) -> bool:
+        return layout.exists(connection, name)
+
+    def _create(self, connection: Session) -> None:
+        raise pymysql.err.OperationalError(1412, "the tables of the ledger have just been dropped")
+
+    def _all_columns(self, connection: Session) -> Columns:
+        return target.columns(connection, self.table)
+
+    def _prepare(self, connection: Session, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
+        return target.prepare(connection, self.table, exists, target.needed_by(commit, staged))
+
+    def _insert(self, connection: Session, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
+        if staged:
+            with reader(self.staging) as files:
+                target.insert(connection, files, self.table, commit, staged, known)
+
+    def _primary_key(self, connection: Session) -> tuple[str, ...]:
+        return target.primary_key(connection, self.table)
+
+    def _upsert(
+        self, connection: Session, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
+    ) -> tuple[Commit, dict[Part, Holding]]:
+        assert self.rule is not None
+        if not self.is_first:  # those of another table of the same commit
+            connection.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}")
+        with reader(self.staging) as files:
+            carried = copy(connection, files, self.table, commit, staged, key, known)
+        return upsert(connection, self.table, commit, self.rule, ledger, key, carried, TOPIC in known.names())
+
+    def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
+        connection.execute(*records.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})"))
+
+    def _headers(self, kept: Any) -> list[tuple[str, bytes | None]]:
+        found = json.loads(kept)
+        return [(item["name"], None if item["value"] is None else b64decode(item["value"])) for item in found]
+
+    def _violations(self, connection: Session, commit: Commit, staged: Sequence[Proven]) -> Sequence[tuple[int, int | None, str]]:
+        known = self._prepare(connection, True, commit, staged)
+        with reader(self.staging) as files:
+            return violations(connection, files, self.table, commit, staged, known)
+
+    def _set_aside(self, connection: Session, commit: Commit, staged: Sequence[Proven], events: int) -> int:
+        with reader(self.staging) as files:
+            return target.set_aside(connection, self.dialect, files, commit, staged, events)
+
+    def _commit(self, connection: Session) -> None:
+        connection.commit()
+
+    def _settle(self, connection: Session) -> None:
+        if layout.present(connection):
+            connection.begin()
+            layout.lock(connection, self.pipeline)
+
+    def _described(self, connection: Session, view: str) -> list[tuple[str, bool]]:
+        found = connection.execute(f'SELECT * FROM "{view}" LIMIT 0').description or ()  # noqa: S608 - a name of ours
+        return [(column[0], column[1] == _INSTANT) for column in found]
+
+    def _check(self, connection: Session) -> None:
+        if connection.read_only:
+            raise DestinationError(
+                f"{self.describe()}: the server is read-only, as a replica is",
+                "connect to the primary",
+            )
+
+    def _judge(self, error: Exception, step: str) -> Verdict:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        if code in _WAITED:
+            return Verdict(busy=_WHO)
+        if code in _LOST:
+            return Verdict(busy="the connection was lost; run it again")
+        return Verdict(conflict=code in _CONFLICTS, refused=code in _REFUSED, damage=code in _GONE, taken=code in _TAKEN)

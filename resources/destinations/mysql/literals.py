@@ -1,0 +1,106 @@
+"""Staged Parquet files as rows of an INSERT: DuckDB writes them as literals, in blocks; no row passes through Python."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted; values become literals here, that is what this module is for
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kpipe.errors import SchemaConflict
+from kpipe.schema import ListOf, Scalar, Struct, Type
+from resources.destinations.duckdb.engine import quote
+from resources.destinations.duckdb.target import READ, fitted
+from resources.destinations.mysql.session import Session
+from resources.destinations.relational import lines
+from resources.destinations.relational.matching import Match
+
+__all__ = ["field", "filled", "insert"]
+
+_BLOCK_ROWS = 8192
+# Bytes of a statement: 100 KB cost the server a fifth less than a megabyte does (docs/adr/0021).
+_STATEMENT = 100_000
+_BARE = {
+    "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+}  # fmt: skip
+_INSTANT = Scalar("TIMESTAMP WITH TIME ZONE")
+
+
+def field(match: Match) -> str:
+    """A literal: an expression over a staged file that gives a text."""
+    return filled(fitted(*match), match[2])
+
+
+def filled(value: str, kind: Type) -> str:
+    """A literal from an expression of that type."""
+    if kind == Scalar("BLOB"):
+        return f"coalesce('x''' || hex({value}) || '''', 'NULL')"
+    if isinstance(kind, Scalar) and (kind.name in _BARE or kind.name.startswith("DECIMAL")):
+        return f"coalesce(CAST({value} AS VARCHAR), 'NULL')"
+    instant = f"CAST(coalesce(make_timestamp(epoch_us({value})), CAST({value} AS TIMESTAMP)) AS VARCHAR)"  # infinity is refused
+    text = instant if kind == _INSTANT else lines.text(value, kind)
+    if isinstance(kind, (ListOf, Struct)) or kind.name in ("VARCHAR", "JSON"):
+        text = rf"replace(replace({text}, '\', '\\'), '''', '''''')"
+    return f"coalesce('''' || {text} || '''', 'NULL')"
+
+
+def insert(
+    session: Session, reader: Any, into: str, columns: Sequence[str], fields: Sequence[str], paths: Sequence[str], where: str
+) -> int:
+    """Insert the rows of files; how many the server has taken.
+
+    Args:
+        session: inside a transaction.
+        reader: DuckDB's connection to the staged files.
+        into: the table, as SQL.
+        columns: its columns, as SQL.
+        fields: an expression for each.
+        paths: the files.
+        where: the table, for messages.
+
+    Raises:
+        SchemaConflict: the server would change a value, or a row is longer than it takes (max_allowed_packet).
+    """
+    head = f"INSERT INTO {into} ({', '.join(columns)}) VALUES ".encode()
+    longest, count = session.packet - len(head) - 1, 0
+    between = ", ',', ".join(fields)
+    statement = f"SELECT concat(',(', {between}, ')') FROM {READ.format('?')}"
+    too_long = 0
+    # Ended here: DuckDB 2 runs nothing else on a connection while a result of it is open.
+    with reader.sql(statement, params=[list(paths)]).to_arrow_reader(_BLOCK_ROWS) as blocks:
+        for rows in (part for block in blocks for part in _cut(block.column(0))):
+            if len(rows) > longest:
+                too_long = len(rows)
+                break
+            count += session.insert(head + rows[1:], where)
+    if too_long:
+        raise _too_long(session, reader, statement, paths, too_long, where)
+    return count
+
+
+def _cut(array: Any) -> Iterator[bytes]:
+    """The rows of a block in parts of some 100 KB; a longer row is a part of its own."""
+    if not len(array):
+        return
+    data = lines.joined(array)
+    ends = np.cumsum(lines.sizes(array))
+    at = start = 0
+    while start < len(ends):
+        stop = max(int(np.searchsorted(ends, at + _STATEMENT, side="right")), start + 1)
+        yield bytes(data[at : int(ends[stop - 1])])
+        at, start = int(ends[stop - 1]), stop
+
+
+def _too_long(session: Session, reader: Any, statement: str, paths: Sequence[str], size: int, where: str) -> SchemaConflict:
+    names = [row[0] for row in reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [list(paths)]).fetchall()]
+    at = [name for name in ("_kafka_topic", "_kafka_partition", "_kafka_offset") if name in names]
+    line = statement.removeprefix("SELECT ").rsplit(" FROM ", 1)[0]
+    found = ", ".join(map(quote, at)) or "NULL"
+    row = reader.execute(f"SELECT {found} FROM {READ.format('?')} ORDER BY strlen({line}) DESC LIMIT 1", [list(paths)]).fetchone()
+    record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
+    return SchemaConflict(
+        f"{where}: the row of the record at {record} is {size} bytes long, the server takes {session.packet} at once"
+        " (max_allowed_packet); nothing was written",
+        "SET GLOBAL max_allowed_packet to more than that; or let a program take such records out",
+    )

@@ -1,0 +1,164 @@
+"""A connection to MariaDB or MySQL as the ledger's code uses it: what the session must be like, parameters, transactions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pymysql
+from pymysql.constants import SERVER_STATUS
+
+from kpipe.errors import DestinationError, SchemaConflict
+
+__all__ = ["READ", "WRITE", "Session", "literal"]
+
+#: Each statement sees what is committed: the ledger's lanes are locked before they are read, and nothing else is believed.
+WRITE = "READ COMMITTED"
+#: All statements see one state.
+READ = "REPEATABLE READ"
+
+# Strict, so that no value is changed to one that fits; `"` quotes names, as everywhere else; backslashes stay what they are by
+# default, which literals here and in literals.py count on.
+_MODE = (
+    "ANSI_QUOTES,STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+    "NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY"
+)
+# A parameter, or what may hold a `$` that is none: a name, a text.
+_TOKEN = re.compile(r'"(?:[^"]|"")*"|\'(?:[^\'\\]|\'\'|\\.)*\'|\$(\d+)')
+
+
+class Session:
+    """A connection that notices what MySQL does not say. A transaction begins with the first statement, or with BEGIN.
+
+    Args:
+        raw: PyMySQL's connection.
+        lock_timeout_s: longest wait for a lock.
+        idle_timeout_s: a run that is stopped inside of a transaction loses its connection, and its locks, after this.
+        mode: isolation level of its transactions.
+
+    Raises:
+        DestinationError: the server does not take the settings that kpipe relies on.
+    """
+
+    def __init__(self, raw: Any, lock_timeout_s: float, idle_timeout_s: float, mode: str) -> None:
+        self.raw, self._mode, self._open, self._broken = raw, mode, False, False
+        wait, idle = max(1, math.ceil(lock_timeout_s)), max(1, math.ceil(idle_timeout_s))
+        self._run(
+            f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', innodb_lock_wait_timeout = {wait:d},"
+            f" lock_wait_timeout = {wait:d}, wait_timeout = {idle:d}, autocommit = 0"
+        )
+        found = self._run(
+            "SELECT database(), @@sql_mode, @@version, @@version_comment, @@max_allowed_packet,"
+            " @@lower_case_table_names, @@read_only"
+        ).fetchone()
+        self.database, modes, self.version, self.comment, self.packet, self.folds, self.read_only = found
+        missing = {"ANSI_QUOTES", "STRICT_ALL_TABLES"} - set(modes.upper().split(","))
+        if missing or "NO_BACKSLASH_ESCAPES" in modes.upper():
+            raise DestinationError(f"{self.comment} {self.version} does not take sql_mode = '{_MODE}'", "allow it; see the guide")
+
+    @property
+    def maria(self) -> bool:
+        """Whether this is MariaDB, which calls some collations otherwise than MySQL."""
+        return "mariadb" in f"{self.version} {self.comment}".lower()
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Run one statement; parameters are `$1` and so on."""
+        if statement == "BEGIN":
+            self.begin()
+            return None
+        if statement == "COMMIT":
+            self.commit()
+            return None
+        if not self._open:
+            self.begin()
+        return self._run(bound(statement, parameters))
+
+    def begin(self, mode: str = "", snapshot: bool = False) -> None:
+        """Begin a transaction; what was open is rolled back.
+
+        Args:
+            mode: isolation level; the session's own if there is none.
+            snapshot: whether it sees the state of this very moment.
+        """
+        self.leave()
+        self._run(f"SET TRANSACTION ISOLATION LEVEL {mode or self._mode}")
+        self._run("START TRANSACTION" + (" WITH CONSISTENT SNAPSHOT" if snapshot else ""))
+        self._open, self._broken = True, False
+
+    def leave(self) -> None:
+        """Roll back what is open: a statement that changes definitions would commit it."""
+        if self._open:
+            self._run("ROLLBACK")
+        self._open = False
+
+    def define(self, statement: str) -> None:
+        """A statement that changes definitions, which MySQL commits at once."""
+        self.leave()
+        self._run(statement)
+
+    def commit(self) -> None:
+        """Commit.
+
+        Raises:
+            DestinationError: a statement of the transaction had failed (MySQL would commit the others), or the server has ended
+                the transaction before, which it says nowhere else.
+        """
+        if self._broken or not self.raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
+            why = "a statement of it had failed" if self._broken else "something had ended it before"
+            raise DestinationError(f"the transaction cannot be committed: {why}", "nothing was written; run it again")
+        self._run("COMMIT")
+        self._open = False
+
+    def insert(self, statement: bytes, where: str) -> int:
+        """An INSERT of rows, literally; how many the server has taken.
+
+        Raises:
+            SchemaConflict: it has changed a value.
+        """
+        cursor = self._run(statement)
+        if cursor.warning_count:
+            code, text = self._run("SHOW WARNINGS LIMIT 1").fetchone()[1:]
+            raise SchemaConflict(
+                f"{where}: the server would change a value: {text} ({code}); nothing was written",
+                "change the column's type, or declare another one under `columns`",
+            )
+        return int(cursor.rowcount)
+
+    def _run(self, statement: str | bytes) -> Any:
+        cursor = self.raw.cursor()
+        try:
+            cursor.execute(statement)
+        except pymysql.err.Error:
+            self._broken = True
+            raise
+        return cursor
+
+
+def bound(statement: str, parameters: Sequence[Any]) -> str:
+    """The statement with literals in the places of its parameters: MySQL has no other way without preparing each statement."""
+    texts = [literal(value) for value in parameters]
+    return _TOKEN.sub(lambda found: texts[int(found[1]) - 1] if found[1] else found[0], statement) if texts else statement
+
+
+def literal(value: Any) -> str:
+    """A value as an SQL literal."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (int, Decimal)):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value!r}e0" if "e" not in repr(value) else repr(value)
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, datetime):
+        return f"'{value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(' ', 'microseconds')}'"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+    msg = f"no literal for {type(value).__name__}"
+    raise TypeError(msg)

@@ -1,0 +1,64 @@
+"""kpipe's types in MariaDB and MySQL. What they have no type for is kept in one that holds it, and noted."""
+
+from __future__ import annotations
+
+import re
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import ListOf, Scalar, Struct, Type, parse_type
+
+__all__ = ["kpipe_type", "noted", "sql_type"]
+
+_SAME = {
+    "BOOLEAN": "tinyint(1)", "TINYINT": "tinyint", "SMALLINT": "smallint", "INTEGER": "int", "BIGINT": "bigint",
+    "UTINYINT": "tinyint unsigned", "USMALLINT": "smallint unsigned", "UINTEGER": "int unsigned", "UBIGINT": "bigint unsigned",
+    "FLOAT": "float", "DOUBLE": "double", "VARCHAR": "longtext", "BLOB": "longblob", "DATE": "date", "TIME": "time(6)",
+    "TIMESTAMP": "datetime(6)", "JSON": "json",
+}  # fmt: skip
+_NOTED = {"HUGEINT": "decimal(39,0)", "TIMESTAMP WITH TIME ZONE": "datetime(6)", "UUID": "char(36)"}
+_BACK = {
+    **{there: here for here, there in _SAME.items()},
+    "text": "VARCHAR", "mediumtext": "VARCHAR", "tinytext": "VARCHAR", "blob": "BLOB", "mediumblob": "BLOB", "tinyblob": "BLOB",
+    "timestamp(6)": "TIMESTAMP WITH TIME ZONE", "uuid": "UUID",
+}  # fmt: skip
+
+
+def sql_type(kind: Type) -> str:
+    """The type that a column of kpipe's type has."""
+    if isinstance(kind, (ListOf, Struct)):
+        return "json"
+    decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
+    return f"decimal{decimal[1]}" if decimal else _SAME.get(kind.name) or _NOTED[kind.name]
+
+
+def noted(kind: Type) -> bool:
+    """Whether the column's type does not tell kpipe's."""
+    return isinstance(kind, (ListOf, Struct)) or kind.name in _NOTED
+
+
+def kpipe_type(found: str, note: str) -> Type | None:
+    """kpipe's type of a column, from the database's and what was noted (or nothing); None if kpipe cannot write it."""
+    plain = _plain(found)
+    if note:
+        try:
+            kind = parse_type(note)
+        except InvalidPipeline:
+            kind = None  # changed by hand
+        if kind is not None and sql_type(kind) == plain:
+            return kind
+    if plain in _BACK:
+        return Scalar(_BACK[plain])
+    if re.fullmatch(r"varchar\(\d+\)", plain):
+        return Scalar("VARCHAR")
+    if re.fullmatch(r"varbinary\(\d+\)", plain):
+        return Scalar("BLOB")
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", plain)
+    if decimal and int(decimal[1]) <= 38 and int(decimal[2]) <= int(decimal[1]):
+        return Scalar(f"DECIMAL({decimal[1]},{decimal[2]})")
+    return None
+
+
+def _plain(found: str) -> str:
+    """Without the widths of integers that MariaDB shows, which mean nothing but that of `tinyint(1)`."""
+    text = found.lower().strip()
+    return text if text == "tinyint(1)" else re.sub(r"^((?:tiny|small|big)?int)\(\d+\)", r"\1", text)

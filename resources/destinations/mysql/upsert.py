@@ -1,0 +1,85 @@
+"""Rows with a key in MariaDB and MySQL. Rows have no name but their key.
+
+Not with ON DUPLICATE KEY UPDATE or REPLACE, which need a unique index, and count a row as one, two or none. The join of the
+writes with the table locks the rows that it finds, and the gaps where it finds none, so nobody else changes what it has seen.
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kpipe.audit import Holding
+from kpipe.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.keys import KeyRule
+from kpipe.ledger import Ledger
+from kpipe.source import Part
+from resources.destinations.mysql.session import Session
+from resources.destinations.mysql.writes import FATES, ID, MET, WRITES
+from resources.destinations.relational.dialect import quote
+from resources.destinations.relational.fates import judged, older
+from resources.destinations.relational.upsert import Words, met, settle
+
+__all__ = ["upsert"]
+
+_SORTED, _LONGEST = 1024, 8_388_608  # max_sort_length: its default, and the most that it can be
+_WEIGHT = 4  # bytes by which a collation compares one byte of a text, at most
+_FOUND = f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid JOIN {{table}} AS t ON {{same}}"
+_WORDS = Words(
+    writes=WRITES,
+    fates=FATES,
+    write=ID,
+    more="",
+    nowhere="CAST('' AS CHAR(249))",
+    held="t.{key} IS NOT NULL",
+    text="{0}",
+    delete=f"DELETE t FROM {_FOUND} WHERE true",
+    update=f"UPDATE {_FOUND} SET {{values}} WHERE true",
+    assign="t.{0} = w.{0}",
+    cause="a trigger of the table or another user has changed rows meanwhile: remove it, or load into another table",
+)
+
+
+def upsert(
+    session: Session,
+    table: str,
+    commit: Commit,
+    rule: KeyRule,
+    ledger: Ledger,
+    key: tuple[str, ...],
+    carried: Sequence[str],
+    topics: bool,
+) -> tuple[Commit, dict[Part, Holding]]:
+    """Apply all writes of the batch to the table. Rows that are dead letters now are in `duplicates`.
+
+    Args:
+        session: inside a transaction of REPEATABLE READ, with `kpipe_writes`.
+        ledger: as it was before the commit.
+        table: and the rest, with result and errors: see `settle`.
+        commit: see there.
+        rule: see there.
+        key: see there.
+        carried: see there.
+        topics: see there.
+
+    Raises:
+        SchemaConflict: besides, a key is longer than can be compared.
+    """
+    _sort_all(session, key)
+    found = met(_WORDS, table, key, older(commit, ledger), topics)
+    session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} FOR UPDATE")
+    session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(key), rule)}")
+    return settle(session, _WORDS, table, commit, rule, key, carried, topics)
+
+
+def _sort_all(session: Session, key: tuple[str, ...]) -> None:
+    """Let windows compare keys to their ends: MySQL takes those for one that differ behind max_sort_length bytes only."""
+    row = session.execute(
+        f"SELECT {', '.join(f'coalesce(max(length({quote(name)})), 0)' for name in key)} FROM {WRITES}"
+    ).fetchone()
+    longest = _WEIGHT * max(map(int, row))
+    if longest > _LONGEST:
+        raise SchemaConflict(f"a key ({', '.join(key)}) has {longest // _WEIGHT} bytes", f"{_LONGEST // _WEIGHT} can be compared")
+    if longest > _SORTED:
+        session.execute(f"SET SESSION max_sort_length = {longest:d}")

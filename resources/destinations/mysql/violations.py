@@ -1,0 +1,46 @@
+"""Which staged rows a constraint of the table in MariaDB refuses."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kpipe.batch import Commit
+from kpipe.schema import Columns, Type
+from resources.destinations.mysql import literals, target
+from resources.destinations.mysql.session import Session
+from resources.destinations.relational import violations as relational
+from resources.destinations.relational.dialect import quote
+from resources.destinations.relational.matching import Match
+from resources.destinations.staged import Proven
+
+__all__ = ["violations"]
+
+_TRIED = "kpipe_tried"
+
+
+def violations(
+    session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
+) -> list[tuple[int, int | None, str]]:
+    """See `relational.found`. Of MySQL 8, which writes conditions in another way, only columns that take no NULL."""
+    rules: Sequence[tuple[str, str]] = ()
+    if session.maria:
+        rules = session.execute(
+            "SELECT constraint_name, check_clause FROM information_schema.check_constraints"
+            " WHERE constraint_schema = database() AND table_name = $1",
+            [table],
+        ).fetchall()
+    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {_TRIED}")  # of another table of the batch
+    # From an outer join, so that all columns take NULL; checks stay behind.
+    session.execute(
+        f"CREATE TEMPORARY TABLE {_TRIED} ENGINE=InnoDB AS SELECT {', '.join(f't.{quote(name)}' for name in known.names())}"
+        f" FROM (SELECT 1 AS one) AS o LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
+    )
+
+    def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        fields = [literals.field(match) for match in matches]
+        return literals.insert(session, reader, _TRIED, into, fields, paths, f"table {table}")
+
+    required = target.required(session, table)
+    return relational.found(session, reader, _TRIED, rules, required, commit, staged, known, put)

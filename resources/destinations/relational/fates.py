@@ -1,0 +1,147 @@
+"""What became of the writes of a batch with a key (kpipe/keys.py): what databases that find out by SQL share.
+
+A database joins the writes with the table and leaves a relation of *fates*, a row for each write: `p` and `o`, its partition and
+offset; where rows name their topic also `tn`, that name (empty where one does not); `fate`, one of `inserted`, `updated`,
+`ignored`, `deleted`, `missed` (a delete that found nothing) and `duplicate`.
+"""
+
+# ruff: noqa: S608 - what stands in statements are integers and the relation's own name
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kpipe.audit import Holding
+from kpipe.batch import Commit, Counts, Step
+from kpipe.errors import StagingFailed
+from kpipe.keys import KeyRule
+from kpipe.ledger import READ, Ledger
+from kpipe.source import Part
+from resources.destinations.relational.dialect import Connection
+from resources.destinations.relational.holdings import NOWHERE, named
+
+__all__ = ["MET", "counted", "effects", "gained", "judged", "older", "within"]
+
+#: By the rule's `on_conflict`: fate of a row whose key is there.
+MET = {"replace": "updated", "update": "updated", "ignore": "ignored", "error": "duplicate"}
+
+_LAST = "f.last AND NOT f.stale"
+
+
+def effects(rule: KeyRule) -> tuple[str, str]:
+    """Conditions over the fates: whose row in the table gives way, and which write's row stays."""
+    if rule.on_conflict in ("replace", "update"):
+        return f"({_LAST} AND f.held)", f"({_LAST} AND NOT f.gone)"
+    return f"({_LAST} AND f.held AND f.cut)", "(f.fate = 'inserted' AND f.behind = 0)"
+
+
+def judged(met: str, width: int, rule: KeyRule) -> str:
+    """`SELECT` of what becomes of each write, as if they came one by one: a window, no loop.
+
+    Args:
+        met: the writes joined with the table, as SQL: all columns of it, and `wid`, a write's name; `gone`, it is a delete;
+            `tn`, `p`, `o` and `place`, which order the writes; `k0` and so on, its key; `held`, the table has a row of that key;
+            `stale`, that row came later in the partition.
+        width: columns of the key.
+        rule: of the key.
+
+    Returns:
+        A statement whose rows have besides these columns `fate`; `last`, of its key; `behind`, how many deletes of its key
+        follow; and `cut`, a delete of its key is among the writes.
+    """
+    group = ", ".join(f"k{at}" for at in range(width)) + ", stale"
+    order, delete = f"PARTITION BY {group} ORDER BY tn, p, o, place", "CASE WHEN gone THEN 1 ELSE 0 END"
+    return (
+        f"WITH seen AS (SELECT m.*, lag(gone) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
+        f" coalesce(sum({delete}) OVER ({order} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0) AS behind,"
+        f" max({delete}) OVER (PARTITION BY {group}) = 1 AS cut FROM {met} AS m),"
+        " state AS (SELECT s.*, CASE WHEN earlier IS NULL THEN held ELSE NOT earlier END AS present FROM seen AS s)"
+        " SELECT state.*, CASE"
+        " WHEN stale THEN CASE WHEN gone THEN 'missed' ELSE 'ignored' END"
+        " WHEN gone THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
+        f" WHEN present THEN '{MET[rule.on_conflict]}' ELSE 'inserted' END AS fate FROM state"
+    )
+
+
+def older(commit: Commit, ledger: Ledger) -> list[Step]:
+    """Steps behind whose offsets others have been read already: a backfill."""
+    return [step for step in commit.steps if _older(step, ledger)]
+
+
+def _older(step: Step, ledger: Ledger) -> bool:
+    return any(lane.kind == READ and lane.start > step.lane.start and lane.next > lane.start for lane in ledger.of(step.source))
+
+
+def within(steps: Sequence[Step], partition: str, offset: str, topic: str = "") -> str:
+    """A condition that a partition and an offset, all SQL, lie in one of the steps; empty where there are none.
+
+    With `topic`, what a row names, which may be NULL, that must be the step's as well.
+    """
+    return " OR ".join(
+        f"({partition} = {step.source.partition:d} AND {offset} >= {step.range.start:d} AND {offset} < {step.range.end:d}"
+        + (f" AND coalesce({topic}, {_text(step)}) = {_text(step)})" if topic else ")")
+        for step in steps
+    )
+
+
+def _text(step: Step) -> str:
+    """The step's topic as SQL. Kafka's rule for names leaves no quote, but what comes of the ledger is only data."""
+    return "'" + step.source.topic.name.replace("'", "''") + "'"
+
+
+def counted(connection: Connection, fates: str, commit: Commit, rule: KeyRule, topics: bool = False) -> Mapping[tuple, Counts]:
+    """The batch's counts by lane, with what became of its rows.
+
+    Args:
+        connection: inside the transaction of the commit.
+        fates: the relation, as SQL.
+        commit: what is written.
+        rule: of the key.
+        topics: whether the relation has `tn`.
+
+    Raises:
+        StagingFailed: a write lies outside of the ranges of the batch.
+    """
+    steps = commit.steps
+    ranges = ", ".join(
+        f"({at:d}, {_text(step)}, {step.source.partition:d}, {step.range.start:d}, {step.range.end:d})"
+        for at, step in enumerate(steps)
+    )
+    same = " AND (f.tn = '' OR f.tn = s.topic)" if topics else ""
+    found = connection.execute(
+        f"WITH s(step, topic, number, first, behind) AS (VALUES {ranges}) SELECT s.step, f.fate, count(*) FROM s"
+        f" JOIN {fates} AS f ON f.p = s.number AND f.o >= s.first AND f.o < s.behind{same} GROUP BY s.step, f.fate"
+    ).fetchall()
+    counts = {step.lane.key: commit.counts.get(step.lane.key, Counts()) for step in steps}
+    for at, fate, number in found:
+        more = {
+            "inserted": Counts(inserted=number),
+            "updated": Counts(updated=number),
+            "deleted": Counts(deleted=number),
+            "ignored": Counts(ignored=number),
+            "duplicate": Counts(ignored=number) if rule.duplicates == "skip" else Counts(rows=-number, dead_letters=number),
+        }
+        counts[steps[at].lane.key] += more.get(fate, Counts())
+    for lane, count in counts.items():
+        if count.unsettled:
+            raise StagingFailed(f"batch {commit.id}: {lane[0]}: {count.unsettled} writes lie outside of their range")
+    return counts
+
+
+def gained(connection: Connection, fates: str, rule: KeyRule) -> dict[Part, Holding]:
+    """What the table gains by what the fates say, by partition; negative numbers are what it loses.
+
+    Args:
+        connection: inside the transaction of the commit.
+        fates: the relation, with all columns that `judged` gives.
+        rule: of the key.
+    """
+    gone, stays = effects(rule)
+    # A row that is changed keeps its topic where the new rows do not name theirs.
+    changes = rule.on_conflict == "update"
+    told = "CASE WHEN f.tn = '' AND f.held AND NOT f.cut THEN f.oldtn ELSE f.tn END AS tn" if changes else "f.tn"
+    rows = connection.execute(
+        f"SELECT CASE WHEN p IS NULL THEN '' ELSE tn END, coalesce(p, {NOWHERE}), sum(n), coalesce(sum(n * o), 0) FROM"
+        f" (SELECT f.oldtn AS tn, f.oldp AS p, f.oldo AS o, -1 AS n FROM {fates} AS f WHERE {gone}"
+        f" UNION ALL SELECT {told}, f.p, f.o, 1 AS n FROM {fates} AS f WHERE {stays}) AS d GROUP BY 1, 2"
+    ).fetchall()
+    return {named(topic, number): Holding(int(count), int(offsets)) for topic, number, count, offsets in rows}

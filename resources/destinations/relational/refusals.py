@@ -1,0 +1,65 @@
+"""What stands in the way of a commit because of single records: rows that a table refuses, and duplicates beyond the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kpipe.batch import Commit
+from kpipe.bounds import exceeded
+from kpipe.errors import KpipeError
+from kpipe.keys import KeyRule
+from kpipe.ledger import Ledger
+from kpipe.source import PartitionId
+from resources.destinations.relational.hooks import Hooks
+from resources.destinations.staged import Writes
+
+__all__ = ["check_limit", "refused"]
+
+
+def refused(
+    destination: Hooks, parts: Sequence[tuple[Hooks, Commit]], staged: Sequence[Writes]
+) -> dict[PartitionId, dict[int, str]]:
+    """Records of a batch whose rows a table refuses, with the reasons, by offset; none where that cannot be said.
+
+    Args:
+        destination: makes the connection.
+        parts: the tables, and what is written to each.
+        staged: its files.
+    """
+    found: dict[PartitionId, dict[int, str]] = {}
+    places: list[tuple[int, int | None, str]] = []
+    try:
+        with destination._writing() as connection:  # rolled back
+            _, there = destination._begin(connection)
+            for exists, writes, (table, part) in zip(there, staged, parts, strict=False):
+                places += table._violations(connection, part, writes.rows) if exists and writes.rows else ()
+    except KpipeError:
+        return found
+    except destination.failures:
+        return found
+    for number, offset, reason in places:
+        if offset is None:
+            continue
+        sources = [s.source for s in parts[0][1].steps if s.source.partition == number and offset in s.range]
+        if len(sources) == 1:  # of two topics in one table nobody knows whose it is
+            found.setdefault(sources[0], {})[offset] = reason
+    return found
+
+
+def check_limit(pipeline: str, rules: Sequence[KeyRule | None], before: Ledger | None, commit: Commit, done: Commit) -> None:
+    """The pipeline's limit on dead letters, where rows have turned out to be duplicates.
+
+    Args:
+        pipeline: its name.
+        rules: of its tables.
+        before: the ledger before the commit; None: no table has a key.
+        commit: what was to be written.
+        done: what became of it.
+
+    Raises:
+        DeadLettersExceeded: it would be passed.
+    """
+    most = next((rule.most for rule in rules if rule is not None), None)
+    new = done.totals.dead_letters
+    if before is not None and most is not None and commit.totals.dead_letters < new and before.dead_letters + new > most:
+        raise exceeded(pipeline, before, new, most, "a row of the same key is in the table")

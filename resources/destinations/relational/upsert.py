@@ -1,0 +1,166 @@
+"""Rows with a key, in SQL: the writes of a batch applied in order, as statements over all of them at once (kpipe/keys.py).
+
+The writes (writes.py) are joined with the table by the key. What becomes of each follows from the write of the same key before it
+and from whether the table holds the key: a window, no loop, and no ON CONFLICT, which knows nothing of order. Then rows that give
+way are deleted, those that change are updated, and the others that remain are inserted. Nobody else changes what the join has
+seen until the transaction ends: the database at hand sees to that.
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kpipe.audit import Holding
+from kpipe.batch import Commit, Step
+from kpipe.errors import SchemaConflict
+from kpipe.keys import KeyRule
+from kpipe.source import Part
+from resources.destinations.relational.dialect import quote
+from resources.destinations.relational.fates import counted, effects, gained, within
+from resources.destinations.relational.holdings import TOPIC
+from resources.destinations.relational.writes import GONE, PLACE
+
+__all__ = ["Words", "met", "settle"]
+
+
+@dataclass(frozen=True)
+class Words:
+    """How a database says it. `t` is the table's row, `w` the write, `f` its fate.
+
+    Attributes:
+        writes: the relation of writes.
+        fates: the relation of fates.
+        write: the column by which a write is known, which its fate names as `wid`.
+        more: further columns of the join of writes and table, each with a comma before it.
+        nowhere: an empty text, as wide as a topic's name.
+        held: condition that the join has found a row; `{key}` is the first column of the key.
+        text: a value for people.
+        delete: the statement that deletes rows by their fates; ends with a condition. `{table}` is the table, `{same}` that `t`
+            and `w` have one key.
+        update: as `delete`; `{values}` are assignments.
+        assign: an assignment of the column `{0}`.
+        cause: what can have kept a row from being written, and what to do.
+    """
+
+    writes: str
+    fates: str
+    write: str
+    more: str
+    nowhere: str
+    held: str
+    text: str
+    delete: str
+    update: str
+    assign: str
+    cause: str
+
+
+def met(words: Words, table: str, key: tuple[str, ...], late: Sequence[Step], topics: bool) -> str:
+    """`SELECT` of the writes joined with the table, as `judged` wants them.
+
+    Args:
+        words: of the database.
+        table: name of the table.
+        key: columns of the key.
+        late: steps behind whose offsets others have been read already (`older`).
+        topics: whether the table's rows name their topic.
+    """
+    same = _same(key)
+    keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
+    ranges = within(late, "w._kafka_partition", "w._kafka_offset", f"w.{TOPIC}" if topics else "")
+    stale = f"t._kafka_partition = w._kafka_partition AND t._kafka_offset > w._kafka_offset AND ({ranges})" if ranges else "false"
+    if ranges and topics:
+        stale += f" AND coalesce(t.{TOPIC} = w.{TOPIC}, true)"
+    tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else words.nowhere for side in "wt")
+    return (
+        f"SELECT w.{words.write} AS wid, w.{GONE} AS gone, w.{PLACE} AS place, {tn} AS tn, {oldtn} AS oldtn,"
+        f" w._kafka_partition AS p, w._kafka_offset AS o, {keys}, {words.held.format(key=quote(key[0]))} AS held{words.more},"
+        f" t._kafka_partition AS oldp, t._kafka_offset AS oldo, coalesce({stale}, false) AS stale"
+        f" FROM {words.writes} AS w LEFT JOIN {quote(table)} AS t ON {same}"
+    )
+
+
+def _same(key: Sequence[str]) -> str:
+    return " AND ".join(f"w.{quote(name)} = t.{quote(name)}" for name in key)
+
+
+def settle(
+    session: Any,
+    words: Words,
+    table: str,
+    commit: Commit,
+    rule: KeyRule,
+    key: tuple[str, ...],
+    carried: Sequence[str],
+    topics: bool,
+) -> tuple[Commit, dict[Part, Holding]]:
+    """Do to the table what the fates say.
+
+    Args:
+        session: inside a transaction, with the relations of writes and of fates.
+        words: of the database.
+        table: name of the table.
+        commit: what is written.
+        rule: of the key; its update has no expressions.
+        key: columns of the key.
+        carried: columns that rows fill, as the table spells them.
+        topics: whether the table's rows name their topic.
+
+    Returns:
+        The commit with what became of its rows, and what the table has gained by partition.
+
+    Raises:
+        StagingFailed: a write lies outside of the ranges of the batch.
+        SchemaConflict: a row cannot be told by its key; the key is there and the rule says that this is an error; or the
+            table takes other rows than it is given.
+    """
+    _refuse(session, words, table, key, rule)
+    counts = counted(session, words.fates, commit, rule, topics)
+    gone, stays = effects(rule)
+    delta = gained(session, words.fates, rule)
+    # A row that is changed keeps the columns that the new rows do not have, unless it was deleted in between.
+    changed = "f.held AND NOT f.cut" if rule.on_conflict == "update" else "false"
+    name, same = quote(table), _same(key)
+    _apply(session, words, table, words.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
+    if carried and rule.on_conflict == "update":
+        values = ", ".join(words.assign.format(quote(column)) for column in carried)
+        _apply(session, words, table, words.update.format(table=name, same=same, values=values), f"{stays} AND {changed}")
+    if carried:  # else there are deletes only
+        columns, values = ", ".join(map(quote, carried)), ", ".join(f"w.{quote(column)}" for column in carried)
+        rows = f"SELECT {values} FROM {words.writes} AS w JOIN {words.fates} AS f ON f.wid = w.{words.write} WHERE true"
+        _apply(session, words, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
+    return commit.settled(counts), delta
+
+
+def _refuse(session: Any, words: Words, table: str, key: tuple[str, ...], rule: KeyRule) -> None:
+    found = session.execute(f"SELECT (SELECT count(*) FROM {words.fates}) > (SELECT count(*) FROM {words.writes})").fetchone()
+    if found[0]:
+        raise SchemaConflict(
+            f"table {table} holds a key ({', '.join(key)}) more than once",
+            "remove all but one row of each key, or name another key",
+        )
+    if rule.on_conflict != "error" or rule.duplicates != "fail":
+        return
+    values = ", ".join(words.text.format(f"w.{quote(name)}") for name in key)
+    row = session.execute(
+        f"SELECT f.p, f.o, {values} FROM {words.fates} AS f JOIN {words.writes} AS w ON w.{words.write} = f.wid"
+        " WHERE f.fate = 'duplicate' ORDER BY f.tn, f.p, f.o, f.place LIMIT 1"
+    ).fetchone()
+    if row is not None:
+        raise SchemaConflict(
+            f"partition {row[0]} offset {row[1]}: a row of the key {', '.join(map(str, row[2:]))} is in table {table} already",
+            "set into.on_conflict (replace, ignore, update), or errors.duplicate_key: dead_letter or skip",
+        )
+
+
+def _apply(session: Any, words: Words, table: str, statement: str, which: str) -> None:
+    """One statement over the fates of which a condition is true: each must find, or make, one row."""
+    count = session.execute(f"{statement} AND {which}").rowcount
+    expected = session.execute(f"SELECT count(*) FROM {words.fates} AS f WHERE {which}").fetchone()[0]
+    if count != expected:
+        raise SchemaConflict(
+            f"table {table}: {statement.split()[0]} of {expected} rows has changed {count}; nothing was written", words.cause
+        )

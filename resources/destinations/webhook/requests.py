@@ -1,0 +1,192 @@
+"""Rows as requests: what stands in a body, what a request holds, and the key that it has whenever it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b, sha256
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.keys import ORIGINAL
+from kpipe.pipeline import Into
+from kpipe.schema import Columns
+from kpipe.source import PartitionId
+from kpipe.templates import ROW, Template
+from resources.destinations.documents import documents, encoded
+from resources.destinations.fitting import COORDINATES
+from resources.destinations.webhook.rows import Block
+
+__all__ = ["Request", "Row", "Shaper"]
+
+
+class Row(NamedTuple):
+    """A row on its way.
+
+    Attributes:
+        source: partition that it comes from.
+        offset: None where a program's rows cannot be traced to one record.
+        nth: of the rows of that offset.
+        body: JSON.
+        block: where the rest of it stands.
+        at: in the block.
+    """
+
+    source: PartitionId
+    offset: int | None
+    nth: int
+    body: str
+    block: pa.Table
+    at: int
+
+    def value(self, name: str) -> object:
+        """What a column holds; None where there is no such column."""
+        return self.block.column(name)[self.at].as_py() if name in self.block.column_names else None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is sent at once.
+
+    Attributes:
+        key: the same whenever these rows are sent.
+        body: UTF-8.
+        rows: that are in it.
+    """
+
+    key: str
+    body: bytes
+    rows: Sequence[Row]
+
+    @property
+    def place(self) -> str:
+        """Partition and offsets, for messages."""
+        first, last = self.rows[0], self.rows[-1]
+        if first.offset is None:
+            return f"{first.source}"
+        return f"{first.source} offset {first.offset}" + (f" to {last.offset}" if last.offset != first.offset else "")
+
+
+@dataclass
+class Shaper:
+    """Makes the requests of a commit, the same ones whenever it is asked.
+
+    Attributes:
+        into: the fields of the definition.
+        commit: whose rows these are.
+    """
+
+    into: Into
+    commit: Commit
+    _last: dict[PartitionId, tuple[int | None, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._body = Template.of(self.into.body or f"${{{ROW}}}")
+        given = self.into.envelope or ("${records}" if self.into.max_records > 1 else None)
+        self._envelope = Template.of(given) if given is not None else None
+        self._sources = {(step.source.topic.name, step.source.partition): step.source for step in self.commit.steps}
+        self._numbers = {step.source.partition: step.source for step in self.commit.steps}
+
+    def check(self, names: Sequence[str]) -> None:
+        """Every place of the body has a column.
+
+        Args:
+            names: of the columns of staged files.
+
+        Raises:
+            SchemaConflict: one has none.
+        """
+        held = {name.lower() for name in names}
+        for name in self._body.names:
+            known = self.commit.columns.get(name) or COORDINATES.get(name)
+            if name not in (ROW, "_kafka_topic") and (known is None or name.lower() not in held):
+                raise SchemaConflict(
+                    f"into.body: batch {self.commit.id} has no column {name}",
+                    "declare it under `columns` (or metadata), or leave it out until this batch has landed",
+                )
+
+    def streams(self, blocks: Sequence[Block]) -> list[list[Request]]:
+        """The requests of some rows, in streams: those of one stream are sent one after the other.
+
+        Rows of one Kafka key are in one stream, in their order; so are all rows of a partition that have none.
+        """
+        found: dict[tuple[PartitionId, int], list[Row]] = {}
+        for block in blocks:
+            for stream, row in self._rows(block):
+                found.setdefault((row.source, stream), []).append(row)
+        return [list(self._requests(rows)) for rows in found.values()]
+
+    def _rows(self, block: Block) -> Iterator[tuple[int, Row]]:
+        table = block.table
+        source = self._sources[block.topic, block.partition] if block.topic else self._numbers[block.partition]
+        bodies, keys = self._bodies(table, source), _keys(table)
+        for at, (body, key, offset) in enumerate(zip(bodies, keys, table.column("_kafka_offset").to_pylist(), strict=True)):
+            before, nth = self._last.get(source, (-1, 0))
+            nth = nth + 1 if offset == before else 0
+            self._last[source] = offset, nth
+            yield self._stream(key), Row(source, offset, nth, body, table, at)
+
+    def _stream(self, key: bytes | None) -> int:
+        return int.from_bytes(blake2b(key, digest_size=8).digest(), "big") % self.into.concurrency if key is not None else 0
+
+    def _bodies(self, table: pa.Table, source: PartitionId) -> list[str]:
+        columns = self.commit.columns
+        held = {name.lower(): name for name in table.column_names}
+        places: dict[str, Sequence[str]] = {}
+        for name in dict.fromkeys(self._body.names):
+            if name == ROW:
+                places[name] = documents(table, columns)
+            elif name == "_kafka_topic":
+                (told,) = encoded(pa.table({"topic": [source.topic.name]}), Columns.of({"topic": "VARCHAR"}))
+                places[name] = told * table.num_rows
+            else:
+                kind = COORDINATES.get(name) or columns.get(name)
+                assert kind is not None  # check() has looked
+                (places[name],) = encoded(table, Columns(((held[name.lower()], kind),)))
+        return [self._body.filled({name: found[at] for name, found in places.items()}) for at in range(table.num_rows)]
+
+    def _requests(self, rows: Sequence[Row]) -> Iterator[Request]:
+        """Rows of a stream, as many as go into a request."""
+        some: list[Row] = []
+        size = 0
+        for row in rows:
+            more = len(row.body.encode()) + 1
+            if some and (len(some) >= self.into.max_records or size + more > self.into.max_bytes):
+                yield self._request(some)
+                some, size = [], 0
+            some.append(row)
+            size += more
+        if some:
+            yield self._request(some)
+
+    def _request(self, rows: Sequence[Row]) -> Request:
+        body = rows[0].body
+        if self._envelope is not None:
+            listed = "[" + ",".join(row.body for row in rows) + "]"
+            body = self._envelope.filled({"records": listed, "count": str(len(rows))})
+        return Request(self._key(rows), body.encode(), rows)
+
+    def _key(self, rows: Sequence[Row]) -> str:
+        """By where the rows come from: whoever sends them, and however often, it is the same.
+
+        Rows that cannot be traced to a record are known by their place in the batch, which is fixed before they are sent.
+        """
+        source = rows[0].source
+        topic = source.topic
+        said = [self.commit.pipeline, self.into.table, topic.cluster, topic.topic_id or topic.name, str(source.partition)]
+        said += [f"{self.commit.id}.{row.nth}" if row.offset is None else f"{row.offset}.{row.nth}" for row in rows]
+        return sha256("\n".join(said).encode()).hexdigest()
+
+
+def _keys(table: pa.Table) -> list[bytes | None]:
+    """Kafka's keys of the records."""
+    found: list[bytes | None] = [None] * table.num_rows
+    if ORIGINAL in table.column_names:
+        found = pc.struct_field(table.column(ORIGINAL), "key").to_pylist()
+    elif "_kafka_key" in table.column_names:
+        found = table.column("_kafka_key").to_pylist()
+    return found

@@ -1,0 +1,113 @@
+"""Lookups joined to blocks of records: a column for each value that expressions ask for, in place of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import Columns, Type
+from kpipe.sql.lookups import Call
+from resources.decode.expressions import Assigned, Evaluator, fitted
+from resources.lookups.reference import Held, Reference
+
+__all__ = ["Join"]
+
+# Each further record of a block has no key in its reason.
+_MOST_SHOWN = 100
+
+
+class Join:
+    """Answers calls of lookups, block by block. Rows stay as they are, each with one value more for each column asked for.
+
+    Args:
+        calls: what is asked, each behind those that its own key needs.
+        lookups: by name.
+        inputs: names and types of what keys take values from.
+
+    Raises:
+        InvalidPipeline: a key does not fit the lookup's.
+    """
+
+    def __init__(self, calls: Sequence[Call], lookups: Mapping[str, Held], inputs: Columns) -> None:
+        self._steps: list[_Step] = []
+        for call in calls:
+            self._steps.append(_Step(call, lookups[call.lookup].value, inputs))
+            inputs = Columns((*inputs.items, *self._steps[-1].columns.items))
+        #: The inputs, and behind them the columns that were asked for.
+        self.columns = inputs
+
+    def apply(self, block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+        """The block with the columns behind its own, and reasons by row of what cannot be answered (NULL there)."""
+        reasons: dict[int, str] = {}
+        for step in self._steps:
+            block = step.apply(block, reasons)
+        return block, reasons
+
+
+class _Step:
+    """One call."""
+
+    def __init__(self, call: Call, reference: Reference, inputs: Columns) -> None:
+        self._call, self._reference = call, reference
+        kinds = reference.columns.items[: reference.keys]
+        texts = []
+        for key, (name, kind) in zip(call.keys, kinds, strict=True):
+            try:
+                texts.append(fitted(inputs, call.name, key, kind))
+            except InvalidPipeline as error:
+                what = f"{error.what}; the key {name} of lookup {call.lookup} is {kind}"
+                raise InvalidPipeline(what, error.hint) from error
+        assigned = [Assigned(call.name, text, kind) for text, (_, kind) in zip(texts, kinds, strict=True)]
+        self._plain = [_plain(key, kind, inputs) for key, (_, kind) in zip(call.keys, kinds, strict=True)]
+        self._keys = Evaluator(inputs, "", assigned)
+        names = [known.lower() for known in reference.columns.names()]
+        self._places = [names.index(member.lower()) for member in call.members]
+        found: list[tuple[str, Type]] = []
+        for member, at in zip(call.members, self._places, strict=True):
+            found.append((call.column(member), reference.columns.items[at][1]))
+        self.columns = Columns(tuple(found))
+
+    def apply(self, block: pa.Table, reasons: dict[int, str]) -> pa.Table:
+        keys, failed = self._of(block)
+        for row, why in failed.items():
+            reasons.setdefault(row, why)
+        found = self._reference.find(keys)
+        if failed:  # what has no key has no row
+            good = np.ones(block.num_rows, bool)
+            good[list(failed)] = False
+            places = np.full(block.num_rows, -1, np.int64)
+            places[good] = found.fill_null(-1).to_numpy()
+            rows = np.flatnonzero(good)
+            found = pa.array(places, mask=places < 0)
+        else:
+            rows = np.arange(block.num_rows)
+        if self._reference.required and found.null_count:
+            missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)[rows])
+            for count, at in enumerate(missing.tolist()):
+                reasons.setdefault(int(rows[at]), self._missing(keys.slice(at, 1) if count < _MOST_SHOWN else None))
+        for (name, _), at in zip(self.columns, self._places, strict=True):
+            block = block.append_column(name, self._reference.table.column(at).take(found))
+        return block
+
+    def _of(self, block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+        """The keys of the rows, and the reasons of those that have none."""
+        if all(self._plain):  # as the record has them: nothing to evaluate
+            return pa.table([block.column(name) for name in self._plain], names=self._plain), {}
+        return self._keys.values(block)
+
+    def _missing(self, key: pa.Table | None) -> str:
+        if key is None:
+            return f"{self._call.name}: the lookup has no row for it"
+        values = [column[0].as_py() for column in key.columns]
+        shown = ", ".join("NULL" if value is None else repr(value)[:40] for value in values)
+        return f"{self._call.name}: the lookup has no row for {shown}"
+
+
+def _plain(key: str, kind: Type, inputs: Columns) -> str:
+    """The column that a key is, of the very type that is wanted; empty where it has to be evaluated."""
+    name = key[1:-1].replace('""', '"') if key.startswith('"') else key
+    found = next(((known, have) for known, have in inputs if known.lower() == name.lower()), None)
+    return found[0] if found is not None and found[1] == kind else ""

@@ -1,0 +1,217 @@
+"""What the ledger says is what is there: decisions are kept, and what hands have changed is found."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from kpipe import moves
+from kpipe.batch import Batch, Commit, Step
+from kpipe.claims import claim
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch
+from kpipe.ledger import LOST, Lane, LaneChange, Ledger
+from kpipe.offsets import Range
+from resources.testing.place import COLUMNS, Place, batch, live, source
+from resources.testing.state import begun, loaded, positions, proof
+
+__all__ = ["Counting"]
+
+
+class Counting:
+    """Decisions, and counts. Needs a fixture `place`."""
+
+    def test_jump_loss_and_backfill(self, place: Place) -> None:
+        destination = loaded(place)
+        where = source(0)
+
+        def decide(kind: str, changes: tuple[LaneChange, ...]) -> None:
+            destination.commit(Commit(os.urandom(8).hex(), "tweets", changes, kind=kind, note="by me"))
+
+        decide("jump", moves.jump(destination.ledger()[1], where, 50))
+        decide("loss", moves.accept_loss(destination.ledger()[1], where, 60))
+        ledger = destination.ledger()[1]
+        assert [(x.start, x.next, x.end, x.kind) for x in ledger.of(where)] == [
+            (0, 10, 10, "read"), (10, 10, 50, "skipped"), (50, 50, 60, "lost"), (60, 60, None, "read"),
+        ]  # fmt: skip
+        decide("backfill", moves.backfill(ledger, where, Range(20, 30)))
+        ledger = destination.ledger()[1]
+        filling = next(lane for lane in ledger.of(where) if lane.start == 20)
+        newest = live(ledger, 0)
+        # Both were planned on the same ledger, and neither is in the other's way.
+        old = batch(place, ledger, {0: 30}, lanes=[filling])
+        new = batch(place, ledger, {0: 65}, lanes=[newest])
+        destination.commit(new)
+        destination.commit(old)
+        assert positions(destination) == {0: 65, 1: 5} and len(place.rows()) == 15 + 10 + 5
+        assert proof(destination).ok and destination.ledger()[1].seq == 7
+        with pytest.raises(Fenced):
+            destination.commit(batch(place, ledger, {0: 30}, lanes=[filling]))
+        cursor = next(row for row in destination.view("cursors") if row["source_partition_id"] == 0)
+        assert (cursor["cursor_offset"], cursor["successful_cursor_offset"]) == (65, 10)
+
+    @pytest.mark.parametrize("lane", [Lane(source(0), 5, 5), Lane(source(0), 3, 3, 7), Lane(source(0), 100, 100)])
+    def test_overlap_is_refused(self, place: Place, lane: Lane) -> None:
+        destination = loaded(place)
+        ledger = destination.ledger()[1]
+        with pytest.raises(DestinationError):
+            destination.commit(Commit("x", "tweets", (LaneChange(None, lane),), kind="begin"))
+        assert destination.ledger()[1] == ledger
+
+    def test_changes_that_overlap_among_themselves_are_refused(self, place: Place) -> None:
+        destination = place.open()
+        lanes = (Lane(source(0), 0, 0, 10), Lane(source(0), 5, 5, 15))
+        with pytest.raises(DestinationError, match="twice"):
+            destination.commit(Commit("x", "tweets", tuple(LaneChange(None, lane) for lane in lanes), kind="begin"))
+        assert destination.ledger()[0] == ""
+
+    def test_commit_without_changes_is_recorded_once(self, place: Place) -> None:
+        destination = loaded(place)
+        commit = Commit("accepted", "tweets", (), kind="accept_ledger", note="accepted by me")
+        assert destination.commit(commit).seq == destination.commit(commit).seq == 3
+        assert destination.ledger()[1].seq == 3
+
+    def test_empty_batch_advances(self, place: Place) -> None:
+        destination = begun(place)
+        commit = batch(place, destination.ledger()[1], {0: 4}, gaps=[(0, n) for n in range(4)])
+        assert not commit.files
+        destination.commit(commit)
+        assert positions(destination)[0] == 4 and destination.columns() == COLUMNS and place.rows() == []
+        destination.commit(batch(place, destination.ledger()[1], {0: 6}))
+        assert len(place.rows()) == 2 and proof(destination).ok
+
+    def test_deleted_row_is_found(self, place: Place) -> None:
+        if not place.rows_go:
+            pytest.skip("nobody can take a single row away")
+        destination = loaded(place)
+        place.delete_row(0, 3)
+        found = proof(destination)
+        assert any("partition 0: the table holds 9 rows, the ledger says 10" in p for p in found.problems)
+        assert any("9 rows found, 10 committed" in p for p in found.problems)
+
+    def test_doubled_row_is_found_even_when_another_was_deleted(self, place: Place) -> None:
+        destination = loaded(place)
+        if not place.rows_go:
+            place.double_row(0, 4)
+            assert "partition 0: 1 rows repeat an offset" in proof(destination).problems
+            return
+        place.delete_row(0, 3)
+        place.double_row(0, 4)
+        assert proof(destination).problems == ["partition 0: 1 rows repeat an offset"]
+
+    def test_deleted_dead_letter_is_found(self, place: Place) -> None:
+        destination = loaded(place, dead=[(0, 1), (0, 2)])
+        assert proof(destination).ok
+        place.delete_dead_letter()
+        assert proof(destination).problems == ["partition 0: 1 dead letters are kept, the ledger says 2"]
+
+    @pytest.mark.parametrize("to", [12, 3, None])
+    def test_ledger_that_was_edited_by_hand_is_no_ledger(self, place: Place, to: int | None) -> None:
+        """Moved ahead it would lose records, moved back or erased it would read them twice."""
+        destination = loaded(place)
+        rows = place.rows()
+        if to is None:
+            place.erase_lane(0)
+        else:
+            place.move_lane(0, to)
+        for _ in range(2):
+            with pytest.raises(LedgerMismatch, match="changed by hand"):
+                place.open().ledger()
+        place.move_lane(1, 6)
+        with pytest.raises(LedgerMismatch):
+            destination.ledger()
+        assert place.rows() == rows
+
+    def test_dropped_table_is_found(self, place: Place) -> None:
+        destination = loaded(place)
+        commit = batch(place, destination.ledger()[1], {0: 12})
+        place.drop_table()
+        if place.ledger_in_table:  # gone together: the home's memory notices (kpipe/oversight.py)
+            assert destination.ledger() == ("", Ledger("tweets"))
+            with pytest.raises(Fenced, match="found no lane"):
+                destination.commit(commit)
+            return
+        for act in (destination.columns, lambda: destination.commit(commit)):
+            with pytest.raises(LedgerMismatch, match=f"table {place.name('tweets')} is gone"):
+                act()
+        assert not proof(destination).ok and destination.ledger()[1].seq == 2
+
+    def test_offsets_that_are_read_again_on_demand(self, place: Place) -> None:
+        destination = loaded(place)
+        ledger = destination.ledger()[1]
+        changes, done = moves.reread(ledger, source(0), 6)
+        steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
+        destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))
+        assert positions(destination) == {0: 6, 1: 5}
+        assert proof(destination).ok, proof(destination).problems
+        destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+        assert [(e.source.partition, e.range, e.reread) for e in destination.history()] == [
+            (0, Range(0, 10), False), (1, Range(0, 5), False), (0, Range(6, 10), True), (0, Range(6, 12), False)
+        ]  # fmt: skip
+        found = proof(destination)
+        assert found.ok, found.problems
+        assert (found.span, found.counts.rows, len(place.rows())) == (21, 21, 21)
+
+    def test_rows_that_land_before_the_ledger(self, place: Place) -> None:
+        """`delivery: at_least_once`: what landed and was not recorded may be read again, and is counted each time."""
+        destination = begun(place)
+        whole = batch(place, destination.ledger()[1], {0: 10, 1: 5}, dead=[(0, 3)])
+        destination.commit(replace(whole, kind="rows", changes=()))
+        assert positions(destination) == {0: 0, 1: 0} and len(place.rows()) == 14
+        found = proof(destination)
+        assert found.ok and found.repeated == ["tweets/0 [0, 10)", "tweets/1 [0, 5)"], found.problems
+        again = batch(place, destination.ledger()[1], {0: 7}, dead=[(0, 3)])
+        destination.commit(replace(again, kind="rows", changes=()))
+        destination.commit(Commit("a" * 32, "tweets", again.changes, kind="advance"))
+        found = proof(destination)
+        assert positions(destination) == {0: 7, 1: 0} and len(place.rows()) == 20
+        assert found.ok and found.repeated == ["tweets/0 [0, 10)", "tweets/1 [0, 5)"] and found.span == 22
+        with pytest.raises(Fenced):
+            place.open().commit(Commit("b" * 32, "tweets", whole.changes, kind="advance"))
+        destination.commit(batch(place, destination.ledger()[1], {0: 12, 1: 5}))
+        assert proof(destination).ok
+        place.delete_row(1, 4)
+        assert not proof(destination).ok
+
+    def test_offsets_that_are_claimed_before_their_rows(self, place: Place) -> None:
+        """`delivery: at_most_once`: what is claimed is lost until its rows are there; a claim is given back, or landed, once."""
+        destination = loaded(place)
+        for end, fate in ((14, "landed"), (17, "released"), (19, "landed"), (23, "lost"), (25, "landed")):
+            ledger = destination.ledger()[1]
+            planned = batch(place, ledger, {0: end})
+            found = claim(ledger, Batch(planned.id, "tweets", planned.steps))
+            destination.commit(Commit(f"{end:032}", "tweets", found.changes, kind="claim"))
+            after = destination.ledger()[1]
+            taken = planned.steps[0].range
+            assert all(at in after.unread(source(0), LOST) for at in range(taken.start, taken.end))
+            assert positions(destination)[0] == end and proof(destination).ok and proof(destination).lost
+            landing = replace(
+                planned,
+                changes=found.landing,
+                steps=found.batch.steps,
+                counts={found.batch.steps[0].lane.key: planned.totals},
+            )
+            if fate == "landed":
+                destination.commit(landing)
+            elif fate == "released":
+                destination.commit(Commit(f"9{end:031}", "tweets", found.release, kind="release"))
+                with pytest.raises(Fenced):
+                    destination.commit(landing)
+            assert proof(destination).ok, proof(destination).problems
+        have = sorted(row["_kafka_offset"] for row in place.rows() if row["_kafka_partition"] == 0)
+        assert have == [*range(19), 23, 24] and proof(destination).lost == ["tweets/0 [19, 23)"]
+
+    def test_rows_of_a_program_with_many_answers(self, place: Place) -> None:
+        """Offsets may repeat, and need not be known."""
+        destination = begun(place)
+        ledger = destination.ledger()[1]
+        for at, offset in ((0, 1), (1, None)):
+            base = batch(place, ledger, {at: 2})
+            where = {"_kafka_partition": at, "_kafka_offset": offset, "_kafka_timestamp": None}
+            rows = [{"id": n, "text": "x", **where} for n in range(5)]
+            key = base.steps[0].lane.key
+            counts = replace(base.counts[key], rows=5, given=2, inserted=5)
+            destination.commit(replace(base, files=(place.staged(rows),), counts={key: counts}))
+        found = proof(destination)
+        assert found.ok and found.counts.rows == 10

@@ -1,0 +1,85 @@
+"""What a destination tells: of each pipeline its own, metadata once, states and errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from kpipe.ports import ErrorLog
+from resources.testing.place import Place, batch
+from resources.testing.state import begun, loaded, proof
+
+__all__ = ["Telling"]
+
+
+class Telling:
+    """Other pipelines, publication, views. Needs a fixture `place`."""
+
+    def test_pipelines_share_a_table_and_nothing_else(self, place: Place) -> None:
+        a, b = begun(place), begun(place, pipeline="other")
+        a.commit(batch(place, a.ledger()[1], {0: 10}, dead=[(0, 9)]))
+        b.commit(batch(place, b.ledger()[1], {0: 10}))
+        assert len(place.rows()) == 19
+        assert a.ledger()[0] != b.ledger()[0] and (a.ledger()[1].dead_letters, b.ledger()[1].dead_letters) == (1, 0)
+        assert proof(a).ok and proof(b).ok
+        if place.rows_go:
+            place.delete_row(0, 3)
+            assert not proof(a).ok and not proof(b).ok
+        assert {row["pipeline_name"] for row in a.view("batches")} == {"tweets"}
+
+    def test_metadata_is_given_out_once(self, place: Place) -> None:
+        a, b = loaded(place), place.open()
+        second = batch(place, a.ledger()[1], {0: 12})
+        a.commit(second)
+        waiting = a.unpublished()
+        assert [(p.seq, dict(p.metadata)) for p in waiting] == [
+            (2, {"0": {"end_offset": 10, "rows": 10}, "1": {"end_offset": 5, "rows": 5}}),
+            (3, {"0": {"end_offset": 12, "rows": 2}}),
+        ]
+        assert [p.seq for p in a.unpublished(limit=1)] == [2]
+        ids = [p.batch for p in waiting]
+        assert list(a.published([ids[0], "unknown"])) == ids[:1]
+        assert list(b.published(ids)) == ids[1:]
+        assert not a.published(ids) and not a.published([]) and not b.unpublished()
+
+    def test_state_and_errors_are_shown(self, place: Place) -> None:
+        destination = loaded(place)
+        destination.record_state("needs_operator", "tweets/0: offsets are gone", "OffsetsLost", stderr="boom")
+        row = destination.view("pipelines")[0]
+        assert (row["state"], row["last_error"], row["seq"]) == ("needs_operator", "tweets/0: offsets are gone", 2)
+        event = destination.view("errors")[0]
+        assert (event["error_type"], event["error_code"], event["std_error"]) == ("Error", "OffsetsLost", "boom")
+        destination.record_state("running")
+        assert destination.view("pipelines")[0]["state"] == "running" and len(destination.view("errors")) == 1
+
+    def test_errors_are_cleared_and_dead_letters_stay(self, place: Place) -> None:
+        destination = begun(place)
+        if not isinstance(destination, ErrorLog):
+            pytest.skip("this destination cannot")
+        destination.commit(batch(place, destination.ledger()[1], {0: 10}, dead=[(0, 3)]))
+        for number in range(3):
+            destination.record_state("error", f"it broke {number}", "TransformFailed")
+        assert (len(destination.view("errors")), place.dead_letters()) == (4, 1)
+        assert destination.clear_errors() == 3
+        assert [row["dead_letter"] for row in destination.view("errors")] == [True]
+        assert destination.clear_errors() == 0
+        destination.record_state("error", "it broke again", "TransformFailed")
+        assert len(destination.view("errors")) == 2
+        assert proof(destination).ok
+
+    def test_views_newest_first(self, place: Place) -> None:
+        destination = loaded(place)
+        destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+        assert [row["seq"] for row in destination.view("batches_summary")] == [3, 2]
+        assert [row["seq"] for row in destination.view("batches")] == [3, 2, 2]
+        assert len(destination.view("batches", limit=1)) == 1
+        cursor = destination.view("cursors")[0]
+        assert (cursor["source_type"], cursor["source_partition_id"], cursor["cursor_offset"], cursor["latest_offset"]) == (
+            "KAFKA",
+            0,
+            12,
+            19,
+        )
+        assert cursor["successful_cursor_offset"] == 12
+
+    def test_describe_names_the_table(self, place: Place) -> None:
+        assert "tweets" in place.open().describe()

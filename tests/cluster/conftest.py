@@ -1,0 +1,86 @@
+"""The cluster of a session: the one of `make cluster` if it runs, else one of its own that ends with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kpipe.errors import KpipeError
+from resources.java import JavaHome
+from resources.spark import environment
+from resources.spark.environment import Packed
+from tests.cluster.cluster import Cluster, build, default_base, find
+from tests.cluster.hosts import Network, obstacle
+from tests.cluster.site import Site
+
+# Reads until this end of the pipe closes, which it does however pytest ends, and takes the cluster down then.
+WATCHDOG = """
+import sys
+from pathlib import Path
+from tests.cluster.hosts import Network
+sys.stdin.read()
+Network(Path(sys.argv[1])).down()
+"""
+
+
+@pytest.fixture(scope="session")
+def cluster(java: JavaHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that runs."""
+    why = obstacle()
+    if why:
+        pytest.skip(f"no hosts can be made here: {why}")
+    running = find(default_base())
+    if running is not None:
+        yield running
+        return
+    base = tmp_path_factory.mktemp("cluster") / "c"
+    root = Path(__file__).parent.parent.parent
+    guard = [sys.executable, "-c", WATCHDOG, str(base)]
+    watchdog = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True, cwd=root)
+    try:
+        yield build(base)
+    finally:
+        Network(base).down()
+        watchdog.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def packed(cluster: Cluster) -> Packed:
+    """The environment as `kpipe environment` makes it, once for all."""
+    folder = cluster["client"].folder
+    try:
+        return environment.packed(folder) or environment.pack(folder)
+    except KpipeError:  # packages have changed since
+        return environment.pack(folder)
+
+
+@pytest.fixture(scope="session")
+def python(cluster: Cluster, packed: Packed) -> Path:
+    """The same, unpacked once where all workers see it: runs start without unpacking it on each."""
+    place = cluster.shared / f"environment-{packed.holds}"
+    if not place.exists():
+        with tarfile.open(packed.path) as archive:
+            archive.extractall(place, filter="tar")
+    return place / "bin" / "python3"
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster, python: Path) -> Iterator[Callable[..., Site]]:
+    """`site(name)`: a pipeline of that name on a home and a topic of its own. Its runs end with the module."""
+    made: list[Site] = []
+
+    def make(name: str, **fields: object) -> Site:
+        found = Site.made(cluster, name, python, **fields)
+        made.append(found)
+        return found
+
+    yield make
+    for one in made:
+        with suppress(ProcessLookupError):
+            one.close()

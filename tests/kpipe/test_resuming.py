@@ -1,0 +1,78 @@
+"""A destination that was left with a batch that it had begun gets that one first, as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kpipe.batch import Commit, Committed
+from kpipe.errors import DestinationBusy, OffsetsLost
+from tests.kpipe.conftest import Table, World
+
+
+class Begun(Table):
+    """Keeps a batch before it fails, as if some of it had been sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Commit | None = None
+        self.given: list[str] = []
+        self.fails = 0
+
+    def unfinished(self) -> Commit | None:
+        return self.kept
+
+    def commit(self, commit: Commit) -> Committed:
+        if commit.kind == "batch":
+            self.given.append(commit.id)
+            self.kept = commit
+            if self.fails:
+                self.fails -= 1
+                raise DestinationBusy("the receiver takes nothing")
+        done = super().commit(commit)
+        self.kept = None
+        return done
+
+
+@pytest.fixture
+def begun(world: World) -> tuple[World, Begun]:
+    world.table = place = Begun()
+    world.topics.numbered(0, 6)
+    return world, place
+
+
+def test_the_next_run_finishes_it_before_it_plans(begun: tuple[World, Begun]) -> None:
+    world, place = begun
+    place.fails = 1
+    with pytest.raises(DestinationBusy):
+        world.run({"batch": {"max_offsets_per_partition": 4, "max_retries": 0}})
+    world.topics.numbered(0, 9)
+    done = world.run({"batch": {"max_offsets_per_partition": 7}})
+    assert place.given[0] == place.given[1] and len(set(place.given)) == len(place.given) - 1
+    assert [step.end for one in done for step in one.commit.steps if step.source.partition == 0][:2] == [4, 11]
+    assert [event.batch.id for event in world.kinds("resumed")] == place.given[:1]
+    assert [one.batch.id for one in done][:1] == place.given[:1]
+    world.prove_exactly_once()
+
+
+def test_a_retry_of_the_same_run_does_the_same(begun: tuple[World, Begun]) -> None:
+    world, place = begun
+    place.fails = 2
+    done = world.run({"batch": {"max_offsets_per_partition": 4}})
+    assert len(set(place.given[:3])) == 1 and [one.seq for one in done] == [2, 3]
+    assert len(world.waits) == 2
+    world.prove_exactly_once()
+
+
+def test_it_needs_nothing_of_kafka_any_more(begun: tuple[World, Begun]) -> None:
+    """Retention may have removed the records meanwhile: they were staged, and partly sent."""
+    world, place = begun
+    place.fails = 1
+    with pytest.raises(DestinationBusy):
+        world.run({"batch": {"max_offsets_per_partition": 4, "max_retries": 0}})
+    world.topics.expire(0, 5)
+    seen: list[Any] = []
+    with pytest.raises(OffsetsLost):
+        seen += world.run(tell=lambda event: seen.append(event.kind))
+    assert seen[:2] == ["resumed", "committed"] and world.table.held.seq == 2

@@ -1,0 +1,198 @@
+"""Topics of a real Kafka as a place for the conformance suite."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import multiprocessing
+import signal
+import uuid
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kpipe import faults
+from kpipe.batch import Commit
+from kpipe.keys import KeyRule
+from kpipe.pipeline import Into
+from kpipe.schema import Columns, ListOf, Struct, Type
+from resources.destinations.fitting import COORDINATES
+from resources.destinations.kafka import KafkaDestination
+from resources.destinations.kafka.journal import State
+from resources.testing.place import Place
+
+_processes = multiprocessing.get_context("forkserver")  # a fork of a process that has Kafka clients has lost their threads
+_processes.set_forkserver_preload(["tests.resources.destinations.kafka_place"])
+
+
+def killed(place: KafkaPlace, commit: Commit, point: str) -> None:
+    """A process that commits is killed when it comes to that point."""
+    where = place.folder, place.brokers, place.prefix, place.staging
+    process = _processes.Process(target=_commit, args=(where, commit, f"{point}:1:kill"))
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+
+
+def _commit(where: tuple[Path, str, str, Path], commit: Commit, fault: str) -> None:
+    folder, brokers, prefix, staging = where
+    ledger = f"{prefix}-ledger-{commit.pipeline}"
+    into = Into.model_validate({"type": "kafka", "brokers": brokers, "topic": f"{prefix}-tweets", "ledger": ledger})
+    faults.arm(faults.Fault(fault))
+    KafkaDestination(into, commit.pipeline, {}, (staging,), folder / "notes").commit(commit)
+
+
+def read_all(brokers: str, topic: str, level: str = "read_committed") -> list[Any]:
+    """Every record that a consumer sees, as librdkafka gives them, partition by partition."""
+    settings = {
+        "bootstrap.servers": brokers, "group.id": "reads-all", "isolation.level": level, "enable.partition.eof": True,
+        "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0,
+    }  # fmt: skip
+    consumer = Consumer(settings)
+    try:
+        known = consumer.list_topics(topic, timeout=10).topics[topic]
+        if known.error is not None:
+            return []
+        found: list[Any] = []
+        for number in known.partitions:
+            consumer.assign([TopicPartition(topic, number, 0)])
+            while True:
+                message = consumer.poll(20)
+                assert message is not None, f"{topic}/{number} does not end"
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    break
+        return found
+    finally:
+        consumer.close()
+
+
+def meant(value: Any, kind: Type) -> Any:
+    """What a value of JSON stands for, by the type of its column."""
+    if value is None:
+        return None
+    if isinstance(kind, ListOf):
+        return [meant(item, kind.item) for item in value]
+    if isinstance(kind, Struct):
+        return {name: meant(value.get(name), item) for name, item in kind.fields}
+    name = str(kind)
+    if name == "JSON":
+        return json.dumps(value, separators=(",", ":"))
+    if name == "BLOB":
+        return base64.b64decode(value)
+    if name.startswith("TIMESTAMP"):
+        return datetime.fromisoformat(value)
+    return Decimal(value) if name.startswith("DECIMAL") else float(value) if name == "DOUBLE" else value
+
+
+class KafkaPlace(Place):
+    null_json = False
+    rows_go = False  # no hand can take one record out of a log
+
+    def __init__(self, folder: Path, brokers: str, partitions: int = 2) -> None:
+        super().__init__(folder)
+        self.folder, self.brokers, self.partitions = folder, brokers, partitions
+        self.prefix, self.made = uuid.uuid4().hex[:8], set[str]()
+        self.admin = AdminClient({"bootstrap.servers": brokers, "log_level": 0})
+
+    def name(self, table: str) -> str:
+        return f"{self.prefix}-{table}"
+
+    def topic(self, name: str, partitions: int, **config: str) -> None:
+        """Make a topic unless this place has made it."""
+        if name not in self.made:
+            self.made.add(name)
+            self.admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1", **config})])[name].result(30)
+
+    def into(self, pipeline: str, table: str, **more: Any) -> Into:
+        """Fields of a destination here."""
+        ledger = f"{self.prefix}-ledger-{pipeline}"
+        return Into.model_validate(
+            {"type": "kafka", "brokers": self.brokers, "topic": self.name(table), "ledger": ledger, **more}
+        )
+
+    def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None, **more: Any) -> KafkaDestination:
+        self.topic(self.name(table), self.partitions)
+        into, notes = self.into(pipeline, table, **more), self.folder / "notes"
+        return KafkaDestination(into, pipeline, {"source_type": "KAFKA"}, (self.staging,), notes, rule)
+
+    def records(self, name: str) -> list[Any]:
+        return read_all(self.brokers, name)
+
+    def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
+        found, columns = [], self.columns(table)
+        for message in self.records(self.name(table)):
+            said = dict(message.headers())
+            values = json.loads(message.value(), parse_float=Decimal)
+            row = {name: meant(values.get(name), kind) for name, kind in columns}
+            at = {name: int(said[f"kpipe.{name}"]) if f"kpipe.{name}" in said else None for name in ("partition", "offset")}
+            found.append({**row, **{f"_kafka_{name}": number for name, number in at.items()}})
+        return sorted(found, key=lambda row: (row["_kafka_partition"] or 0, row["_kafka_offset"] or 0))
+
+    def columns(self, table: str) -> Columns:
+        """Of the rows in a topic, by whatever pipeline has written it last."""
+        for pipeline in ("tweets", "other", *(f"p{n}" for n in range(4))):
+            found = [m for m in self.records(f"{self.prefix}-ledger-{pipeline}") if m.key() == b"state"]
+            state = State.decoded(found[-1].value()) if found else None
+            if state is not None and state.record.table == self.name(table):
+                return state.columns.without(COORDINATES.names())
+        return Columns()
+
+    def dead_letters(self, pipeline: str = "tweets") -> int:
+        found = self.records(f"{self.name('tweets')}.dead-letters")
+        return sum(dict(message.headers())["kpipe.pipeline"] == pipeline.encode() for message in found)
+
+    def produce(self, topic: str, **record: Any) -> None:
+        producer = Producer({"bootstrap.servers": self.brokers, "log_level": 0})
+        producer.produce(topic, **record)
+        assert producer.flush(30) == 0
+
+    def delete_row(self, partition: int, offset: int) -> None:
+        raise NotImplementedError
+
+    def double_row(self, partition: int, offset: int) -> None:
+        for message in self.records(self.name("tweets")):
+            said = dict(message.headers())
+            if (int(said["kpipe.partition"]), int(said["kpipe.offset"])) == (partition, offset):
+                self.produce(self.name("tweets"), value=message.value(), partition=partition, headers=message.headers())
+
+    def delete_dead_letter(self) -> None:
+        topic = f"{self.name('tweets')}.dead-letters"
+        first = self.records(topic)[0].offset() + 1
+        self.admin.delete_records([TopicPartition(topic, 0, first)])[TopicPartition(topic, 0)].result(30)
+
+    def state(self) -> dict[str, Any]:
+        found = [message for message in self.records(f"{self.prefix}-ledger-tweets") if message.key() == b"state"]
+        return json.loads(gzip.decompress(found[-1].value()))
+
+    def rewrite(self, state: dict[str, Any]) -> None:
+        """What hands that know the topic, and not the seal, would do."""
+        self.produce(f"{self.prefix}-ledger-tweets", key=b"state", value=gzip.compress(json.dumps(state).encode()))
+
+    def move_lane(self, partition: int, to: int) -> None:
+        state = self.state()
+        for lane in state["record"]["lanes"]:
+            if lane[3] == partition and lane[6] is None:
+                lane[5] = to
+        self.rewrite(state)
+
+    def erase_lane(self, partition: int) -> None:
+        state = self.state()
+        state["record"]["lanes"] = [lane for lane in state["record"]["lanes"] if lane[3] != partition]
+        self.rewrite(state)
+
+    def drop_table(self) -> None:
+        self.admin.delete_topics([self.name("tweets")])[self.name("tweets")].result(30)
+
+    def close(self) -> None:
+        """Remove the topics."""
+        known = [name for name in self.admin.list_topics(timeout=10).topics if name.startswith(self.prefix)]
+        for future in self.admin.delete_topics(known).values() if known else ():
+            future.result(30)

@@ -1,0 +1,116 @@
+"""A real MariaDB for tests: Debian's, in a folder of its own, on a port of its own, as a user without privileges."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from resources.destinations.mysql.connection import Server
+from resources.kafka.secret import Secret
+
+PASSWORD = "canary-7c20d4"
+ROLE = "loader"
+
+
+class MariaServer:
+    """One server. A context manager; it ends with this process, however that dies.
+
+    Args:
+        settings: options of the server, `name=value`.
+    """
+
+    def __init__(self, *settings: str) -> None:
+        found = shutil.which("mariadbd", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+        if found is None or shutil.which("mariadb-install-db") is None:
+            pytest.skip("no MariaDB -> make mariadb")
+        self.program, self.settings, self.folder = found, settings, Path(tempfile.mkdtemp(prefix="kpipe-my-"))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.thread = ThreadPoolExecutor(1)
+
+    def _as_user(self) -> list[str]:
+        drop = ["--reuid=mysql", "--regid=mysql", "--clear-groups"] if os.geteuid() == 0 else []
+        return ["setpriv", *drop, "--pdeathsig", "KILL"]
+
+    def __enter__(self) -> MariaServer:
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "mysql", "mysql")
+        options = ["--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db", "--skip-name-resolve"]
+        options += ["--auth-root-authentication-method=normal", "--innodb-flush-log-at-trx-commit=0"]
+        made = subprocess.run(
+            [*self._as_user(), "mariadb-install-db", *options], capture_output=True, text=True, check=False, cwd=self.folder
+        )
+        assert made.returncode == 0, made.stderr + made.stdout
+        self.start()
+        self.sql(f"CREATE USER {ROLE}@'%' IDENTIFIED BY '{PASSWORD}'")
+        return self
+
+    def start(self) -> None:
+        """From a thread that lives as long as the server: it ends with the thread that has started it."""
+        self.thread.submit(self._start).result()
+
+    def _start(self) -> None:
+        log = (self.folder / "log").open("ab")
+        settings = [
+            f"datadir={self.folder / 'data'}", f"socket={self.folder / 'socket'}", f"port={self.port}", "bind-address=127.0.0.1",
+            f"pid-file={self.folder / 'pid'}", "skip-name-resolve", "innodb-buffer-pool-size=64M", "innodb-log-file-size=64M",
+            # What is committed reaches the kernel, which outlives the server: enough for a server that is killed.
+            "innodb-flush-log-at-trx-commit=2", "innodb-flush-method=nosync", "sync-frm=0", "max-connections=80", *self.settings,
+        ]  # fmt: skip
+        command = [*self._as_user(), self.program, "--no-defaults", *(f"--{setting}" for setting in settings)]
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
+        log.close()
+        deadline = time.monotonic() + 60
+        while True:
+            with socket.socket(socket.AF_UNIX) as line:  # PyMySQL leaves its own open when it cannot connect
+                if line.connect_ex(str(self.folder / "socket")) == 0:
+                    return
+            assert time.monotonic() < deadline and self.process.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(60)
+            self.process = None
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGKILL)
+        self.thread.shutdown()
+        shutil.rmtree(self.folder)
+
+    def admin(self, **more: Any) -> pymysql.Connection[Any]:
+        found = {"charset": "utf8mb4", "autocommit": True, "unix_socket": str(self.folder / "socket"), **more}
+        return pymysql.connect(user="root", **found)
+
+    def sql(self, statement: str, parameters: Any = None, **more: Any) -> Any:
+        with self.admin(**more) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return cursor.fetchall()
+
+    def database(self) -> str:
+        """A new database, which the role may do everything in."""
+        name = f"d{os.urandom(6).hex()}"
+        self.sql(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")  # as Debian's default: folds case
+        self.sql(f"GRANT ALL ON {name}.* TO {ROLE}@'%'")
+        return name
+
+    def address(self, database: str, port: int | None = None) -> str:
+        """A connection string without the password."""
+        return f"mysql://{ROLE}@127.0.0.1:{port or self.port}/{database}"
+
+    def server(self, database: str, port: int | None = None, lock_timeout_s: float = 20, idle_timeout_s: float = 60) -> Server:
+        return Server(self.address(database, port), {"password": Secret(PASSWORD)}, "kpipe tests", lock_timeout_s, idle_timeout_s)

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from resources.testing.conformance import Conformance
+from resources.testing.keyed import KeyedConformance
+from resources.testing.place import Place
+from tests.resources.destinations.postgres import PostgresServer
+from tests.resources.destinations.postgres_place import PostgresPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path, postgres: PostgresServer) -> Place:
+    return PostgresPlace(tmp_path, postgres)
+
+
+class TestPostgres(Conformance):
+    pass
+
+
+class TestPostgresKeys(KeyedConformance):
+    pass

@@ -1,0 +1,22 @@
+"""The suite of all destinations over a webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from resources.testing.conformance import QUICK, Conformance, sampled
+from tests.resources.destinations.webhook_place import WebhookPlace
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[WebhookPlace]:
+    made = WebhookPlace(tmp_path)
+    yield made
+    made.close()
+
+
+class TestWebhook(sampled(Conformance, QUICK)):
+    pass

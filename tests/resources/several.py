@@ -1,0 +1,130 @@
+"""Orders and their lines, from topics in memory through real decoders into real databases: one topic into several tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kpipe.audit import Audit, audit
+from kpipe.batch import Batch, Committed
+from kpipe.ingest import Ingest
+from kpipe.keys import KeyRule
+from kpipe.pipeline import Pipeline
+from kpipe.ports import Destination
+from kpipe.schema import Columns
+from kpipe.targets import targets
+from kpipe.testing.topics import FakeTopics
+from kpipe_assets import retry
+from resources.destinations.duckdb import DuckDBDestination
+from resources.destinations.postgres import PostgresDestination
+from resources.home import Home
+from resources.kafka.held import Held
+from resources.spark.job import Job, ProgramSpec
+from resources.spark.trial import LocalStager
+from resources.testing.place import Place
+from tests.resources.destinations.place import DuckDBPlace
+from tests.resources.destinations.postgres_place import PostgresPlace
+
+__all__ = ["LINES", "ORDERS", "Bench", "define", "opened", "order"]
+
+LINES = "STRUCT(sku VARCHAR, quantity INTEGER, discount VARCHAR)[]"
+ORDERS: dict[str, Any] = {
+    "name": "shop",
+    "source": {"brokers": "b", "topic": "orders"},
+    "columns": {"lines": LINES},
+    "select": "SELECT id, customer FROM records",
+    "into": {"table": "orders"},
+    "also": [
+        {
+            "table": "order_lines",
+            "select": "SELECT id, number, line.sku AS sku, CAST(line.quantity AS INTEGER) AS quantity,"
+            " CAST(line.discount AS INTEGER) AS discount FROM records, UNNEST(lines) WITH ORDINALITY AS t(line, number)",
+        }
+    ],
+}
+
+
+def define(**fields: Any) -> Pipeline:
+    return Pipeline.model_validate({**ORDERS, **fields})
+
+
+def order(number: int, *quantities: Any, discount: str | None = None, **more: Any) -> dict[str, Any]:
+    lines = [{"sku": f"s{at}", "quantity": quantity, "discount": discount} for at, quantity in enumerate(quantities)]
+    return {"id": number, "customer": f"c{number}", "lines": lines, **more}
+
+
+def opened(place: Place, pipeline: Pipeline) -> Destination:
+    """The pipeline's tables at a place."""
+    made: Callable[..., Any]
+    if isinstance(place, DuckDBPlace):
+        made = lambda part, also=(): DuckDBDestination(  # noqa: E731
+            place.path, part.into.table, part.name, {}, (place.staging,), 5, KeyRule.of(part), also
+        )
+    else:
+        assert isinstance(place, PostgresPlace)
+        server = place.server.server(place.schema, place.port)
+        made = lambda part, also=(): PostgresDestination(  # noqa: E731
+            server, part.into.table, part.name, {}, (place.staging,), KeyRule.of(part), also
+        )
+    first, *more = targets(pipeline)
+    return made(first, [made(part) for part in more])
+
+
+class _Stager(LocalStager):
+    def __init__(self, pipeline: Pipeline, home: Home, topics: FakeTopics, place: Place) -> None:
+        super().__init__(pipeline, home)
+        self._topics, self._staging = topics, str(place.staging)
+
+    def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
+        job = super()._job(batch, columns, program)
+        held = {step.source: _held(self._topics.read(step.source, step.range)) for step in batch.steps}
+        return type(job)(**{**{name: getattr(job, name) for name in job.__dataclass_fields__}, "held": held,
+                            "staging": self._staging})  # fmt: skip
+
+
+def _held(slots: Sequence[tuple[int, Any]]) -> Held:
+    values = [b"{" if slot.bad else None if slot.value is None else json.dumps(slot.value).encode() for _, slot in slots]
+    return Held.of([at for at, _ in slots], [1_700_000_000_000 + at for at, _ in slots], values)
+
+
+class Bench:
+    """A topic of two partitions, and the pipeline's tables."""
+
+    def __init__(self, place: Place, home: Home, **fields: Any) -> None:
+        self.place, self.home, self.pipeline = place, home, define(**fields)
+        self.topics = FakeTopics({"orders": 2})
+
+    @property
+    def destination(self) -> Destination:
+        return opened(self.place, self.pipeline)
+
+    def ingest(self, **more: Any) -> Ingest:
+        stager = _Stager(self.pipeline, self.home, self.topics, self.place)
+        return Ingest(self.pipeline, self.topics, stager, self.destination, **more)
+
+    def run(self, max_batches: int | None = None, **more: Any) -> list[Committed]:
+        return list(self.ingest(**more).run(max_batches))
+
+    def retry(self) -> dict[str, int]:
+        """Every dead letter tried once (kpipe_assets/retry.py), into the tables of this place; the sums."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(retry, "open_destination", lambda pipeline, _: opened(self.place, pipeline))
+            patch.setattr(retry, "required_columns", lambda *_: ())
+            patch.setattr(Home, "staging", self.place.staging)
+            found = list(retry.retry(self.pipeline, self.home))
+        names = ("tried", "answered", "rows", "filtered", "failed")
+        return {name: sum(getattr(page, name) for page in found) for name in names} if found else {}
+
+    def proof(self) -> Audit:
+        place = self.destination
+        return audit(place.ledger()[1], place.history(), place.recount())
+
+    def table(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row[column] for column in columns) for row in self.place.rows(name))
+
+    def sql(self, text: str) -> list[Any]:
+        assert isinstance(self.place, DuckDBPlace | PostgresPlace)
+        return self.place.sql(text)
