@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch import Committed
@@ -21,7 +19,8 @@ from kpipe.ports import Destination, GroupFollower, Stager, Topics
 from kpipe.source import Part
 from kpipe.targets import check_targets, targets
 from kpipe_assets.formats import check_formats
-from kpipe_assets.requests import Ear, mark
+from kpipe_assets.marks import marked
+from kpipe_assets.requests import Ear
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.tables import asking
@@ -31,7 +30,7 @@ from resources.spark.master import check as check_master
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Run", "at_work", "check_available", "ingest", "is_alive", "is_locked", "is_running", "real_stager"]
+__all__ = ["Run", "check_available", "ingest", "real_stager"]
 
 
 def check_available(pipeline: Pipeline) -> None:
@@ -63,9 +62,6 @@ def check_available(pipeline: Pipeline) -> None:
             f"pipeline {pipeline.name}: format.skip_lines or format.line_end with a program",
             "a program writes a row a line; let it leave out what is not wanted",
         )
-
-
-_YOUNG_S = 60.0  # a mark may have been made and not be locked yet
 
 
 @dataclass
@@ -161,7 +157,7 @@ class Run:
             stopped=lambda: self.stopped() or self._ear.asked(),
             contend=self.contend,
         )
-        with self._marked():
+        with marked(self.home, self.pipeline.name, self.run_id or str(os.getpid())):
             landed = {entry.batch for entry in self.destination.history()}
             for root in self.home.roots:
                 collect_garbage(root, landed.__contains__)
@@ -200,22 +196,6 @@ class Run:
             if error is None:
                 raise
 
-    @contextmanager
-    def _marked(self) -> Iterator[None]:
-        """While inside, `is_running` and `is_alive` say so. Two runs at once are fenced by the ledger, not by this."""
-        mine = self.home.state / f"{self.pipeline.name}.{self.run_id or os.getpid()}.run"
-        for left in self.home.state.glob(f"{self.pipeline.name}.*.run"):  # of runs that were killed
-            with suppress(FileNotFoundError):
-                if time.time() - left.stat().st_mtime > _YOUNG_S and not is_locked(left):
-                    left.unlink()
-        with at_work(self.home, self.pipeline.name), mine.open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            mark(file.fileno())
-            try:
-                yield
-            finally:
-                mine.unlink(missing_ok=True)
-
 
 def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], destination: Destination) -> Stager:
     """The stager on Spark, with all that it has to know of the destination: key, columns that take no NULL, lookups.
@@ -232,36 +212,6 @@ def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext
         required=lambda part: required_columns(part, home),
         ask=asking(pipeline, home),
     )
-
-
-@contextmanager
-def at_work(home: Home, name: str) -> Iterator[None]:
-    """While inside, `is_running` says so. May be nested."""
-    with (home.state / f"{name}.running").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        yield
-
-
-def is_running(home: Home, name: str) -> bool:
-    """Whether some process is running the pipeline now; killed ones do not count, whatever they had noted."""
-    return is_locked(home.state / f"{name}.running")
-
-
-def is_alive(home: Home, name: str, run_id: str) -> bool:
-    """Whether the process of that run is at work."""
-    return is_locked(home.state / f"{name}.{run_id}.run")
-
-
-def is_locked(path: Path) -> bool:
-    """Whether some process holds that file."""
-    try:
-        with path.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def ingest(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 
-from kpipe_assets.assembly import is_alive
+from kpipe_assets.marks import is_alive
 from resources.home import Home
 
 __all__ = ["Turn"]

@@ -23,9 +23,9 @@ from kpipe.plan import check_source, lag
 from kpipe.ports import Destination, Topics
 from kpipe.source import TopicSnapshot
 from kpipe.survey import Survey
-from kpipe_assets.assembly import is_running
 from kpipe_assets.checks import verdict
 from kpipe_assets.edges import Destinations, Topicsources
+from kpipe_assets.marks import is_running
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.shown import rarer
 from kpipe_assets.tables import table_keys

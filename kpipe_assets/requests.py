@@ -5,11 +5,10 @@ A courtesy, never part of the safety: a run that does not listen is fenced by th
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,7 @@ import psutil
 
 from resources.home import Home
 
-__all__ = ["Ear", "ask", "mark", "runs", "stop_at_once"]
+__all__ = ["Ear", "ask", "stop_at_once"]
 
 Wish = Literal["stop", "restart"]
 # Between the two signals that stop a run of the command line at once; the first alone lets it finish its batch.
@@ -69,17 +68,6 @@ class Ear:
         return [_text(file) for file in self._files]
 
 
-def runs(home: Home, name: str) -> Iterator[tuple[str, int]]:
-    """Runs of a pipeline that are at work: run id and process id. A run of the command line has its process id as run id."""
-    from kpipe_assets.assembly import is_alive
-
-    for file in sorted(home.state.glob(f"{name}.*.run")):
-        run_id = file.name.removeprefix(f"{name}.").removesuffix(".run")
-        text = _text(file)
-        if is_alive(home, name, run_id) and text.isdigit():
-            yield run_id, int(text)
-
-
 def stop_at_once(pid: int) -> None:
     """End a run of the command line as two Ctrl-C would: nothing of its batch is written."""
     try:
@@ -96,9 +84,3 @@ def _text(file: Path) -> str:
         return file.read_text()
     except FileNotFoundError:
         return ""
-
-
-def mark(file_number: int) -> None:
-    """Leave this process's id in a run's file."""
-    os.ftruncate(file_number, 0)
-    os.write(file_number, str(os.getpid()).encode())

@@ -13,9 +13,9 @@ import dagster as dg
 
 from kpipe.errors import KpipeError
 from kpipe.pipeline import Pipeline
-from kpipe_assets.assembly import is_alive
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.look import Look, look
+from kpipe_assets.marks import is_alive
 from kpipe_assets.shown import partition_keys
 from kpipe_assets.tables import OP_TAG, op_name, table_key
 from kpipe_assets.topics import table_partitions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kpipe.errors import KpipeError
-from kpipe_assets.assembly import is_running
+from kpipe_assets.marks import is_running
 from resources.destinations import open_destination
 from resources.home import Home
 

@@ -17,9 +17,10 @@ from kpipe.ports import Spread
 from kpipe.source import Part, in_order, part
 from kpipe.targets import targets
 from kpipe.work import Work
-from kpipe_assets.assembly import Run, at_work
+from kpipe_assets.assembly import Run
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
+from kpipe_assets.marks import at_work
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.shown import nothing_new, of_table, of_work, rarer
 from kpipe_assets.topics import table_partitions, topic_key, topic_names

@@ -25,7 +25,7 @@ from kpipe.sql.statements import (
     SetOffsets,
 )
 from kpipe.survey import Survey
-from kpipe_assets.assembly import is_running
+from kpipe_assets.marks import is_running
 from kpipe_assets.statements import definitions
 from kpipe_assets.statements.result import Result
 from resources.destinations import open_destination

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.statements import Detach, Start, StartMany, Stop, StopAll
-from kpipe_assets.assembly import is_running
-from kpipe_assets.requests import ask, runs, stop_at_once
+from kpipe_assets.marks import is_locked, is_running, runs
+from kpipe_assets.requests import ask, stop_at_once
 from kpipe_assets.statements.result import Result
 from kpipe_assets.states import note_state, state_of
 from kpipe_assets.switch import Switches
@@ -46,8 +46,6 @@ def _started(home: Home, switches: Switches, name: str) -> str:
 
 def _has_daemon(home: Home) -> bool:
     """Whether `kpipe ui`, with Dagster's daemon, runs on this home."""
-    from kpipe_assets.assembly import is_locked
-
     return is_locked(home.state / "ui.lock")
 
 

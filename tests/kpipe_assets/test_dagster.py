@@ -22,9 +22,9 @@ from kpipe.testing.memory_store import MemoryStore
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
 from kpipe_assets import look, revisions, tables
-from kpipe_assets.assembly import is_running
 from kpipe_assets.checks import Bounds, table_checks
 from kpipe_assets.discovery import metadata_sensor
+from kpipe_assets.marks import at_work, is_running
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.sensors import CONTINUOUS_TAG, Pace, ingest_sensor
 from kpipe_assets.shown import rarer
@@ -408,8 +408,7 @@ def test_a_tick_rests_where_ledger_and_brokers_say_what_they_said(world: World, 
     assert said(first) == "caught up" and not rests(first.cursor), "it had something to tell"
     done = tick(world, first.cursor).cursor
     assert rests(done) and rests(done)
-    with (world.home.state / "tweets.running").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with at_work(world.home, "tweets"):
         assert not rests(done), "somebody is at work"
     monkeypatch.setattr(look, "_REST_S", 0.0)
     assert not rests(done), "now and then it looks at everything"
@@ -503,8 +502,7 @@ def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(
 ) -> None:
     world.grow()
     list(_ingest_without_dagster(world))
-    with (world.home.state / "tweets.running").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with at_work(world.home, "tweets"):
         first = tick(world, metadata=metadata)
         assert world.events() == []
         monkeypatch.setattr(look, "_REPAIR_S", 0.0)

@@ -24,8 +24,9 @@ from kpipe.sql.reader import read
 from kpipe.sql.statements import Create
 from kpipe.sql.writer import to_sql
 from kpipe_assets import switch
+from kpipe_assets.marks import runs
 from kpipe_assets.prompt import Dialogue, QuietHistory, StatementCompleter
-from kpipe_assets.requests import Ear, ask, runs
+from kpipe_assets.requests import Ear, ask
 from kpipe_assets.states import note_state
 from kpipe_assets.switch import Switches
 from resources.home import Home

@@ -17,7 +17,7 @@ from kpipe.errors import KpipeError
 from kpipe_assets import daemon
 from kpipe_assets.commands.ui import _free
 from kpipe_assets.instance import prepare
-from kpipe_assets.requests import runs
+from kpipe_assets.marks import runs
 from resources.home import Home
 from resources.java import JavaHome
 from resources.local.broker import LocalBroker
