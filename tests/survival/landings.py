@@ -227,6 +227,12 @@ class Iceberg(Lake):
             catalog.close()
 
 
+class Audited(Iceberg):
+    """The same, and rows land on a branch first (`into.audit`)."""
+
+    into = MappingProxyType({"type": "iceberg", "audit": {"known": "id >= 0 AND _kafka_offset IS NOT NULL"}})
+
+
 class Topic(Copied):
     """Another topic of the same cluster, as a consumer sees it that reads committed records only."""
 
