@@ -15,7 +15,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
-from resources.destinations.mysql.session import READ, Session
+from resources.destinations.mysql.session import READ, Session, unwilling
 from resources.kafka.secret import Secret, redact
 
 __all__ = ["SECRETS", "Server"]
@@ -108,6 +108,8 @@ class Server:
                         "start it, or check into.database; then run it again",
                     ) from None
                 time.sleep(_NAP_S)
+            except RuntimeError as error:  # PyMySQL's for what it does not do
+                raise unwilling(error, f"the database server {self.place}") from None
 
     def _connected(self) -> pymysql.Connection:
         if self.socket:

@@ -14,7 +14,7 @@ from pymysql.constants import SERVER_STATUS
 
 from kpipe.errors import DestinationError, SchemaConflict
 
-__all__ = ["READ", "WRITE", "Session", "literal"]
+__all__ = ["READ", "WRITE", "Session", "literal", "unwilling"]
 
 #: Each statement sees what is committed: the ledger's lanes are locked before they are read, and nothing else is believed.
 WRITE = "READ COMMITTED"
@@ -135,7 +135,22 @@ class Session:
         except pymysql.err.Error:
             self._broken = True
             raise
+        except RuntimeError as error:
+            self._broken = True
+            raise unwilling(error, "the database server") from None
         return cursor
+
+
+def unwilling(error: RuntimeError, server: str) -> DestinationError:
+    """What PyMySQL does not do for a server: give it a file (any server may ask for one in place of an answer), or log in by
+    a method for which a package is missing.
+    """
+    if "LOAD_LOCAL" in str(error):
+        return DestinationError(
+            f"{server} asks for a file of this machine instead of answering; it was given none",
+            "find out who answers at that address: kpipe never sends LOAD DATA LOCAL",
+        )
+    return DestinationError(f"{server}: {error}", "install what is missing, or give the account another way to log in")
 
 
 def bound(statement: str, parameters: Sequence[Any]) -> str:

@@ -22,7 +22,10 @@ from kpipe.errors import DestinationError, InvalidPipeline, NotAvailable, Schema
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
 from resources.destinations import open_destination
+from resources.destinations.mysql import destination as mysql
 from resources.destinations.mysql.connection import Server
+from resources.destinations.mysql.session import Session
+from resources.destinations.mysql.violations import checks
 from resources.destinations.relational import lanes
 from resources.home import Home
 from resources.testing.place import COORDINATES, batch
@@ -149,6 +152,8 @@ import pickle, sys
 from pathlib import Path
 from resources.destinations.mysql import MySQLDestination
 from resources.destinations.mysql.connection import Server
+from resources.destinations.mysql.session import Session
+from resources.destinations.mysql.violations import checks
 from resources.kafka.secret import Secret
 address, password, staging, recorded = sys.argv[1:]
 server = Server(address, {"password": Secret(password)}, "kpipe tests", 20)
@@ -218,3 +223,53 @@ def test_the_ledger_is_read_as_one_state(place: MySQLPlace, monkeypatch: pytest.
     monkeypatch.setattr(lanes, "_lanes", late)
     assert destination.ledger() == before and left == []
     assert positions(destination) == {0: 12, 1: 5}
+
+
+# As MySQL 8 shows it (the manual's chapter on CHECK), with a name that has a quote, one that is not enforced, and texts.
+MADE = """CREATE TABLE `t1` (
+  `c1` int DEFAULT NULL COMMENT 'CONSTRAINT `x` CHECK ((`c1` = 1))',
+  `state` varchar(9) DEFAULT NULL,
+  CONSTRAINT `c1_nonzero` CHECK ((`c1` <> 0)),
+  CONSTRAINT `odd ``name``` CHECK ((`state` in (_utf8mb4'a)',_utf8mb4'it''s'))),
+  CONSTRAINT `t1_chk_1` CHECK ((`c1` > 10)) /*!80016 NOT ENFORCED */,
+  CONSTRAINT `f` FOREIGN KEY (`c1`) REFERENCES `t2` (`c1`),
+  CONSTRAINT `t1_chk_2` CHECK (regexp_like(`state`,_utf8mb4'^[a-z]\\\\\\\\.'))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci"""
+
+
+def test_checks_are_read_as_mysql_8_shows_them() -> None:
+    """From its manual: there is no MySQL 8 here to ask."""
+    assert checks(MADE) == [
+        ("c1_nonzero", "(`c1` <> 0)"),
+        ("odd `name`", "(`state` in (_utf8mb4'a)',_utf8mb4'it''s'))"),
+        ("t1_chk_2", r"regexp_like(`state`,_utf8mb4'^[a-z]\\\\.')"),
+    ]
+    assert checks('CREATE TABLE "t" (\n  "a" int,\n  CONSTRAINT "t_chk_1" CHECK (("a" > 0))\n)') == [("t_chk_1", '("a" > 0)')]
+
+
+def test_records_that_a_check_of_mysql_8_refuses_are_named(place: MySQLPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MariaDB answers as MySQL 8 does: with its error 3819 and that error's words, by a trigger, before its own check comes."""
+    place.sql(
+        "CREATE TABLE tweets (id BIGINT, text VARCHAR(99), _kafka_partition INTEGER, _kafka_offset BIGINT,"
+        " _kafka_timestamp DATETIME(6), CONSTRAINT `odd ones` CHECK (_kafka_offset <> 3 AND text <> 'it''s t5'),"
+        " CONSTRAINT loose CHECK (id >= 0))"
+    )
+    place.sql(
+        "CREATE TRIGGER as_mysql BEFORE INSERT ON tweets FOR EACH ROW IF NEW._kafka_offset = 3 THEN SIGNAL SQLSTATE 'HY000'"
+        " SET MYSQL_ERRNO = 3819, MESSAGE_TEXT = 'Check constraint ''odd ones'' is violated.'; END IF"
+    )
+    destination = begun(place)
+    commit = batch(place, destination.ledger()[1], {0: 6})
+    real = mysql.violations
+
+    def asked(*arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Session, "maria", False)
+            return real(*arguments)
+
+    monkeypatch.setattr(mysql, "violations", asked)
+    with pytest.raises(SchemaConflict, match="Check constraint 'odd ones' is violated") as caught:
+        destination.commit(commit)
+    (found,) = caught.value.refused.values()
+    assert list(found) == [3] and found[3].startswith("the table refuses it: odd ones CHECK ")
+    assert destination.ledger()[1].positions() == dict.fromkeys(destination.ledger()[1].positions(), 0) and place.rows() == []

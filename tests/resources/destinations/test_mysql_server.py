@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +161,82 @@ def test_a_server_that_encrypts_nothing_is_refused_where_that_is_asked(mariadb: 
         Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=5).session(),
     ):
         pass
+
+
+class Rogue:
+    """A server that greets, lets everybody in, and answers statements by asking for a file of the client's.
+
+    Args:
+        path: of the file.
+        nth: first statement that is answered so, from 1; those before it are answered with OK.
+
+    Attributes:
+        asked: how often it has asked.
+        got: what it was sent after logins: statements, or what is in the file.
+    """
+
+    def __init__(self, path: Path, nth: int) -> None:
+        self._path, self._nth = path, nth
+        self.got: list[bytes] = []
+        self.asked = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)  # close alone would leave who accepts asleep
+        self._listening.close()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        greeting = (
+            b"\x0a5.7.40-rogue\0" + struct.pack("<I", 1) + b"saltsalt\0" + struct.pack("<H", 0xFFFF) + b"\x2d\x02\x00"
+            + struct.pack("<H", 0x00FF) + b"\x15" + bytes(10) + b"saltsaltsalt\0" + b"mysql_native_password\0"
+        )  # fmt: skip
+        ok = b"\0\0\0\x02\0\0\0"
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                with client, client.makefile("rb") as stream:
+                    self._send(client, 0, greeting)
+                    self._read(stream)  # who logs in
+                    self._send(client, 2, ok)
+                    for number in count(1):
+                        number_of, statement = self._read(stream)
+                        if not statement or statement[:1] == b"\x01":  # gone
+                            break
+                        self.got.append(statement)
+                        if number >= self._nth:
+                            self._send(client, number_of + 1, b"\xfb" + str(self._path).encode())
+                            self.asked += 1
+                            continue
+                        self._send(client, number_of + 1, ok)
+
+    @staticmethod
+    def _send(client: socket.socket, number: int, payload: bytes) -> None:
+        client.sendall(struct.pack("<I", len(payload))[:3] + bytes([number]) + payload)
+
+    @staticmethod
+    def _read(stream: Any) -> tuple[int, bytes]:
+        head = stream.read(4)
+        if len(head) < 4:
+            return 0, b""
+        return head[3], stream.read(int.from_bytes(head[:3], "little"))
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_server_that_asks_for_a_file_is_given_none(tmp_path: Path, nth: int) -> None:
+    """Any server may ask for one in place of an answer (LOAD DATA LOCAL), also where the client never sent such a statement."""
+    secret = tmp_path / "secret"
+    secret.write_text("canary-of-a-file")
+    rogue = Rogue(secret, nth)
+    try:
+        server = Server(f"mysql://{ROLE}@127.0.0.1:{rogue.port}/d", {"password": Secret(PASSWORD)}, "t", lock_timeout_s=1)
+        with pytest.raises(DestinationError, match="asks for a file of this machine") as caught, server.session():
+            pass
+        assert not caught.value.retriable
+    finally:
+        rogue.close()
+    assert rogue.asked and rogue.got and not any(b"canary" in sent for sent in rogue.got)
