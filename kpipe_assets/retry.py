@@ -53,6 +53,12 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
     """
     check_available(pipeline)
     destination = open_destination(pipeline, home)
+    if pipeline.into.type == "webhook":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: dead letters cannot be sent again to a webhook: they would come behind records of"
+            " their key that were sent since, and it keeps the order of a key",
+            "write the mended records to the topic again",
+        )
     if not isinstance(destination, Replaying):
         raise NotAvailable(
             f"pipeline {pipeline.name}: dead letters cannot be retried in into.type {pipeline.into.type}",

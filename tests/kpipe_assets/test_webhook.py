@@ -8,12 +8,24 @@ import hmac
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import dagster as dg
+import duckdb
 import pytest
 
+from kpipe_assets.checks import table_checks
+from kpipe_assets.edges import KafkaResource
+from kpipe_assets.tables import table_asset
+from kpipe_assets.topics import topic_spec
+from resources.home import Home
+from tests.commandline import Kpipe
+from tests.kpipe_assets.dying import Destinations, Spark
 from tests.receiver import Got, Receiver
+from tests.survival.small import in_worker
 
 pytestmark = pytest.mark.spark
 SECRET, TOKEN = "whsec_" + base64.b64encode(b"canary" * 6).decode(), "canary-token-of-the-receiver"
@@ -111,6 +123,86 @@ def test_killed_in_the_middle_of_a_batch(kpipe: Any, topic: Any, write: Any, rec
     assert receiver.got[2].key == receiver.got[3].key and receiver.got[2].body == receiver.got[3].body
     assert [offset for _, offset, _ in received(receiver)] == list(range(65))
     assert kpipe.json("verify", "hooks")[0]["ok"]
+
+
+def test_in_dagster(brokers: str, topic: Any, write: Any, receiver: Receiver, tmp_path: Path) -> None:
+    """Materialized; stopped by a password that is wrong; finished by the next run; told once; proven by its checks.
+
+    Spark's place a stand-in takes, which calls the same tasks.
+    """
+    kpipe = Kpipe(tmp_path / "home", brokers)
+    name = topic(2)
+    for partition in range(2):
+        write(name, [*orders(partition * 100, partition * 100 + 30), "not json"], partition, b"one key")
+    kpipe.define("hooks", name, into=into(receiver), batch={"max_offsets_per_partition": 20, "max_retries": 0})
+    home = Home.at(kpipe.home)
+    pipeline = home.pipeline("hooks")
+    resources = {"kafka": KafkaResource(), "spark": Spark(home), "destinations": Destinations(home)}
+
+    with in_worker(), dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(f"kafka/{name}", ["0", "1"])
+
+        def run() -> dg.ExecuteInProcessResult:
+            return dg.materialize(
+                [topic_spec(pipeline), table_asset(pipeline, home, "v1")],
+                resources=resources,
+                instance=instance,
+                tags={"dagster/asset_partition_range_start": "0", "dagster/asset_partition_range_end": "1"},
+                raise_on_error=False,
+            )
+
+        def shown() -> dict[str, int]:
+            """Rows that all events together speak of, by partition."""
+            found = instance.fetch_materializations(dg.AssetKey("sent"), limit=1000).records
+            events = [record.asset_materialization for record in found]
+            sums = Counter[str]()
+            for event in filter(None, events):
+                sums[str(event.partition)] += int(event.metadata["kpipe/rows"].value)
+            return dict(sums)
+
+        # In the middle of the first batch the receiver knows the token no more: a part of it is sent.
+        receiver.fault = lambda _: "401" if len(receiver.got) >= 3 else ""
+        failed = run()
+        assert not failed.success
+        (failure,) = [event for event in failed.all_events if event.event_type_value == "STEP_FAILURE"]
+        assert "401" in str(failure.event_specific_data) and receiver.taken and TOKEN not in str(failed.all_events)
+        receiver.fault = lambda _: ""
+        done = run()
+        assert done.success
+        ends = {
+            event.partition: event.metadata["kpipe/end_offset"].value for event in done.asset_materializations_for_node("sent")
+        }
+        assert ends == {"0": 31, "1": 31} and shown() == {"0": 30, "1": 30}
+        found = received(receiver)
+        assert sorted(found) == [(partition, n, partition * 100 + n) for partition in range(2) for n in range(30)]
+        for partition in range(2):
+            offsets = [offset for number, offset, _ in found if number == partition]
+            assert offsets == sorted(offsets)
+        assert run().success and shown() == {"0": 30, "1": 30} and len(received(receiver)) == 60
+
+        def check() -> dict[str, dg.AssetCheckEvaluation]:
+            asked = dg.AssetSelection.all_asset_checks()
+            told = dg.materialize([table_checks(pipeline, home)], resources=resources, instance=instance, selection=asked)
+            return {item.check_name: item for item in told.get_asset_check_evaluations()}
+
+        checks = check()
+        assert {item for item, evaluation in checks.items() if not evaluation.passed} == {"dead_letters"}  # 2 of 62
+        assert checks["complete"].metadata["kpipe/rows"].value == 60
+        with duckdb.connect(str(kpipe.home / "data" / "kpipe.duckdb")) as ledger:  # a receipt is gone
+            ledger.execute("DELETE FROM sent WHERE _kafka_partition = 1 AND _kafka_offset = 7")
+        assert "29 rows" in (check()["complete"].description or "")
+
+
+def test_dead_letters_are_not_sent_again(kpipe: Any, topic: Any, write: Any, receiver: Receiver) -> None:
+    """They would come behind what was sent since, and the order of a key is what a webhook keeps: refused, with the reason."""
+    name = topic(1)
+    write(name, orders(0, 2), 0, b"one key")
+    receiver.faults = ["422"]
+    kpipe.define("hooks", name, into=into(receiver, max_records=1), errors={"constraint": "dead_letter"})
+    kpipe("run", "hooks")
+    said = kpipe("errors", "hooks", "--retry", status=2).stderr
+    assert "dead letters cannot be sent again" in said and "order" in said and "write the mended records to the topic" in said
+    assert [one.json["order"]["id"] for one in receiver.got] == [0, 1]
 
 
 def test_definitions_that_cannot_be_say_why(offline: Any) -> None:
