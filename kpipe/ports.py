@@ -19,6 +19,8 @@ from kpipe.source import PartitionId, TopicSnapshot
 from kpipe.work import Work
 
 __all__ = [
+    "Audited",
+    "Auditing",
     "Constrained",
     "Destination",
     "ErrorLog",
@@ -293,6 +295,44 @@ class Resuming(Protocol):
         Raises:
             DestinationBusy: another process is at it.
             DestinationError: it cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What `into.audit` says of rows that wait to be published.
+
+    Attributes:
+        where: the branch that they are on.
+        snapshot: its id.
+        rows: how many they are.
+        failed: by the check's name, which of them are not what it says, in words; the others are true of all.
+    """
+
+    where: str
+    snapshot: str
+    rows: int
+    failed: Mapping[str, str]
+
+
+@runtime_checkable
+class Auditing(Protocol):
+    """A destination that keeps rows from readers until its checks are true of them (`into.audit`)."""
+
+    def held_back(self) -> str:
+        """Id of the snapshot in which rows wait that the ledger has not gone past; empty where none do.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        ...
+
+    def audited(self) -> Audited | None:
+        """What the checks say of these rows, read afresh; None where none wait.
+
+        Raises:
+            DestinationError: they cannot be read.
         """
         ...
 

@@ -17,6 +17,7 @@ from kpipe.plan import check_source, lag
 from kpipe.ports import Destination, Topics
 from kpipe.source import TopicSnapshot, in_order
 from kpipe.targets import paired, targets
+from kpipe_assets.audits import audit_results, audit_specs
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.tables import table_keys
@@ -53,7 +54,7 @@ class Bounds:
 
 
 def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> dg.AssetChecksDefinition:
-    """The checks of a pipeline's tables. `complete` and `mirror` are errors, the others warnings.
+    """The checks of a pipeline's tables. `complete`, `mirror` and those of `into.audit` are errors, the others warnings.
 
     Those that speak of rows stand at every table, the others at the first.
     """
@@ -66,7 +67,8 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
             for at, key in enumerate(keys)
             for name, text in _NAMES.items()
             if not at or name in _OF_EACH
-        ],
+        ]
+        + list(audit_specs(pipeline, keys[0])),
         can_subset=True,
     )
     def checks(
@@ -86,7 +88,10 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
             "schema": lambda at: _schema(parts[at], places[at]),
             "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
         }
-        for check in sorted(context.selected_asset_check_keys, key=lambda item: (item.name, keys.index(item.asset_key))):
+        chosen = context.selected_asset_check_keys
+        if any(check.name not in _NAMES for check in chosen):
+            how |= {name: _audit(*found) for name, found in audit_results(pipeline, destination).items()}
+        for check in sorted(chosen, key=lambda item: (item.name, keys.index(item.asset_key))):
             passed, severity, words, metadata = how[check.name](keys.index(check.asset_key))
             yield dg.AssetCheckResult(
                 passed=passed,
@@ -102,6 +107,10 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
 
 _Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
 _ERROR, _WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+
+
+def _audit(passed: bool, words: str, metadata: dict[str, Any]) -> Callable[[int], _Result]:
+    return lambda _: (passed, _ERROR, words, metadata)
 
 
 def _complete(destination: Destination, several: bool) -> _Result:

@@ -23,6 +23,7 @@ from kpipe.plan import check_source, lag
 from kpipe.ports import Destination, Topics
 from kpipe.source import TopicSnapshot
 from kpipe.survey import Survey
+from kpipe_assets.audits import audit_news
 from kpipe_assets.checks import verdict
 from kpipe_assets.edges import Destinations, Topicsources
 from kpipe_assets.marks import is_running
@@ -131,6 +132,8 @@ def look(
         waited = _OBSERVE_S * rarer(len(snapshot.partitions))
         events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MOST_TOLD])
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
+    if not is_running(home, pipeline.name):  # else the run tells it
+        events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
     return Look(ledger, snapshot, trouble, new, events, shown, waiting, mark)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import dagster as dg
 
 from kpipe.batch import Committed, Counts
-from kpipe.errors import KpipeError
+from kpipe.errors import AuditFailed, KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Spread
 from kpipe.source import Part, in_order, part
 from kpipe.targets import targets
 from kpipe.work import Work
 from kpipe_assets.assembly import Run
+from kpipe_assets.audits import audit_news
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.marks import at_work
@@ -172,7 +173,7 @@ def _work(
     shown_at = busy_at = time.monotonic()
     silent = set(context.partition_keys)
     every_s = _EVENT_EVERY_S * rarer(len(silent))
-    since, linked = _Tally(), False
+    since, linked, audited = _Tally(), False, False
     try:
         for result in run.passes(follow=config.continuous):
             now = time.monotonic()
@@ -181,6 +182,7 @@ def _work(
             if isinstance(result, Committed):
                 busy_at = now
                 since.add(result)
+                audited = audited or _audited(context, run)
                 last = last and all(step.closed_by == "caught_up" for step in result.commit.steps)
             if now - shown_at >= every_s and not last:
                 shown_at = now
@@ -194,9 +196,18 @@ def _work(
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
                 break
     except KpipeError as error:
+        if isinstance(error, AuditFailed):
+            _audited(context, run)
         raise _failure(error) from error
     finally:
         since.log(context)
+
+
+def _audited(context: dg.AssetExecutionContext, run: Run) -> bool:
+    """Tell what the checks of `into.audit` say now: after the first batch that was published, and of one that was not."""
+    for event in audit_news(context.instance, run.pipeline, run.destination, table_key(run.pipeline)):
+        context.instance.report_runless_asset_event(event)
+    return True
 
 
 def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.AssetKey) -> dict[str, dict[str, Any]]:

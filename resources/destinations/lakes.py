@@ -60,7 +60,7 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     """
     _no_key(pipeline)
     try:
-        from resources.destinations.iceberg import Audit, IcebergLake
+        from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake
     except ImportError as error:
         raise _lacking(pipeline, "pyiceberg", "iceberg", error) from error
     from resources.destinations.lake import LakeDestination
@@ -69,7 +69,8 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
     folder = _folder(pipeline, home, _of_catalogue(into.catalog))
     audit = Audit(into.audit) if into.audit else None
     lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
-    return LakeDestination(lake, into.table, pipeline.name, config, home.roots)
+    kind = LakeDestination if audit is None else AuditedDestination
+    return kind(lake, into.table, pipeline.name, config, home.roots)
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:

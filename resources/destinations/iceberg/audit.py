@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from kpipe.errors import InvalidPipeline
 from kpipe.schema import Columns
@@ -16,7 +18,7 @@ from resources.decode.expressions import Evaluator, check
 from resources.decode.types import staged_type
 from resources.destinations.iceberg.types import columns_of
 
-__all__ = ["Audit", "branch_of"]
+__all__ = ["Audit", "added", "branch_of"]
 
 _COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 
@@ -41,15 +43,28 @@ class Audit:
             check(text, f"into.audit.{name}")
         self._checks = dict(checks)
 
-    def failures(self, table: Table, snapshot: int, paths: Collection[str]) -> list[str]:
-        """What is not true of the rows of these files, as the snapshot's readers find them; a sentence for each check.
+    def failures(self, table: Table, snapshot: int, paths: Collection[str]) -> Mapping[str, str]:
+        """What is not true of the rows of these files, as the snapshot's readers find them; in words, by the check's name.
 
         Raises:
             InvalidPipeline: a check does not fit the columns.
         """
+        _, found, unfit = self.look(table, snapshot, paths)
+        for error in unfit.values():
+            raise error
+        return found
+
+    def look(self, table: Table, snapshot: int, paths: Collection[str]) -> tuple[int, dict[str, str], dict[str, InvalidPipeline]]:
+        """How many rows these files have, what is not true of them, and which checks do not fit their columns."""
         scan = table.scan(snapshot_id=snapshot)
         columns = columns_of(scan.projection(), {}, str(table.name()))
-        asked = {name: self._evaluator(columns, name, text) for name, text in self._checks.items()}
+        asked: dict[str, Evaluator] = {}
+        unfit: dict[str, InvalidPipeline] = {}
+        for name, text in self._checks.items():
+            try:
+                asked[name] = Evaluator(columns, text, ())
+            except InvalidPipeline as error:
+                unfit[name] = InvalidPipeline(f"into.audit.{name}: {error.what.removeprefix('where: ')}", error.hint)
         rows, failed, first = 0, dict.fromkeys(asked, 0), dict.fromkeys(asked, "")
         for block in _blocks(table, scan, columns, paths):
             for name, evaluator in asked.items():
@@ -59,14 +74,18 @@ class Audit:
                     failed[name] += int((~wanted).sum())
                     first[name] = first[name] or _where(block.slice(at, 1), reasons.get(at))
             rows += block.num_rows
-        return [f"{name}: {count} of {rows} rows fail{first[name]}" for name, count in failed.items() if count]
+        return rows, {name: f"{count} of {rows} rows fail{first[name]}" for name, count in failed.items() if count}, unfit
 
-    @staticmethod
-    def _evaluator(columns: Columns, name: str, text: str) -> Evaluator:
-        try:
-            return Evaluator(columns, text, ())
-        except InvalidPipeline as error:
-            raise InvalidPipeline(f"into.audit.{name}: {error.what.removeprefix('where: ')}", error.hint) from error
+
+def added(table: Table, snapshot: Snapshot) -> set[str]:
+    """Files that came with this very snapshot."""
+    return {
+        entry.data_file.file_path
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id  # also one that older ones were merged into
+        for entry in manifest.fetch_manifest_entry(table.io)
+        if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
+    }
 
 
 def _blocks(table: Table, scan: Any, columns: Columns, paths: Collection[str]) -> Iterator[pa.Table]:

@@ -12,6 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertRefSnapshotId,
@@ -27,9 +28,10 @@ from kpipe.batch import Commit
 from kpipe.errors import AuditFailed, DestinationError
 from kpipe.faults import reach
 from kpipe.lakes import Part
+from kpipe.ports import Audited
 from kpipe.schema import Columns
 from resources.destinations.fitting import COORDINATES
-from resources.destinations.iceberg.audit import Audit, branch_of
+from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.partitions import check_told, divide, parts_of
 from resources.destinations.iceberg.state import COPY, KEY, IcebergState
@@ -234,7 +236,8 @@ class IcebergLake:
         reach("commit.audit")
         if failures:
             raise AuditFailed(
-                f"Iceberg {self.place}: the batch is not published: check {'; check '.join(failures)}",
+                f"Iceberg {self.place}: the batch is not published: "
+                + "; ".join(f"check {name}: {words}" for name, words in failures.items()),
                 f"look at branch {branch}, which has these rows until the next batch; change the definition, or what is written",
             )
         updates: list[Any] = [  # 3
@@ -251,6 +254,20 @@ class IcebergLake:
             _new(AssertCurrentSchemaId, current_schema_id=meta.current_schema_id),
         )
         table.catalog.commit_table(table, held_all, tuple(updates))
+
+    def branch(self, state: IcebergState, pipeline: str, seq: int) -> Snapshot | None:
+        """The snapshot of the pipeline's branch, if it is of a later commit than this one: else it is litter."""
+        found = state.table.metadata.snapshot_by_name(branch_of(pipeline))
+        said = found.summary.additional_properties if found is not None and found.summary is not None else {}
+        pointer = Pointer.read(said.get(f"{KEY}{pipeline}"))
+        return found if pointer is not None and pointer.seq > seq else None
+
+    def audited(self, state: IcebergState, pipeline: str, snapshot: Snapshot) -> Audited:
+        """What the checks say of the rows that came with that snapshot of the branch, by the definition as it is now."""
+        audit, table = self._audit or Audit({}), state.table
+        rows, failed, unfit = audit.look(table, snapshot.snapshot_id, added(table, snapshot))
+        failed.update({name: str(error) for name, error in unfit.items()})
+        return Audited(branch_of(pipeline), str(snapshot.snapshot_id), rows, failed)
 
     def rows(self, state: IcebergState, names: Sequence[str]) -> Any:
         """The rows as Arrow, for counting."""
