@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyiceberg.table
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
@@ -151,6 +152,32 @@ def test_stale_commits_are_tried_again_by_the_library_and_not_by_ours(place: Ice
     with pytest.raises(Exception, match="another snapshot is the newest"):
         change.commit_transaction()
     assert len(place.iceberg().metadata.snapshots) == count
+
+
+def test_what_a_commit_does_to_metadata_is_computed_once_for_each_change(
+    place: IcebergPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library does it whenever it looks, each time with a copy of all snapshots. Expiring is a commit like any other."""
+    destination, real, asked = loaded(place), pyiceberg.table.update_table_metadata, list[tuple[Any, Any]]()
+
+    def counted(base: Any, updates: Any, *more: Any) -> Any:
+        asked.append((base, updates))  # kept, so that no other one gets their place in memory
+        return real(base, updates, *more)
+
+    def twice() -> int:
+        return len(asked) - len({(id(base), id(updates)) for base, updates in asked})
+
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    place.iceberg().add_files([])
+    assert twice() > 5, "the library does it once: ours is not needed any more"
+    with place.iceberg().transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "1"})
+    for known in range(len(place.iceberg().metadata.snapshots), 34):
+        asked.clear()
+        destination.commit(batch(place, destination.ledger()[1], {0: known + 20}))
+        assert asked and not twice()
+    assert len(place.iceberg().metadata.snapshots) < 33, "some have expired"
+    assert proof(place.open()).ok
 
 
 def test_false_conflict_leaves_the_table_readable(place: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
