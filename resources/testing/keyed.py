@@ -6,6 +6,8 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from kpipe.ledger import Lane, Ledger
 from kpipe.offsets import Range
 from kpipe.ports import Destination, Keyed
 from kpipe.schema import Columns
-from resources.testing.place import COORDINATES, HEADERS, Place, arrow, begin, live, source
+from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live, source
 from resources.testing.state import proof
 
 __all__ = [
@@ -35,6 +37,19 @@ __all__ = [
 ]
 
 COLUMNS = Columns.of({"id": "BIGINT", "text": "VARCHAR", "n": "BIGINT"})
+EVERY = Columns.of(
+    {
+        "id": "BIGINT", "b": "BOOLEAN", "tiny": "TINYINT", "unsigned": "UTINYINT", "small": "SMALLINT", "i": "INTEGER",
+        "f": "FLOAT", "d": "DOUBLE", "n": "DECIMAL(38,9)", "v": "VARCHAR", "y": "BLOB", "day": "DATE", "t": "TIMESTAMP",
+        "z": "TIMESTAMP WITH TIME ZONE", "j": "JSON",
+    }
+)  # fmt: skip
+VALUES: dict[str, Any] = {
+    "id": 1, "b": True, "tiny": -128, "unsigned": 255, "small": 2**15 - 1, "i": -(2**31), "f": 16777215.0,
+    "d": 0.1 + 0.2, "n": Decimal("-12345678901234567890123456789.123456789"), "v": "it's \\ \"quoted\",\n\ttwo lines, \U0001f600",
+    "y": b"\x00\xff'\\", "day": date(1066, 10, 14), "t": datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "z": datetime(2026, 1, 2, 3, 4, 5, 678901, timezone.utc), "j": '{"k": [1, "it\'s", 123456789012345678901234567890]}',
+}  # fmt: skip
 RECORD = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
 
 
@@ -207,6 +222,40 @@ class KeyedConformance:
         audit = proof(destination)
         assert audit.ok, audit.problems
         assert destination.view("pipelines")[0]["rows"] == len(oracle.rows)
+
+    def test_expressions_take_and_give_every_value(self, place: Place) -> None:
+        """`excluded.x` is what a row without an expression would be; `x` is what is there."""
+        if not place.expressions:
+            return  # that they are refused is the test above
+        names = [name for name, _ in EVERY if name != "id"]
+        empty = {"id": 1, **dict.fromkeys(names)}
+        new = KeyRule(("id",), "update", {name: f"excluded.{name}" for name in names})
+        old = KeyRule(("id",), "update", {name: f"CASE WHEN excluded.id > 0 THEN every.{name} END" for name in names})
+        place.open(table="every", rule=new).commit(begin("tweets", [0]))
+        steps = [
+            (KeyRule(("id",), "replace"), VALUES), (KeyRule(("id",), "replace"), {**empty, "id": 2}),
+            (new, {**VALUES, "id": 2}), (old, empty), (new, {**VALUES, "id": 3}), (new, empty | {"id": 4}),
+            (old, VALUES | {"id": 4}),
+        ]  # fmt: skip
+        for at, (rule, values) in enumerate(steps):
+            destination = place.open(table="every", rule=rule)
+            commit = batch(place, destination.ledger()[1], {0: at + 1}, EVERY, values)
+            destination.commit(replace(commit, counts={lane: replace(c, inserted=0) for lane, c in commit.counts.items()}))
+        found = {row.pop("id"): {name: row[name] for name in names} for row in place.rows("every")}
+        assert found[1] == found[2] == found[3]
+        assert found[4] == dict.fromkeys(names) and None not in found[1].values()
+        assert found[1]["v"] == VALUES["v"] and found[1]["y"] == VALUES["y"] and proof(destination).ok
+
+    def test_an_expression_that_cannot_be_computed_writes_nothing(self, place: Place) -> None:
+        if not place.expressions:
+            return
+        rule = KeyRule(("id",), "update", {"n": "CAST(excluded.text AS BIGINT)"})
+        destination = begun(place, rule, 1)
+        destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 0, 1, "a")], rule))
+        ledger, before = destination.ledger()[1], contents(place)
+        with pytest.raises(DestinationError, match=r"Could not convert string .b. to INT64"):
+            destination.commit(commit_of(place, ledger, [Write(0, 1, 2, "c"), Write(0, 2, 1, "b")], rule))
+        assert (destination.ledger()[1], contents(place)) == (ledger, before) and proof(destination).ok
 
     def test_last_write_wins_within_a_batch_over_its_parts(self, place: Place) -> None:
         rule = RULES["replace"]

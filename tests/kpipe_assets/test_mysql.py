@@ -108,6 +108,21 @@ def test_rows_with_a_key_from_several_topics(kpipe: Any, topic: Any, write: Any,
     assert [(row["topic"], row["offset"]) for row in kpipe.json("errors", "both")] == [(second, 50)]
 
 
+def test_a_table_that_counts(kpipe: Any, topic: Any, write: Any, table: Any) -> None:
+    """ON DUPLICATE KEY UPDATE n = n + VALUES(n): each record counts once, however often its key is in a batch."""
+    into, ask = table
+    name = topic(2)
+    rule = {"key": ["id"], "on_conflict": "update", "update": {"n": "n + VALUES(n)", "most": "GREATEST(most, excluded.most)"}}
+    kpipe.define("counts", name, into={**into, "table": "counts", **rule})
+    for number in (50, 31):
+        for partition in range(2):
+            write(name, [json.dumps({"id": at % 7, "n": 1, "most": at}) for at in range(number)], partition)
+        assert kpipe.json("run", "counts")[-1]["rows"] == 2 * number
+    counted = [(at, 2 * sum(len(range(at, number, 7)) for number in (50, 31)), max(range(at, 50, 7))) for at in range(7)]
+    assert ask("SELECT id, n, most FROM counts ORDER BY id") == counted
+    assert kpipe.json("verify", "counts")[0]["ok"]
+
+
 def test_without_the_variable_the_message_names_it(kpipe: Any, topic: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     into, _ = table
     kpipe.define("plain", topic(1), into={**into, "table": "plain"})

@@ -25,9 +25,8 @@ from resources.destinations.mysql.layout import MySQLDialect
 from resources.destinations.mysql.session import READ, WRITE, Session
 from resources.destinations.mysql.upsert import upsert
 from resources.destinations.mysql.violations import violations
-from resources.destinations.mysql.writes import FATES, MET, WRITES, copy, duplicates
+from resources.destinations.mysql.writes import FATES, FOLDED, MET, ROWS, WRITES, copy, duplicates
 from resources.destinations.relational import lanes, records, targets
-from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.hooks import Verdict
 from resources.destinations.relational.matching import missing
 from resources.destinations.relational.reader import reader
@@ -89,7 +88,7 @@ class MySQLDestination(ReplayingDestination):
         dialect: MariaDB's, MySQL's, or SingleStore's.
 
     Raises:
-        NotAvailable: the rule has expressions, or the database knows no keys.
+        NotAvailable: there is a rule, and the database knows no keys.
     """
 
     dialect: MySQLDialect
@@ -107,9 +106,9 @@ class MySQLDestination(ReplayingDestination):
         also: Sequence[MySQLDestination] = (),
         dialect: MySQLDialect = layout.DIALECT,
     ) -> None:
-        if rule is not None and (rule.update or not dialect.keyed):
-            what = "expressions in into.update are" if dialect.keyed else "into.key and into.on_conflict are"
-            raise NotAvailable(f"pipeline {pipeline}: {what} not available for this database", "leave them out")
+        if rule is not None and not dialect.keyed:
+            what = f"pipeline {pipeline}: into.key and into.on_conflict are not available for this database"
+            raise NotAvailable(what, "leave them out")
         super().__init__(table, pipeline, config_json, staging, rule, also)
         self.server, self.dialect = server, dialect
 
@@ -207,10 +206,10 @@ class MySQLDestination(ReplayingDestination):
     ) -> tuple[Commit, dict[Part, Holding]]:
         assert self.rule is not None
         if not self.is_first:  # those of another table of the same commit
-            connection.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}")
+            connection.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}")
         with reader(self.staging) as files:
             carried = copy(connection, files, self.table, commit, staged, key, known)
-        return upsert(connection, self.table, commit, self.rule, ledger, key, carried, TOPIC in known.names())
+            return upsert(connection, self.table, commit, self.rule, ledger, key, carried, known, files)
 
     def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
         connection.execute(*records.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})"))

@@ -46,7 +46,14 @@ def filled(value: str, kind: Type) -> str:
 
 
 def insert(
-    session: Session, reader: Any, into: str, columns: Sequence[str], fields: Sequence[str], paths: Sequence[str], where: str
+    session: Session,
+    reader: Any,
+    into: str,
+    columns: Sequence[str],
+    fields: Sequence[str],
+    paths: Sequence[str],
+    where: str,
+    source: str = "",
 ) -> int:
     """Insert the rows of files; how many the server has taken.
 
@@ -58,6 +65,7 @@ def insert(
         fields: an expression for each.
         paths: the files.
         where: the table, for messages.
+        source: a relation of DuckDB's instead of files.
 
     Raises:
         SchemaConflict: the server would change a value, or a row is longer than it takes (max_allowed_packet).
@@ -65,17 +73,18 @@ def insert(
     head = f"INSERT INTO {into} ({', '.join(columns)}) VALUES ".encode()
     longest, count = session.packet - len(head) - 1, 0
     between = ", ',', ".join(fields)
-    statement = f"SELECT concat(',(', {between}, ')') FROM {READ.format('?')}"
+    rows_of, parameters = source or READ.format("?"), [] if source else [list(paths)]
+    statement = f"SELECT concat(',(', {between}, ')') FROM {rows_of}"
     too_long = 0
     # Ended here: DuckDB 2 runs nothing else on a connection while a result of it is open.
-    with reader.sql(statement, params=[list(paths)]).to_arrow_reader(_BLOCK_ROWS) as blocks:
+    with reader.sql(statement, params=parameters).to_arrow_reader(_BLOCK_ROWS) as blocks:
         for rows in (part for block in blocks for part in _cut(block.column(0))):
             if len(rows) > longest:
                 too_long = len(rows)
                 break
             count += session.insert(head + rows[1:], where)
     if too_long:
-        raise _too_long(session, reader, statement, paths, too_long, where)
+        raise _too_long(session, reader, statement, (rows_of, parameters), too_long, where)
     return count
 
 
@@ -92,12 +101,15 @@ def _cut(array: Any) -> Iterator[bytes]:
         at, start = int(ends[stop - 1]), stop
 
 
-def _too_long(session: Session, reader: Any, statement: str, paths: Sequence[str], size: int, where: str) -> SchemaConflict:
-    names = [row[0] for row in reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [list(paths)]).fetchall()]
+def _too_long(
+    session: Session, reader: Any, statement: str, rows: tuple[str, list[Any]], size: int, where: str
+) -> SchemaConflict:
+    source, parameters = rows
+    names = [row[0] for row in reader.execute(f"DESCRIBE SELECT * FROM {source}", parameters).fetchall()]
     at = [name for name in ("_kafka_topic", "_kafka_partition", "_kafka_offset") if name in names]
     line = statement.removeprefix("SELECT ").rsplit(" FROM ", 1)[0]
     found = ", ".join(map(quote, at)) or "NULL"
-    row = reader.execute(f"SELECT {found} FROM {READ.format('?')} ORDER BY strlen({line}) DESC LIMIT 1", [list(paths)]).fetchone()
+    row = reader.execute(f"SELECT {found} FROM {source} ORDER BY strlen({line}) DESC LIMIT 1", parameters).fetchone()
     record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
     return SchemaConflict(
         f"{where}: the row of the record at {record} is {size} bytes long, the server takes {session.packet} at once"

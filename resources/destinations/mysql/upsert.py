@@ -8,18 +8,24 @@ writes with the table locks the rows that it finds, and the gaps where it finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from kpipe.audit import Holding
 from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.ledger import Ledger
+from kpipe.schema import Columns, Scalar, Type
 from kpipe.source import Part
+from resources.destinations.mysql import literals
 from resources.destinations.mysql.session import Session
-from resources.destinations.mysql.writes import FATES, ID, MET, WRITES
+from resources.destinations.mysql.writes import FATES, FOLDED, ID, MET, ROWS, WRITES
 from resources.destinations.relational.dialect import quote
 from resources.destinations.relational.fates import judged, older
-from resources.destinations.relational.upsert import Words, met, settle
+from resources.destinations.relational.folding import FIRST, LAST, Folding, fold
+from resources.destinations.relational.holdings import TOPIC
+from resources.destinations.relational.upsert import Words, met, same_key, settle
 
 __all__ = ["upsert"]
 
@@ -35,8 +41,11 @@ _WORDS = Words(
     held="t.{key} IS NOT NULL",
     text="{0}",
     delete=f"DELETE t FROM {_FOUND} WHERE true",
-    update=f"UPDATE {_FOUND} SET {{values}} WHERE true",
-    assign="t.{0} = w.{0}",
+    update=f"UPDATE {_FOUND}{{more}} SET {{values}} WHERE true",
+    make="CREATE TEMPORARY TABLE {name} ENGINE=InnoDB AS {select}",
+    folded=FOLDED,
+    rows=ROWS,
+    assign="t.{0} = {1}.{0}",
     cause="a trigger of the table or another user has changed rows meanwhile: remove it, or load into another table",
 )
 
@@ -49,7 +58,8 @@ def upsert(
     ledger: Ledger,
     key: tuple[str, ...],
     carried: Sequence[str],
-    topics: bool,
+    known: Columns,
+    reader: Any,
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Apply all writes of the batch to the table. Rows that are dead letters now are in `duplicates`.
 
@@ -61,16 +71,53 @@ def upsert(
         rule: see there.
         key: see there.
         carried: see there.
-        topics: see there.
+        known: all columns of the table.
+        reader: a connection of DuckDB's.
 
     Raises:
         SchemaConflict: besides, a key is longer than can be compared.
     """
     _sort_all(session, key)
-    found = met(_WORDS, table, key, older(commit, ledger), topics)
+    topics = TOPIC in known.names()
+    found = met(_WORDS, table, key, [] if rule.update else older(commit, ledger), topics)
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} FOR UPDATE")
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(key), rule)}")
-    return settle(session, _WORDS, table, commit, rule, key, carried, topics)
+    refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)
+    return settle(session, _WORDS, table, commit, rule, key, carried, topics, refold if rule.update else None)
+
+
+def _folding(table: str) -> Folding:
+    return Folding(
+        writes=f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid",
+        held=_FOUND,
+        lock=" FOR UPDATE",  # a snapshot of before the lock would be read else
+        write="CAST(f.wid AS CHAR)",
+        group="CAST(f.gid AS CHAR)",
+        shown=_shown,
+        put=partial(_put, table),
+    )
+
+
+def _shown(value: str, kind: Type) -> str:
+    if kind == Scalar("BLOB"):
+        return f"hex({value})"
+    if kind == Scalar("FLOAT"):
+        return f"CAST({value} + 0e0 AS CHAR)"  # as it is, MySQL shows six digits of it
+    text = f"CAST({value} AS CHAR)"
+    return f"concat({text}, '+00')" if kind == Scalar("TIMESTAMP WITH TIME ZONE") else text
+
+
+def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> int:
+    """See `Folding`."""
+    names = [LAST, FIRST, *map(quote, columns.names())]
+    session.execute(
+        f"CREATE TEMPORARY TABLE {FOLDED} ({LAST} BIGINT, {FIRST} BIGINT) ENGINE=InnoDB CHARACTER SET utf8mb4 AS"
+        f" SELECT {', '.join(f't.{name}' for name in names[2:])} FROM (SELECT 1 AS one) AS o"
+        f" LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
+    )
+    fields = [literals.filled(f"CAST({name} AS BIGINT)", Scalar("BIGINT")) for name in names[:2]]
+    fields += [literals.filled(quote(name), kind) for name, kind in columns]
+    return literals.insert(session, reader, FOLDED, names, fields, (), f"table {table}", source)
 
 
 def _sort_all(session: Session, key: tuple[str, ...]) -> None:

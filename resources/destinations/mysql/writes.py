@@ -17,9 +17,9 @@ from resources.destinations.relational.records import RANGES
 from resources.destinations.relational.writes import GONE, PLACE, RECORD, collect
 from resources.destinations.staged import Writes
 
-__all__ = ["FATES", "ID", "MET", "WRITES", "copy", "duplicates"]
+__all__ = ["FATES", "FOLDED", "ID", "MET", "ROWS", "WRITES", "copy", "duplicates"]
 
-WRITES, MET, FATES = "kpipe_writes", "kpipe_met", "kpipe_fates"
+WRITES, MET, FATES, FOLDED, ROWS = "kpipe_writes", "kpipe_met", "kpipe_fates", "kpipe_folded", "kpipe_rows"
 ID = '"kpipe: id"'
 _KINDS = {"key": "LONGBLOB", "value": "LONGBLOB", "headers": "LONGTEXT"}
 

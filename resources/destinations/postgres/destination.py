@@ -12,7 +12,6 @@ import psycopg
 
 from kpipe.audit import Holding
 from kpipe.batch import Commit
-from kpipe.errors import NotAvailable
 from kpipe.keys import KeyRule
 from kpipe.ledger import Ledger
 from kpipe.schema import Columns
@@ -21,9 +20,8 @@ from resources.destinations.postgres import layout, target
 from resources.destinations.postgres.connection import Server, Session
 from resources.destinations.postgres.upsert import upsert
 from resources.destinations.postgres.violations import violations
-from resources.destinations.postgres.writes import DUPLICATES, FATES, WRITES, copy
+from resources.destinations.postgres.writes import DUPLICATES, FATES, FOLDED, ROWS, WRITES, copy
 from resources.destinations.relational import records
-from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.hooks import Verdict
 from resources.destinations.relational.reader import reader
 from resources.destinations.relational.replays import ReplayingDestination
@@ -55,9 +53,6 @@ class PostgresDestination(ReplayingDestination):
         staging: folders that staged files lie in.
         rule: what happens to rows by their key; None: they have none.
         also: the further tables of the pipeline.
-
-    Raises:
-        NotAvailable: the rule has expressions.
     """
 
     dialect = layout.DIALECT
@@ -74,11 +69,6 @@ class PostgresDestination(ReplayingDestination):
         rule: KeyRule | None = None,
         also: Sequence[PostgresDestination] = (),
     ) -> None:
-        if rule is not None and rule.update:
-            raise NotAvailable(
-                f"pipeline {pipeline}: expressions in into.update are not available for postgres",
-                "leave them out: `on_conflict: update` then sets every column that the new row has",
-            )
         super().__init__(table, pipeline, config_json, staging, rule, also)
         self.server = server
 
@@ -149,10 +139,10 @@ class PostgresDestination(ReplayingDestination):
     ) -> tuple[Commit, dict[Part, Holding]]:
         assert self.rule is not None
         if not self.is_first:  # those of another table of the same commit
-            connection.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}")
+            connection.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
         with reader(self.staging) as files:
             carried = copy(connection, files, self.table, commit, staged, key, known)
-        return upsert(connection, self.table, commit, self.rule, ledger, key, carried, TOPIC in known.names())
+            return upsert(connection, self.table, commit, self.rule, ledger, key, carried, known, files)
 
     def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
         connection.execute(*records.letters(layout.DIALECT, commit, events, f"({DUPLICATES})"))

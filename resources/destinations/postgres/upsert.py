@@ -1,22 +1,31 @@
 """Rows with a key in PostgreSQL. Nobody else writes the table meanwhile (`layout.keep_out`): a row stays where it was found."""
 
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from kpipe.audit import Holding
 from kpipe.batch import Commit
 from kpipe.keys import KeyRule
 from kpipe.ledger import Ledger
+from kpipe.schema import Columns, Scalar, Type
 from kpipe.source import Part
 from resources.destinations.postgres.connection import Session
-from resources.destinations.postgres.writes import FATES, WRITES
+from resources.destinations.postgres.writes import FATES, FOLDED, ROWS, WRITES
+from resources.destinations.relational import lines
+from resources.destinations.relational.dialect import quote
 from resources.destinations.relational.fates import judged, older
-from resources.destinations.relational.upsert import Words, met, settle
+from resources.destinations.relational.folding import FIRST, LAST, Folding, fold
+from resources.destinations.relational.holdings import TOPIC
+from resources.destinations.relational.upsert import Words, met, same_key, settle
 
 __all__ = ["upsert"]
 
 _ROW = "t.ctid = f.rid AND t.tableoid = f.part"
+_FATED = f"{FATES} AS f JOIN {WRITES} AS w ON w.ctid = f.wid"
 _WORDS = Words(
     writes=WRITES,
     fates=FATES,
@@ -25,9 +34,12 @@ _WORDS = Words(
     nowhere="''",
     held="t.ctid IS NOT NULL",
     text="{0}::text",
-    delete=f"DELETE FROM {{table}} AS t USING {FATES} AS f WHERE {_ROW}",  # noqa: S608
-    update=f"UPDATE {{table}} AS t SET {{values}} FROM {FATES} AS f JOIN {WRITES} AS w ON w.ctid = f.wid WHERE {_ROW}",  # noqa: S608
-    assign="{0} = w.{0}",
+    delete=f"DELETE FROM {{table}} AS t USING {FATES} AS f WHERE {_ROW}",
+    update=f"UPDATE {{table}} AS t SET {{values}} FROM {_FATED}{{more}} WHERE {_ROW}",
+    make="CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}",
+    folded=FOLDED,
+    rows=ROWS,
+    assign="{0} = {1}.{0}",
     cause="a trigger or a rule of the table leaves rows out: remove it, or load into another table",
 )
 
@@ -40,7 +52,8 @@ def upsert(
     ledger: Ledger,
     key: tuple[str, ...],
     carried: Sequence[str],
-    topics: bool,
+    known: Columns,
+    reader: Any,
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Apply all writes of the batch to the table. Rows that are dead letters now are in `DUPLICATES`.
 
@@ -52,9 +65,45 @@ def upsert(
         rule: see there.
         key: see there.
         carried: see there.
-        topics: see there.
+        known: all columns of the table.
+        reader: a connection of DuckDB's.
     """
-    found = met(_WORDS, table, key, older(commit, ledger), topics)
+    topics = TOPIC in known.names()
+    found = met(_WORDS, table, key, [] if rule.update else older(commit, ledger), topics)
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {judged(f'({found})', len(key), rule)}")
     session.execute(f"ANALYZE {FATES}")
-    return settle(session, _WORDS, table, commit, rule, key, carried, topics)
+    refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)
+    return settle(session, _WORDS, table, commit, rule, key, carried, topics, refold if rule.update else None)
+
+
+def _folding(table: str) -> Folding:
+    return Folding(
+        writes=_FATED,
+        held=f"{_FATED} JOIN {{table}} AS t ON {_ROW}",
+        lock="",
+        write="f.wid::text",
+        group="f.gid::text",
+        shown=_shown,
+        put=partial(_put, table),
+    )
+
+
+def _shown(value: str, kind: Type) -> str:
+    if kind == Scalar("BLOB"):
+        return f"encode({value}, 'hex')"
+    dated = isinstance(kind, Scalar) and kind.name in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
+    return rf"regexp_replace({value}::text, '^([^ ]+)(.*) BC$', '\1 (BC)\2')" if dated else f"{value}::text"
+
+
+def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> int:
+    """See `Folding`."""
+    names = [LAST, FIRST, *map(quote, columns.names())]
+    places = f"NULL::tid AS {LAST}, NULL::tid AS {FIRST}"
+    session.execute(
+        f"CREATE TEMP TABLE {FOLDED} ON COMMIT DROP AS SELECT {', '.join([places, *names[2:]])} FROM {quote(table)} WITH NO DATA"
+    )
+    fields = [*(lines.filled(name, Scalar("VARCHAR")) for name in names[:2])]
+    fields += [lines.filled(quote(name), kind) for name, kind in columns]
+    between = ", ',', ".join(fields)
+    rows = lines.blocks(reader, f"SELECT concat({between}, chr(10)) FROM {source}", [])
+    return session.copy(f"COPY {FOLDED} ({', '.join(names)}) FROM STDIN (FORMAT csv)", rows)

@@ -18,9 +18,10 @@ from resources.destinations.relational.matching import Match
 from resources.destinations.relational.writes import GONE, PLACE, RECORD, collect
 from resources.destinations.staged import Writes
 
-__all__ = ["DUPLICATES", "FATES", "WRITES", "copy"]
+__all__ = ["DUPLICATES", "FATES", "FOLDED", "ROWS", "WRITES", "copy"]
 
 WRITES, FATES = "pg_temp.kpipe_writes", "pg_temp.kpipe_fates"
+FOLDED, ROWS = "pg_temp.kpipe_folded", "pg_temp.kpipe_rows"
 _KINDS = {"key": "bytea", "value": "bytea", "headers": "json"}
 
 #: Records whose rows were duplicates, in the columns of staged dead letters, with the topics and partitions of the batch as $7

@@ -46,12 +46,14 @@ def judged(met: str, width: int, rule: KeyRule) -> str:
 
     Returns:
         A statement whose rows have besides these columns `fate`; `last`, of its key; `behind`, how many deletes of its key
-        follow; and `cut`, a delete of its key is among the writes.
+        follow; and `cut`, a delete of its key is among the writes. Where the rule has expressions also `gid`, the first write
+        of the key, and `nth`, its number among those.
     """
     group = ", ".join(f"k{at}" for at in range(width)) + ", stale"
     order, delete = f"PARTITION BY {group} ORDER BY tn, p, o, place", "CASE WHEN gone THEN 1 ELSE 0 END"
+    grouped = f" first_value(wid) OVER ({order}) AS gid, row_number() OVER ({order}) AS nth," if rule.update else ""
     return (
-        f"WITH seen AS (SELECT m.*, lag(gone) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
+        f"WITH seen AS (SELECT m.*,{grouped} lag(gone) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
         f" coalesce(sum({delete}) OVER ({order} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0) AS behind,"
         f" max({delete}) OVER (PARTITION BY {group}) = 1 AS cut FROM {met} AS m),"
         " state AS (SELECT s.*, CASE WHEN earlier IS NULL THEN held ELSE NOT earlier END AS present FROM seen AS s)"

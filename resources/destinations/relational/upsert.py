@@ -9,7 +9,7 @@ seen until the transaction ends: the database at hand sees to that.
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,14 @@ from kpipe.batch import Commit, Step
 from kpipe.errors import SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.source import Part
+from resources.destinations.fitting import COORDINATES
 from resources.destinations.relational.dialect import quote
 from resources.destinations.relational.fates import counted, effects, gained, within
+from resources.destinations.relational.folding import FIRST, LAST
 from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.writes import GONE, PLACE
 
-__all__ = ["Words", "met", "settle"]
+__all__ = ["Words", "met", "same_key", "settle"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,10 @@ class Words:
         text: a value for people.
         delete: the statement that deletes rows by their fates; ends with a condition. `{table}` is the table, `{same}` that `t`
             and `w` have one key.
-        update: as `delete`; `{values}` are assignments.
-        assign: an assignment of the column `{0}`.
+        update: as `delete`; `{values}` are assignments, `{more}` is a further join behind those of `t`, `f` and `w`.
+        make: the statement that makes a temporary relation `{name}` of `{select}`.
+        folded: the relation of folded rows (folding.py), and `rows` that of the rows they make.
+        assign: an assignment of the column `{0}` from the relation `{1}`.
         cause: what can have kept a row from being written, and what to do.
     """
 
@@ -54,6 +58,9 @@ class Words:
     text: str
     delete: str
     update: str
+    make: str
+    folded: str
+    rows: str
     assign: str
     cause: str
 
@@ -68,7 +75,7 @@ def met(words: Words, table: str, key: tuple[str, ...], late: Sequence[Step], to
         late: steps behind whose offsets others have been read already (`older`).
         topics: whether the table's rows name their topic.
     """
-    same = _same(key)
+    same = same_key(key)
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
     ranges = within(late, "w._kafka_partition", "w._kafka_offset", f"w.{TOPIC}" if topics else "")
     stale = f"t._kafka_partition = w._kafka_partition AND t._kafka_offset > w._kafka_offset AND ({ranges})" if ranges else "false"
@@ -83,7 +90,8 @@ def met(words: Words, table: str, key: tuple[str, ...], late: Sequence[Step], to
     )
 
 
-def _same(key: Sequence[str]) -> str:
+def same_key(key: Sequence[str]) -> str:
+    """That the write `w` and the table's row `t` have one key."""
     return " AND ".join(f"w.{quote(name)} = t.{quote(name)}" for name in key)
 
 
@@ -96,6 +104,7 @@ def settle(
     key: tuple[str, ...],
     carried: Sequence[str],
     topics: bool,
+    refold: Callable[[], Sequence[str]] | None = None,
 ) -> tuple[Commit, dict[Part, Holding]]:
     """Do to the table what the fates say.
 
@@ -104,10 +113,11 @@ def settle(
         words: of the database.
         table: name of the table.
         commit: what is written.
-        rule: of the key; its update has no expressions.
+        rule: of the key.
         key: columns of the key.
         carried: columns that rows fill, as the table spells them.
         topics: whether the table's rows name their topic.
+        refold: where the rule has expressions: folds the writes of each key (folding.py), and says which columns they set.
 
     Returns:
         The commit with what became of its rows, and what the table has gained by partition.
@@ -123,16 +133,37 @@ def settle(
     delta = gained(session, words.fates, rule)
     # A row that is changed keeps the columns that the new rows do not have, unless it was deleted in between.
     changed = "f.held AND NOT f.cut" if rule.on_conflict == "update" else "false"
-    name, same = quote(table), _same(key)
+    name, same = quote(table), same_key(key)
     _apply(session, words, table, words.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
-    if carried and rule.on_conflict == "update":
-        values = ", ".join(words.assign.format(quote(column)) for column in carried)
-        _apply(session, words, table, words.update.format(table=name, same=same, values=values), f"{stays} AND {changed}")
-    if carried:  # else there are deletes only
-        columns, values = ", ".join(map(quote, carried)), ", ".join(f"w.{quote(column)}" for column in carried)
-        rows = f"SELECT {values} FROM {words.writes} AS w JOIN {words.fates} AS f ON f.wid = w.{words.write} WHERE true"
-        _apply(session, words, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
+    if not carried:  # there are deletes only
+        return commit.settled(counts), delta
+    given = () if refold is None else tuple(refold())
+    made = "" if refold is None else f" JOIN {words.rows} AS r ON r.{LAST} = f.wid"
+    if refold is not None:
+        _make_rows(session, words, carried, given)
+    side = {column: _side(column, given, made) for column in dict.fromkeys((*carried, *given))}
+    if rule.on_conflict == "update":
+        sets = [column for column in side if column in given or not made or column in COORDINATES]
+        values = ", ".join(words.assign.format(quote(column), side[column]) for column in sets)
+        update = words.update.format(table=name, same=same, values=values, more=made)
+        _apply(session, words, table, update, f"{stays} AND {changed}")
+    columns, values = ", ".join(map(quote, side)), ", ".join(f"{side[column]}.{quote(column)}" for column in side)
+    rows = f"SELECT {values} FROM {words.writes} AS w JOIN {words.fates} AS f ON f.wid = w.{words.write}{made} WHERE true"
+    _apply(session, words, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
     return commit.settled(counts), delta
+
+
+def _make_rows(session: Any, words: Words, carried: Sequence[str], given: Sequence[str]) -> None:
+    """Of each key the row that a table without it gets, but for coordinates, which are those of its last write."""
+    first = [column for column in carried if column not in given and column not in COORDINATES]
+    columns = [f"k.{LAST}", *(f"w.{quote(column)}" for column in first), *(f"k.{quote(column)}" for column in given)]
+    select = f"SELECT {', '.join(columns)} FROM {words.folded} AS k JOIN {words.writes} AS w ON w.{words.write} = k.{FIRST}"
+    session.execute(words.make.format(name=words.rows, select=select))
+
+
+def _side(column: str, given: Sequence[str], made: str) -> str:
+    """The relation that a column comes from: `r`, rows made of folded writes, or `w`, a write."""
+    return "r" if made and (column in given or column not in COORDINATES) else "w"
 
 
 def _refuse(session: Any, words: Words, table: str, key: tuple[str, ...], rule: KeyRule) -> None:

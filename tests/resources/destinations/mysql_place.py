@@ -48,7 +48,6 @@ def inner(found: Any, kind: Type) -> Any:
 class MySQLPlace(Place):
     longest_name = 64
     keyed = True
-    expressions = False
     ddl_in_transaction = False
 
     def __init__(self, folder: Path, server: MariaServer, port: int | None = None) -> None:

@@ -38,7 +38,6 @@ class PostgresPlace(Place):
     longest_name = 63
     failure = psycopg.OperationalError
     keyed = True
-    expressions = False
 
     def __init__(self, folder: Path, server: PostgresServer, port: int | None = None) -> None:
         super().__init__(folder)

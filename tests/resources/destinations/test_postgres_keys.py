@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kpipe import faults
-from kpipe.errors import SchemaConflict
+from kpipe.errors import NotAvailable, SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.ports import Destination, Keyed
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
@@ -132,3 +132,25 @@ def test_texts_are_compared_as_the_column_does(place: PostgresPlace, postgres: P
     load(place, destination, [Write(0, 0, 1, "Ada"), Write(0, 1, 2, "ADA"), Write(0, 2, 3, "Bob")], rule)
     load(place, destination, [Write(0, 3, 4, "ada")], rule)
     assert {row["id"]: row["text"] for row in place.rows()} == {4: "ada", 3: "Bob"} and proof(destination).ok
+
+
+def test_an_expression_over_a_nested_column_is_refused(place: PostgresPlace) -> None:
+    """PostgreSQL keeps them as jsonb, whose numbers and bytes DuckDB would read otherwise."""
+    place.sql(f"CREATE TABLE tweets ({COLUMNS}, l JSONB)")
+    place.sql("COMMENT ON COLUMN tweets.l IS 'kpipe: BIGINT[]'")
+    rule = KeyRule(("id",), "update", {"n": "len(l)"})
+    destination = begun(place, rule, 1)
+    with pytest.raises(NotAvailable, match=r"column l of type BIGINT\[\]"):
+        load(place, destination, [Write(0, 0, 1, "a")], rule)
+
+
+@pytest.mark.parametrize("when", ["0044-03-15 BC", "infinity", "-infinity"])
+def test_days_that_python_does_not_have_go_through_an_expression(place: PostgresPlace, when: str) -> None:
+    place.sql(f"CREATE TABLE tweets ({COLUMNS}, day DATE, at TIMESTAMP, moment TIMESTAMPTZ)")
+    rule = KeyRule(("id",), "update", {name: name for name in ("day", "at", "moment")})
+    destination = begun(place, rule, 1)
+    load(place, destination, [Write(0, 0, 1, "a")], rule)
+    place.sql(f"UPDATE tweets SET day = '{when}', at = '{when}', moment = '{when}'")
+    load(place, destination, [Write(0, 1, 1, "b"), Write(0, 2, 1, "c")], rule)
+    same = " AND ".join(f"{name} = '{when}'" for name in ("day", "at", "moment"))
+    assert place.sql(f"SELECT _kafka_offset FROM tweets WHERE {same}") == [{"_kafka_offset": 2}]

@@ -1,0 +1,109 @@
+"""ON DUPLICATE KEY UPDATE: the writes of a key as one row, in order, by the expressions of the definition, in DuckDB's SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import Columns
+from resources.destinations.duckdb.engine import quote
+from resources.destinations.duckdb.target import sql_type
+from resources.destinations.fitting import COORDINATES
+
+__all__ = ["Assignments", "assignments", "folded"]
+
+_OLD, _NEW = "kpipe_old", "kpipe_new"
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """What a later write of a key does to the row that is there.
+
+    Attributes:
+        values: column to expression over the two rows, as `folded` names them.
+        read: columns that the expressions name.
+        given: columns that the definition's `update` names, as the table spells them.
+    """
+
+    values: Mapping[str, str]
+    read: Collection[str]
+    given: Sequence[str]
+
+
+def assignments(update: Mapping[str, str], carried: Sequence[str], key: Sequence[str], known: Columns, table: str) -> Assignments:
+    """The columns of `update`, or, where there are none, those that the rows carry; Kafka's coordinates always.
+
+    Args:
+        update: column to expression.
+        carried: columns that the rows of the batch fill.
+        key: columns of the key, which the update may not set.
+        known: all columns of the table.
+        table: its name, by which an expression may name its columns.
+
+    Raises:
+        InvalidPipeline: `update` names a column that the table lacks, or one of the key; an expression names one that is not
+            there.
+    """
+    values = {name: f"{_NEW}.{quote(name)}" for name in carried if name in COORDINATES or not update}
+    read: set[str] = set()
+    given = []
+    for column, text in update.items():
+        name = next((found for found in known.names() if found.lower() == column.lower()), None)
+        if name is None or name in COORDINATES or name.lower() in {part.lower() for part in key}:
+            why = "is of the key" if name is not None and name not in COORDINATES else "is no column of the table"
+            raise InvalidPipeline(f"into.update sets {column}, which {why}", "leave it out")
+        values[name], names = _bound(text, table, known)
+        read |= names
+        given.append(name)
+    return Assignments(values, read, given)
+
+
+def folded(columns: Columns, values: Mapping[str, str], order: str) -> str:
+    """An aggregate over structs `v` of these columns: the first as it is, changed by each later one.
+
+    Args:
+        columns: of the structs.
+        values: see `Assignments`.
+        order: what orders them, as SQL.
+    """
+    changed = ", ".join(
+        f"{quote(name)} := CAST({values[name]} AS {sql_type(kind)})"
+        if name in values
+        else f"{quote(name)} := {_OLD}.{quote(name)}"
+        for name, kind in columns
+    )
+    return f"list_reduce(list(v ORDER BY {order}), lambda {_OLD}, {_NEW}: struct_pack({changed}))"
+
+
+def _bound(text: str, table: str, known: Columns) -> tuple[str, set[str]]:
+    """An expression in which `excluded.x` is the new row's value, and `x`, or `table.x`, the value that is there; its columns."""
+    import sqlglot
+    from sqlglot import exp
+
+    from kpipe.sql.expressions import Untranslated, to_duckdb
+
+    try:
+        tree = sqlglot.parse_one(f"SELECT ({to_duckdb(text)}\n)", read="duckdb").expressions[0].this
+    except Untranslated as error:
+        raise InvalidPipeline(f"into.update: {error.what}", error.hint) from error
+    own = {str(name.name) for item in tree.find_all(exp.Lambda) for name in item.expressions}
+    used: set[str] = set()
+
+    def bind(node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Column) or node.name in own:
+            return node
+        names = [part.name for part in node.parts]
+        side = _OLD
+        if len(names) > 1 and names[0].lower() in ("excluded", table.lower()):
+            side = _NEW if names[0].lower() == "excluded" else _OLD
+            names = names[1:]
+        if names[0] not in known:
+            raise InvalidPipeline(f"into.update: {text}: the table has no column {names[0]}", "name a column, or excluded.column")
+        used.add(names[0])
+        found: exp.Expression = exp.column(names[0], table=side, quoted=True)
+        for name in names[1:]:  # a field of a STRUCT
+            found = exp.Dot(this=found, expression=exp.to_identifier(name, quoted=True))
+        return found
+
+    return str(tree.transform(bind).sql(dialect="duckdb", comments=False)), used
