@@ -15,7 +15,7 @@ from resources.local.kafka_jars import VERSION, jars_folder
 
 __all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", "new_cluster_id", "write_configuration"]
 
-FORMAT_SECONDS = 60.0
+FORMAT_SECONDS = 180.0
 
 # Nothing of the caller's: it may hold secrets that are none of the broker's business. Without a UTF-8 locale, Java
 # cannot open paths outside of ASCII.

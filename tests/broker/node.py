@@ -72,8 +72,8 @@ class Node:
         """Make a topic, and wait until every partition has a leader."""
         admin = self.admin  # a client that nobody holds ends its requests
         admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
-        deadline = time.monotonic() + 30
-        while len(admin.list_topics(name, timeout=5).topics[name].partitions) < partitions:
+        deadline = time.monotonic() + 90
+        while len(admin.list_topics(name, timeout=30).topics[name].partitions) < partitions:
             assert time.monotonic() < deadline
         return name
 
@@ -98,7 +98,7 @@ def produce(brokers: str, topic: str, values: list[Any], partition: int = 0, **s
     assert not refused, refused
 
 
-def eventually(what: Callable[[], bool], within: float = 30) -> None:
+def eventually(what: Callable[[], bool], within: float = 90) -> None:
     """Wait until it is so."""
     deadline = time.monotonic() + within
     while not what():

@@ -119,7 +119,7 @@ def test_retention_takes_the_proof_and_not_the_ledger(place: KafkaPlace) -> None
 def test_a_topic_that_was_made_again_is_another(place: KafkaPlace) -> None:
     destination = loaded(place)
     place.drop_table()
-    eventually(lambda: place.name("tweets") not in place.admin.list_topics(timeout=5).topics)
+    eventually(lambda: place.name("tweets") not in place.admin.list_topics(timeout=30).topics)
     place.made.clear()
     place.open()
     with pytest.raises(LedgerMismatch, match="is gone"):
@@ -130,7 +130,7 @@ def test_a_ledger_topic_that_is_gone_is_no_empty_one(place: KafkaPlace) -> None:
     loaded(place)
     name = f"{place.prefix}-ledger-tweets"
     place.admin.delete_topics([name])[name].result(30)
-    eventually(lambda: name not in place.admin.list_topics(timeout=5).topics)
+    eventually(lambda: name not in place.admin.list_topics(timeout=30).topics)
     with pytest.raises(LedgerMismatch, match="commits had landed"):
         place.open().ledger()
 

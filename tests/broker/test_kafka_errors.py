@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -62,7 +61,8 @@ def produce(brokers: str, topic: str, values: list[bytes]) -> None:
 
 
 @contextmanager
-def took(least: float, most: float) -> Iterator[None]:
+def took(least: float, most: float = 50) -> Iterator[None]:
+    """At least the time that was given; what hangs, or waits for another time than that one, takes a minute and more."""
     began = time.monotonic()
     yield
     assert least <= time.monotonic() - began <= most
@@ -71,16 +71,16 @@ def took(least: float, most: float) -> Iterator[None]:
 def test_nobody_listens(free_port: Callable[[], int]) -> None:
     address = f"127.0.0.1:{free_port()}"
     topics = KafkaTopics(Source(brokers=address, topic="t"), timeout_s=1.5)
-    with took(1.4, 4), pytest.raises(BrokerUnreachable, match=f"{address} answered within 1.5 s: .*refused"):
+    with took(1.4), pytest.raises(BrokerUnreachable, match=f"{address} answered within 1.5 s: .*refused"):
         topics.snapshot()
     config = client_config(Source(brokers=address, topic="t"), {})
-    with took(1.4, 4), pytest.raises(ReadStalled, match=r"t/0 \[3, 9\): no record for 1.5 s after offset 2; .*refused"):
+    with took(1.4), pytest.raises(ReadStalled, match=r"t/0 \[3, 9\): no record for 1.5 s after offset 2; .*refused"):
         rows(config, "t", Range(3, 9), 1.5)
 
 
 def test_name_that_does_not_resolve() -> None:
     topics = KafkaTopics(Source(brokers="no-such-host.invalid:9092", topic="t"), timeout_s=1)
-    with took(0.9, 8), pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid:9092"):
+    with took(0.9), pytest.raises(BrokerUnreachable, match=r"no-such-host\.invalid:9092"):
         topics.snapshot()
 
 
@@ -101,13 +101,13 @@ def test_silent_broker_is_never_the_end(
         next(blocks)
         os.kill(status.pid, signal.SIGSTOP)
         try:
-            with took(1.9, 8), pytest.raises(ReadStalled, match=r"t/0 \[0, 40000\): no record for 2 s after offset \d+"):
+            with took(1.9), pytest.raises(ReadStalled, match=r"t/0 \[0, 40000\): no record for 2 s after offset \d+"):
                 list(blocks)
             assert reader.report is None
-            with took(1.4, 5), pytest.raises(BrokerUnreachable, match=r"within 1\.5 s|imed out"):
+            with took(1.4), pytest.raises(BrokerUnreachable, match=r"within 1\.5 s|imed out"):
                 topics.snapshot()
             # A client made while the broker is silent, and one in the middle of a read, close at once.
-            with took(0.9, 3), pytest.raises(ReadStalled):
+            with took(0.9), pytest.raises(ReadStalled):
                 rows(config, "t", Range(0, 10), 1)
         finally:
             os.kill(status.pid, signal.SIGCONT)
@@ -126,7 +126,7 @@ def test_broker_that_comes_back_and_another_cluster_at_its_address(
     topics, config = KafkaTopics(source, timeout_s=5), client_config(source, {})
     (before,) = topics.snapshot().topics()
     first.stop()
-    with took(0, 8), pytest.raises(BrokerUnreachable):
+    with took(0), pytest.raises(BrokerUnreachable):
         topics.snapshot()
     with pytest.raises(ReadStalled):
         rows(config, "t", Range(0, 1), 1)
@@ -238,11 +238,12 @@ def test_credentials_that_are_refused(
     pipeline = source(secure[listener], **filled)
     wrong = {"PASSWORD": f"wrong-{CANARY}"}
     seen: list[KpipeError] = []
-    with took(0, 5), pytest.raises(CredentialsRefused, match=secure[listener]) as refused:
-        KafkaTopics(pipeline, wrong, timeout_s=10).snapshot()
+    # Told long before the time is over.
+    with took(0), pytest.raises(CredentialsRefused, match=secure[listener]) as refused:
+        KafkaTopics(pipeline, wrong, timeout_s=100).snapshot()
     seen.append(refused.value)
-    with took(0, 5), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 3\)") as refused:
-        rows(client_config(pipeline, wrong), "t", Range(0, 3))
+    with took(0), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 3\)") as refused:
+        rows(client_config(pipeline, wrong), "t", Range(0, 3), 100)
     seen.append(refused.value)
     for error in seen:
         assert error.hint
@@ -256,18 +257,18 @@ def test_wrong_protocol_for_the_port(secure: dict[str, str]) -> None:
         source(secure["plain"], **{"security.protocol": "SSL", "ssl.ca.location": secure["ca"]}),
         source(secure["sasl"]),
     ):
-        with took(0, 5), pytest.raises((BrokerUnreachable, CredentialsRefused), match=pipeline.bootstrap) as error:
+        with took(0), pytest.raises((BrokerUnreachable, CredentialsRefused), match=pipeline.bootstrap) as error:
             KafkaTopics(pipeline, {}, timeout_s=2).snapshot()
         assert "security.protocol" in error.value.hint
 
 
 def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
     pipeline, environ = source(secure["sasl"], "nobody", **PLAINLY), {"PASSWORD": CANARY}
-    topics, config = KafkaTopics(pipeline, environ, timeout_s=10), client_config(pipeline, environ)
-    with took(0, 5), pytest.raises(CredentialsRefused, match=rf"{secure['sasl']}: t"):
+    topics, config = KafkaTopics(pipeline, environ, timeout_s=100), client_config(pipeline, environ)
+    with took(0), pytest.raises(CredentialsRefused, match=rf"{secure['sasl']}: t"):
         topics.snapshot()
-    with took(0, 8), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 3\)"):
-        rows(config, "t", Range(0, 3))
+    with took(0), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 3\)"):
+        rows(config, "t", Range(0, 3), 100)
     admin = AdminClient({"bootstrap.servers": secure["plain"]})
     for operation in (AclOperation.DESCRIBE, AclOperation.READ):
         acl = AclBinding(
@@ -275,7 +276,7 @@ def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
         )
         admin.create_acls([acl])[acl].result(20)
     # Nothing on groups and nothing on the cluster: kpipe needs no more than its topics.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             assert len(topics.snapshot().partitions) == 1
@@ -287,10 +288,12 @@ def test_what_a_user_may_not_do(secure: dict[str, str]) -> None:
     read = AclBindingFilter(
         ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "User:nobody", "*", AclOperation.READ, AclPermissionType.ALLOW
     )
-    revoke = threading.Timer(1, lambda: admin.delete_acls([read])[read].result(20))
-    revoke.start()
-    with took(0, 18), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 4\), after offset 2"):
-        rows(config, "t", Range(0, 4))
-    revoke.join()
+    with RangeReader(config, "t", 0, Range(0, 4), stall_timeout_s=100) as reader:
+        blocks, count = reader.blocks(), 0
+        while count < 3:
+            count += len(next(blocks)[0])
+        admin.delete_acls([read])[read].result(20)
+        with took(0), pytest.raises(CredentialsRefused, match=r"t/0 \[0, 4\), after offset 2"):
+            next(blocks)
     with pytest.raises(CredentialsRefused):
         rows(config, "t", Range(0, 3))

@@ -145,10 +145,8 @@ def test_open_transaction_ends_the_read_at_the_last_stable_offset(
     transactions.begin(4)  # 4 to 7, open
     whole, report = read(config, name, Range(0, 4))
     assert (whole.offsets, report.proof) == ([0, 1, 2], "end_of_partition")
-    began = time.monotonic()
     with pytest.raises(ReadStalled, match=rf"{name}/0 \[0, 8\): no record for 1 s after offset 2; .* at 4"):
         read(config, name, Range(0, 8), stall_timeout_s=1)
-    assert time.monotonic() - began < 5
     transactions.producer.commit_transaction(30)
     assert read(config, name, Range(0, 9))[0].offsets == [0, 1, 2, 4, 5, 6, 7]
 
@@ -279,9 +277,9 @@ def test_record_larger_than_the_limit(brokers: str, config: dict[str, Any], topi
     small = client_config(Source(brokers=brokers, topic=name, config={"receive.message.max.bytes": 200_000}), {})
     began = time.monotonic()
     with pytest.raises(ReadFailed, match=r"receive\.message\.max\.bytes") as failed:
-        read(small, name, Range(0, 2), stall_timeout_s=20)
+        read(small, name, Range(0, 2), stall_timeout_s=300)
     assert f"{name}/0 [0, 2)" in failed.value.what
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 150, "it is told at once"
     assert read(config, name, Range(0, 2))[0].values == [b"small", value]
 
 
@@ -296,13 +294,15 @@ def test_unknown_topic_and_partition_are_named_and_not_created(
         list(reader.blocks())
 
 
-def test_leaving_early_closes_at_once(brokers: str, config: dict[str, Any], topic: Callable[..., str]) -> None:
+def test_leaving_early_closes_at_once(
+    brokers: str, config: dict[str, Any], topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("resources.kafka.client._CLOSE_SECONDS", 60)
     name = topic()
     produce(brokers, name, [b"x" * 1000] * 20_000)
     with RangeReader(config, name, 0, Range(0, 20_000)) as reader:
         next(reader.blocks())
-        began = time.monotonic()
-    assert time.monotonic() - began < 1
+    assert "does not close" not in caplog.text
     assert reader.report is None
 
 

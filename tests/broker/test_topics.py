@@ -66,7 +66,7 @@ def test_open_transaction_parts_end_and_high(brokers: str, topic: Callable[..., 
     assert producer.flush(30) == 0
     assert states(topics.snapshot()) == {f"{name}/0": (0, 2, 3)}
     producer.abort_transaction(30)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while states(topics.snapshot()) != {f"{name}/0": (0, 4, 4)}:  # the LSO may follow a little later
         assert time.monotonic() < deadline
 
@@ -77,7 +77,7 @@ def test_topic_made_again_has_another_id(brokers: str, topic: Callable[..., str]
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     (before,) = topics.snapshot().topics()
     kafka_broker.delete_topic(name)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while True:
         try:
             topics.snapshot()
@@ -101,7 +101,7 @@ def test_new_partitions_appear(brokers: str, topic: Callable[..., str], admin: A
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     assert len(topics.snapshot().partitions) == 1
     admin.create_partitions([NewPartitions(name, 4)])[name].result(20)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while True:
         try:
             if [key.partition for key in topics.snapshot().partitions] == [0, 1, 2, 3]:
@@ -119,8 +119,8 @@ def test_several_topics_and_one_that_is_not_there(brokers: str, topic: Callable[
     wrong = f"{one}x"
     began = time.monotonic()
     with pytest.raises(TopicUnknown) as unknown:
-        KafkaTopics(Source(brokers=brokers, topics=[one, wrong])).snapshot()
-    assert time.monotonic() - began < 5
+        KafkaTopics(Source(brokers=brokers, topics=[one, wrong]), timeout_s=300).snapshot()
+    assert time.monotonic() - began < 150, "it is not waited for"
     assert wrong in unknown.value.what
     assert brokers in unknown.value.what
     assert one in unknown.value.hint  # a name that is like it
@@ -239,7 +239,7 @@ def test_a_pattern_finds_topics_of_the_moment_and_never_kafkas_own(
 
 def seen(topics: KafkaTopics, names: set[str]) -> None:
     """Until the brokers have heard of each other's topics."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while {key.topic.name for key in topics.snapshot().partitions} != names:
         assert time.monotonic() < deadline
 

@@ -114,7 +114,7 @@ def test_partitions_added_while_a_batch_is_planned_begin_at_their_start(
     def grow() -> None:
         admin = AdminClient({"bootstrap.servers": brokers})
         admin.create_partitions([NewPartitions(name, 3)])[name].result(20)
-        eventually(lambda: len(admin.list_topics(name, timeout=5).topics[name].partitions) == 3)
+        eventually(lambda: len(admin.list_topics(name, timeout=30).topics[name].partitions) == 3)
         produce(brokers, name, ids(100, 104), partition=2)
 
     done = when(kpipe, "grown", spark, "planned", grow)

@@ -361,7 +361,7 @@ def test_a_consumer_group_follows_all_topics(kpipe: Any, family: Any, write: Any
     write(b, records(0, 7))
     kpipe.define("p", "", source=both(a, b, group=f"g-{stem}"))
     kpipe.json("run", "p")
-    admin, deadline, shown = AdminClient({"bootstrap.servers": brokers}), time.monotonic() + 20, {}
+    admin, deadline, shown = AdminClient({"bootstrap.servers": brokers}), time.monotonic() + 90, {}
     while shown != {(a, 0): 5, (b, 0): 7} and time.monotonic() < deadline:
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"g-{stem}")])
         shown = {(place.topic, place.partition): place.offset for place in asked[f"g-{stem}"].result(20).topic_partitions}

@@ -64,7 +64,7 @@ def kill_group(process: Any) -> None:
     process.stderr.close()
 
 
-def no_process_left(kpipe: Any, within: float = 15) -> None:
+def no_process_left(kpipe: Any, within: float = 60) -> None:
     """The JVM, its workers and the programs notice that their parent is gone, and go."""
     deadline = time.monotonic() + within
     while (left := kpipe.processes()) and time.monotonic() < deadline:
@@ -158,7 +158,7 @@ def test_a_signal_finishes_the_batch_and_leaves_no_process(kpipe: Any, topic: An
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["rows"] == 50
     os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["status"] == "stopped"
     assert "Traceback" not in err

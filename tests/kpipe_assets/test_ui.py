@@ -135,12 +135,12 @@ def test_killed_it_leaves_no_process_behind_although_a_run_goes_on(ui: Ui, free_
             check=True,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
         )
     assert f"is running already on {ui.address}" in second.value.stderr
     ui.process.kill()
     ui.process.wait()
-    deadline = time.monotonic() + 25
+    deadline = time.monotonic() + 90
     while left := processes(ui.home):
         assert time.monotonic() < deadline, left
         time.sleep(0.2)

@@ -149,7 +149,7 @@ class Site:
         assert not problems, problems
         assert self.go_on() == []
 
-    def processes(self, within: float = 20) -> list[str]:
+    def processes(self, within: float = 60) -> list[str]:
         """What is still there of this home's processes after they had time to notice that their parent is gone."""
         until = time.monotonic() + within
         while (left := self.kpipe.processes()) and time.monotonic() < until:

@@ -73,7 +73,7 @@ def test_held_lock_is_waited_for_then_names_its_holder(place: DuckDBPlace, mode:
         began = time.monotonic()
         with pytest.raises(DestinationBusy, match=rf"python.*\(PID {holder.pid}\); waited 0.3 s") as caught:
             destination.commit(commit)
-        assert 0.3 <= time.monotonic() - began < 5 and caught.value.retriable
+        assert time.monotonic() - began >= 0.3 and caught.value.retriable
         if mode == "write":
             with pytest.raises(DestinationBusy, match=str(holder.pid)):
                 destination.ledger()
