@@ -128,7 +128,7 @@ class LocalBroker:
         return BrokerStatus(False, brokers, kind, _version(kind), None, notice)
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic; on the mock, `config` is ignored.
+        """Make a topic; it is there for everybody when this returns. On the mock, `config` is ignored.
 
         Raises:
             BrokerUnreachable: the broker does not run, or does not answer.
@@ -138,7 +138,12 @@ class LocalBroker:
             self._ask_mock("create", name, partitions)
             return
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        self._admin_call("create", name, lambda admin: admin.create_topics([topic], request_timeout=ADMIN_SECONDS))
+        admin = self._admin_call("create", name, lambda admin: admin.create_topics([topic], request_timeout=ADMIN_SECONDS))
+        deadline = time.monotonic() + ADMIN_SECONDS
+        while not _knows(admin, name, partitions):  # the controller has answered; who serves clients hears of it a little later
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(f"the local broker made topic {name!r}, and does not show it", f"see {self.folder}")
+            time.sleep(0.01)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic and its records. Raises as `create_topic` does."""
@@ -198,12 +203,13 @@ class LocalBroker:
             raise BrokerUnreachable(f"the local broker of {self.folder.parent} does not run", "`kpipe broker start`")
         return status
 
-    def _admin_call(self, verb: str, topic: str, call: Callable[[AdminClient], dict[str, Any]]) -> None:
+    def _admin_call(self, verb: str, topic: str, call: Callable[[AdminClient], dict[str, Any]]) -> AdminClient:
         admin = _admin(int(str(self._running().brokers).rpartition(":")[2]))  # kept: its end would cancel the call
         try:
             call(admin)[topic].result(ADMIN_SECONDS + 5)
         except KafkaException as failed:
             raise KpipeError(f"the local broker cannot {verb} topic {topic!r}: {failed.args[0].str()}") from failed
+        return admin
 
     def _ask_mock(self, verb: str, topic: str, partitions: int = 0) -> None:
         try:
@@ -267,6 +273,14 @@ def _version(kind: str) -> str:
 
 def _admin(port: int) -> AdminClient:
     return AdminClient({"bootstrap.servers": f"{HOST}:{port}"}, logger=_SILENT)
+
+
+def _knows(admin: AdminClient, topic: str, partitions: int) -> bool:
+    try:
+        found = admin.list_topics(topic, timeout=2.0).topics.get(topic)
+    except KafkaException:
+        return False
+    return found is not None and sum(one.leader >= 0 for one in found.partitions.values()) == partitions
 
 
 def _accepts(port: int) -> bool:

@@ -14,8 +14,18 @@ from resources.local.broker import LocalBroker
 from tests.commandline import Kpipe
 from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.oracle import Observer, Oracle
-from tests.survival.site import CANARY, PARTITIONS, Site
+from tests.survival.site import BEGUN, CANARY, PARTITIONS, Site, kill
 from tests.survival.truth import Writer
+
+
+@pytest.fixture(autouse=True)
+def _nobody_stays() -> Iterator[None]:
+    """A test that fails does not take those behind it along."""
+    yield
+    while BEGUN:
+        one = BEGUN.pop()
+        if one.poll() is None:
+            kill(one)
 
 
 @pytest.fixture(scope="module")

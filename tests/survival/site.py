@@ -58,10 +58,15 @@ LANDED = ("readback", "mirror.before", "gc.unlink")
 IN_WORKERS = POINTS[POINTS.index("read.first") : POINTS.index("collect.all")]
 
 
+#: Begun in this test: who is still there at its end is killed (conftest.py), as one that is stopped may hold what the next needs.
+BEGUN: list[Small | Real] = []
+
+
 def passes(point: str, *once: str) -> int:
     """At which passing something happens: in the middle of a run, where a point is passed more than once.
 
     `plan.offsets` is passed at the end, too; before that once, as batches behind the first are planned while one commits.
+    Who is stopped in such a plan (`plan.frozen`) is stopped anywhere in that commit.
     """
     return 1 if point.startswith("gc") or point in once else 2
 
@@ -110,12 +115,16 @@ class Site:
 
     def small(self, fault: str = "", follow: bool = False) -> Small:
         """Begin a run without a JVM in a process of its own."""
-        return Small(self.kpipe.home, self.name, self.note(), fault, follow, **self.variables)
+        begun = Small(self.kpipe.home, self.name, self.note(), fault, follow, **self.variables)
+        BEGUN.append(begun)
+        return begun
 
     def real(self, fault: str = "", *arguments: str) -> Real:
         """Begin `kpipe run`, as people do."""
         more = {faults.VARIABLE: fault} if fault else {}
-        return Real(self.kpipe, self.name, self.note(), arguments, {**self.variables, **more})
+        begun = Real(self.kpipe, self.name, self.note(), arguments, {**self.variables, **more})
+        BEGUN.append(begun)
+        return begun
 
     def note(self) -> Path:
         """An empty file for what a run says: nothing waits for a reader, as it would at the end of a pipe."""

@@ -32,7 +32,7 @@ def cases() -> list[object]:
 @pytest.mark.parametrize("point", cases())
 def test_stopped_then_overtaken_then_awake(old: Site, point: str) -> None:
     old.writer.round(90)
-    zombie = old.small(f"{point}:{passes(point, 'plan.offsets')}:stop")
+    zombie = old.small(f"{point}:{passes(point, 'plan.offsets', 'plan.frozen')}:stop")
     asleep = wait_stopped(zombie)
     staged = old.staging
     old.writer.round(30)

@@ -10,7 +10,7 @@ import pytest
 
 from kpipe.errors import DestinationBusy
 from kpipe.faults import POINTS
-from tests.survival.site import EARLY, HOLDING, IN_WORKERS, Site, kill, wait_stopped
+from tests.survival.site import EARLY, HOLDING, IN_WORKERS, Site, kill, passes, wait_stopped
 
 pytestmark = pytest.mark.spark
 
@@ -28,8 +28,8 @@ def cases(*default: str) -> list[object]:
     return [pytest.param(point, marks=[] if point in default else pytest.mark.chaos) for point in POINTS]
 
 
-def asked(point: str, action: str) -> str:
-    return f"{point}:{1 if point in IN_WORKERS or point.startswith('gc') else 2}:{action}"
+def asked(point: str, action: str, *once: str) -> str:
+    return f"{point}:{passes(point, *IN_WORKERS, *once)}:{action}"
 
 
 @pytest.mark.parametrize("point", cases("read.first", "commit.before"))
@@ -50,7 +50,7 @@ def test_killed(old: Site, point: str) -> None:
 def test_stopped(old: Site, point: str) -> None:
     """In a worker: the run is killed around it. In the driver: a successor runs, and it wakes up too late."""
     old.writer.plain(90)
-    process = old.real(asked(point, "stop"))
+    process = old.real(asked(point, "stop", "plan.offsets", "plan.frozen"))
     asleep = wait_stopped(process)
     if point in IN_WORKERS:
         assert asleep.pid != process.pid
