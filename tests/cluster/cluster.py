@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -34,11 +35,12 @@ NAMES = (*KAFKAS, "master", *WORKERS, "store", "client")
 KAFKA_PORT, CONTROLLER_PORT, MASTER_PORT, STORE_PORT = 9092, 9093, 7077, 9000
 BUCKET = "lake"
 _START_S = 180
-# Small, as all of it shares one machine.
-_MOST = "256m"
+# Small, as all of it shares one machine; and JVMs that start with half the processor time, as kpipe's driver does.
+_MOST, _JVM = "256m", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Settings of a Spark application on it: what an executor takes, and how long silence is borne.
 SPARK = {
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": _JVM,
     "spark.network.timeout": "15s",
     "spark.network.timeoutInterval": "3s",
     "spark.cores.max": "3",
@@ -96,7 +98,7 @@ class Cluster:
     def kpipe(self, home: Path, **more: str) -> dict[str, str]:
         """Environment of a kpipe on the client."""
         java = find_java()
-        conf = " ".join(f"--conf {name}={value}" for name, value in {**SPARK, **_conf(more)}.items())
+        conf = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in {**SPARK, **_conf(more)}.items())
         kept = {name: value for name, value in more.items() if not name.startswith("spark_")}
         return {
             "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
@@ -135,6 +137,7 @@ class Cluster:
             "JAVA_HOME": str(find_java().path),
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": _MOST,
+            "SPARK_DAEMON_JAVA_OPTS": _JVM,
             "SPARK_LOCAL_DIRS": str(host.folder / "local"),
             "SPARK_LOCAL_IP": host.address,
         }
@@ -218,7 +221,7 @@ def build(base: Path) -> Cluster:
     cluster = Cluster(network)
     for host in cluster.workers:
         (host.folder / "local").mkdir()
-    _start_store(cluster)
+    start_store(cluster)
     cluster._spark(cluster["master"], "master.Master", "-h", cluster["master"].address, "-p", str(MASTER_PORT))
     _format_kafka(cluster)
     for name in KAFKAS:
@@ -253,6 +256,7 @@ def _format_kafka(cluster: Cluster) -> None:
             "transaction.state.log.replication.factor": 3,
             "transaction.state.log.min.isr": 2,
             "default.replication.factor": 3,
+            "auto.leader.rebalance.enable": "false",  # tests say when leaders move
         }
         properties = folder / "server.properties"
         kept = [line for line in properties.read_text().splitlines() if line.split("=")[0] not in more]
@@ -260,12 +264,12 @@ def _format_kafka(cluster: Cluster) -> None:
         kafka_node.format_storage(folder, id)
 
 
-def _start_store(cluster: Cluster) -> None:
+def start_store(cluster: Cluster) -> None:
     """The gateway, if `make s3` has put it there."""
     gateway, host = program(), cluster["store"]
     if gateway is None:
         return
-    (host.folder / "data" / BUCKET).mkdir(parents=True)
+    (host.folder / "data" / BUCKET).mkdir(parents=True, exist_ok=True)
     words = [gateway, "--port", f"{host.address}:{STORE_PORT}", "--quiet", "--health", "/up", "posix", host.folder / "data"]
     host.spawn(words, "store.log", {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET})
 

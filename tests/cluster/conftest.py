@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,10 @@ from kpipe.errors import KpipeError
 from resources.java import JavaHome
 from resources.spark import environment
 from resources.spark.environment import Packed
-from tests.cluster.cluster import Cluster, build, default_base, find
+from tests.cluster.cluster import Cluster, build, default_base, find, wait
+from tests.cluster.following import executors
 from tests.cluster.hosts import Network, obstacle
-from tests.cluster.site import Site
+from tests.cluster.site import Site, idle
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and takes the cluster down then.
 WATCHDOG = """
@@ -84,3 +86,34 @@ def site(cluster: Cluster, python: Path) -> Iterator[Callable[..., Site]]:
     for one in made:
         with suppress(ProcessLookupError):
             one.close()
+
+
+@pytest.fixture(scope="module")
+def differs() -> Mapping[str, Any]:
+    """What a module's `following` has that others have not: arguments of `Site.made`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def following(cluster: Cluster, site: Callable[..., Site], differs: Mapping[str, Any]) -> Iterator[Site]:
+    """A run that has read something, and waits for more."""
+    one = site("steady", **{"batch": {"interval_ms": 300, "max_retries": 8}, **differs})
+    one.write()
+    one.start("--follow", "--json")
+    one.exact(within=400)
+    yield one
+    one.release()
+    one.stop()
+    assert "Traceback" not in one.said()
+    assert idle(cluster) == []
+
+
+@pytest.fixture
+def caught_up(following: Site) -> Iterator[Site]:
+    """The same, with all workers there and nothing to do."""
+    following.cluster.wait_for_workers()
+    wait(lambda: executors(following.cluster) == 3, "three executors")
+    following.exact()
+    following.forget()
+    yield following
+    following.release()

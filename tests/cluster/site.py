@@ -11,11 +11,13 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psutil
 
 from kpipe import faults
 from tests.cluster.cluster import Cluster, wait
@@ -24,12 +26,13 @@ from tests.survival.oracle import Observer, Oracle
 from tests.survival.truth import Writer
 
 PARTITIONS = 3
-# Says that it runs, and where; waits as long as a file asks it to (every attempt, or this one), but not where the driver takes a
-# sample; passes its lines through.
+# Says that it runs, and where; waits as long as a file asks it to (every attempt, or this one), and works as many seconds as
+# another file says, but neither where the driver takes a sample; passes its lines through.
 PROGRAM = """#!/bin/sh
 echo "$KPIPE_PARTITION $KPIPE_ATTEMPT $(uname -n)" >> {folder}/told
 if [ "$(uname -n)" != client ]; then
   while [ -e {folder}/hold-$KPIPE_PARTITION ] || [ -e {folder}/hold-$KPIPE_PARTITION-$KPIPE_ATTEMPT ]; do sleep 0.1; done
+  [ ! -e {folder}/work ] || sleep "$(cat {folder}/work)"
 fi
 exec cat
 """
@@ -69,7 +72,7 @@ class Site:
     @classmethod
     def made(
         cls, cluster: Cluster, name: str, python: Path | None, landing: Landing | None = None, staging: str = "",
-        into: Mapping[str, Any] = {}, variables: Mapping[str, str] = {}, **fields: Any,
+        into: Mapping[str, Any] = {}, variables: Mapping[str, str] = {}, config: Mapping[str, Any] = {}, **fields: Any,
     ) -> Site:  # fmt: skip
         """A new topic, a new home, a definition."""
         place = f"{name}-{uuid.uuid4().hex[:6]}"
@@ -83,7 +86,7 @@ class Site:
         program.chmod(0o755)
         attributes = {
             "name": name,
-            "source": {"brokers": cluster.brokers, "topic": topic, "config": {"operation.timeout.ms": 20_000}},
+            "source": {"brokers": cluster.brokers, "topic": topic, "config": {"operation.timeout.ms": 20_000, **config}},
             "batch": {"interval_ms": 300},
             "transform": {"program": str(program), "idle_timeout_s": 900},
             "into": {"table": name, **into},
@@ -125,7 +128,7 @@ class Site:
         """Programs that began since `forget`."""
         file = self.folder / "told"
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-        return [Told(int(partition), int(attempt), host) for partition, attempt, host in lines]
+        return [Told(int(partition), int(attempt), host) for partition, attempt, host, *_ in lines]
 
     def forget(self) -> None:
         """Of what was told."""
@@ -133,7 +136,10 @@ class Site:
 
     def at_work(self, programs: int = PARTITIONS, within: float = 180) -> list[Told]:
         """Waits until so many programs have begun."""
-        wait(lambda: len(self.told()) >= programs, f"{programs} programs, {self.told()}; {self.said()}", within)
+        try:
+            wait(lambda: len(self.told()) >= programs, f"{programs} programs", within)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.told()}; {self.said()}") from None
         return self.told()
 
     # -- runs ---------------------------------------------------------------------------------------------------------
@@ -200,8 +206,9 @@ class Site:
         """Nothing of it goes on."""
         self.release()
         for process in self.cluster["client"].processes():
-            if str(self.home) in str(process.environ()):
-                process.kill()
+            with suppress(psutil.Error, OSError):  # it has ended since it was listed
+                if str(self.home) in str(process.environ()):
+                    process.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -210,12 +217,14 @@ def idle(cluster: Cluster, within: float = 60) -> list[str]:
 
     def left() -> list[str]:
         names = ("deploy.worker.Worker", "deploy.master.Master", "kafka.Kafka", "versitygw")
-        return [
-            f"{host.name}: {process.pid} {words[:200]}"
-            for host in cluster.network.hosts.values()
-            for process in host.processes()
-            if not any(name in (words := " ".join(process.cmdline())) for name in names)
-        ]
+        found = []
+        for host in cluster.network.hosts.values():
+            for process in host.processes():
+                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # it has ended since it was listed
+                    words = " ".join(process.cmdline())
+                    if not any(name in words for name in names):
+                        found.append(f"{host.name}: {process.pid} {words[:200]}")
+        return found
 
     until = time.monotonic() + within
     while (found := left()) and time.monotonic() < until:

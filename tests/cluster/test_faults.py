@@ -5,69 +5,15 @@ One run follows its topic while hosts and links are taken from it, as in product
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
-from urllib.request import urlopen
 
 import pytest
 
 from tests.cluster.cluster import Cluster, wait
-from tests.cluster.hosts import Host
-from tests.cluster.site import PARTITIONS, Site, Told, idle
+from tests.cluster.following import held, host_of
+from tests.cluster.site import PARTITIONS, Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos]
-
-
-@pytest.fixture(scope="module")
-def following(cluster: Cluster, site: Callable[..., Site]) -> Iterator[Site]:
-    """A run that has read something, and waits for more."""
-    one = site("steady", batch={"interval_ms": 300, "max_retries": 8})
-    one.write()
-    one.start("--follow", "--json")
-    one.exact(within=400)
-    yield one
-    one.release()
-    one.stop()
-    assert "Traceback" not in one.said()
-    assert idle(cluster) == []
-
-
-@pytest.fixture
-def caught_up(following: Site) -> Iterator[Site]:
-    """The same, with all workers there and nothing to do."""
-    following.cluster.wait_for_workers()
-    wait(lambda: executors(following.cluster) == 3, "three executors")
-    following.exact()
-    following.forget()
-    yield following
-    following.release()
-
-
-def executors(cluster: Cluster) -> int:
-    """How many the driver has, by its own page: a batch is shared out over those."""
-    with cluster["client"].network():
-        try:
-            page = f"http://{cluster['client'].address}:4040/api/v1/applications"
-            with urlopen(page, timeout=10) as answer:
-                (application,) = json.load(answer)
-            with urlopen(f"{page}/{application['id']}/executors", timeout=10) as answer:
-                return sum(1 for one in json.load(answer) if one["isActive"] and one["id"] != "driver")
-        except (OSError, ValueError):  # it is not there yet
-            return 0
-
-
-def held(one: Site, attempt: int | None = 0) -> list[Told]:
-    """A batch in whose middle all three programs wait."""
-    one.hold(attempt=attempt)
-    one.write()
-    told = one.at_work()
-    assert {begun.partition for begun in told} == set(range(PARTITIONS)), told
-    return told
-
-
-def host_of(cluster: Cluster, told: list[Told], partition: int = 0) -> Host:
-    return cluster[next(begun.host for begun in told if begun.partition == partition)]
 
 
 def test_an_undisturbed_batch(caught_up: Site) -> None:
