@@ -57,9 +57,9 @@ demo: install ## the whole story on this machine
 ui: install ## Dagster's web UI and daemon on this home
 	.venv/bin/kpipe ui
 
-# A file's tests stay together: they share brokers and Spark. One process more than cores, as tests mostly wait for these;
+# A file's tests stay together: they share brokers and Spark; the longest files come first (tests/conftest.py). One process more than cores, as tests mostly wait for these;
 # four at most. PYTEST=-n0 runs all in one process.
-PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile
+PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile --no-loadscope-reorder
 
 test: check ## lint, types and every test
 	$(PY) -m pytest $(PYTEST)

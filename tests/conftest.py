@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.rest import RestServer
 from tests.resources.destinations.s3 import S3Server
 
+_COSTS = {"slow": 60, "spark": 40, "broker": 10}  # a test of these marks is worth so many others, roughly
+
 collect_ignore = ["example_destination"]  # a package of its own, with tests of its own: see tests/example.py
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
@@ -36,6 +39,16 @@ folder = Path(sys.argv[1])
 if folder.is_dir():
     LocalBroker(folder).stop()
 """
+
+
+@pytest.hookimpl(trylast=True)  # behind what leaves tests out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that no process is left alone with one at the end."""
+    weights: Counter[Path] = Counter()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        weights[item.path] += max([1, *(cost for name, cost in _COSTS.items() if name in marks)])
+    items.sort(key=lambda item: -weights[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)
