@@ -10,7 +10,7 @@ from kpipe.ledger import Ledger
 from kpipe.pipeline import Pipeline
 from kpipe.plan import check_source
 from kpipe.ports import Topics
-from kpipe.source import Part, PartitionId, TopicSnapshot, chosen, in_order, parts, unnamed
+from kpipe.source import Part, PartitionId, TopicSnapshot, in_order, names, parts, unnamed
 
 __all__ = ["check_chosen", "check_dead_letters", "check_still_there", "exceeded"]
 
@@ -26,8 +26,8 @@ def check_chosen(pipeline: Pipeline, only: Collection[Part] | None, snapshot: To
     several = pipeline.source.several
     if wrong := unnamed(sorted(only, key=in_order), several):
         raise InvalidPipeline(f"pipeline {pipeline.name}: {wrong}")
-    known = [*snapshot.partitions, *(ledger.sources() if several else ())]
-    unknown = sorted((name for name in only if not any(chosen(source, [name]) for source in known)), key=in_order)
+    known = names([*snapshot.partitions, *(ledger.sources() if several else ())])
+    unknown = sorted((name for name in only if name not in known), key=in_order)
     if unknown:
         there = parts(snapshot.partitions, several)
         raise InvalidPipeline(

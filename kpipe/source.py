@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
-    "Part", "PartitionId", "PartitionState", "TopicId", "TopicSnapshot", "chosen", "folded", "in_order", "part", "parts",
-    "unnamed",
+    "Part", "PartitionId", "PartitionState", "TopicId", "TopicSnapshot", "chosen", "folded", "in_order", "names", "part",
+    "parts", "unnamed",
 ]  # fmt: skip
 
 #: A partition as definitions, statements and outputs name it: its number, or TOPIC:NUMBER where several topics share a
@@ -89,6 +89,11 @@ def part(source: PartitionId, several: bool) -> Part:
 def parts(sources: Iterable[PartitionId], several: bool) -> list[Part]:
     """Their names, by topic, then by number."""
     return sorted({part(source, several) for source in sources}, key=in_order)
+
+
+def names(sources: Iterable[PartitionId]) -> set[Part]:
+    """Everything by which one of them can be chosen."""
+    return {name for source in sources for name in (source.partition, part(source, True))}
 
 
 def in_order(name: Part) -> tuple[str, int]:

@@ -161,9 +161,9 @@ def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destin
             number = f"{row['topic']}:{number}"
         if seq > newest.get(number, (0, 0))[0]:
             newest[number] = (seq, int(row["batch_latest_offset"]))
-    problems = []
+    problems, all_shown = [], publisher.shown(newest)
     for number, (seq, end) in sorted(newest.items(), key=lambda item: in_order(item[0])):
-        shown = publisher.shown(number)
+        shown = all_shown[number]
         if shown > seq:
             problems.append(f"partition {number}: Dagster shows commit {shown}, the ledger's last is {seq} (offset {end})")
         elif shown < seq and number not in waiting:

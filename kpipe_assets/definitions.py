@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from kpipe_assets.component import catalog
+from kpipe_assets.event_log import in_batches
 from kpipe_assets.example.downstream import demos, downstream
 from kpipe_assets.revisions import read_once
 from resources.home import Home
@@ -12,6 +13,7 @@ from resources.home import Home
 __all__ = ["defs"]
 
 read_once()
+in_batches()
 
 
 @dg.definitions

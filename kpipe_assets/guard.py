@@ -78,7 +78,7 @@ class Guard:
     def _web(self) -> None:
         self._start(
             "web",
-            *("-m", "dagster_webserver", "--workspace", str(self._workspace)),
+            *("-m", "kpipe_assets.webserver", "--workspace", str(self._workspace)),
             *("--host", self._host, "--port", str(self._port), "--dagster-log-level", "warning"),
         )
 

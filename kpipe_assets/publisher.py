@@ -15,7 +15,7 @@ that some partitions show already: step 3 of the next publisher leaves out just 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,9 +24,10 @@ import dagster as dg
 from kpipe.ports import Destination, Publication
 from kpipe.source import in_order
 from kpipe_assets.shown import LAST_SEQ, ROWS, of_further, of_publications, of_table
+from kpipe_assets.telling import newest, tell
 from resources.home import Home
 
-__all__ = ["Publisher"]
+__all__ = ["Publisher", "materializations"]
 
 # At once; what is left waits for the next time. A thousand commits of 64 partitions are some 20 MB of metadata.
 _MOST_COMMITS = 1000
@@ -76,7 +77,7 @@ class Publisher:
         """What is to be told of one table."""
         asset = self.keys[at]
         mine = publications if not at else of_further(publications, asset.path[-1])
-        shown = {key: self.shown(key, asset) for key in {key for item in mine for key in item.metadata}}  # 3
+        shown = self.shown({key for item in mine for key in item.metadata}, asset)  # 3
         events = of_publications([_without_shown(item, shown) for item in mine])
         if events and self._topics:
             table = of_table(self._destination, self._topics, at)
@@ -90,26 +91,28 @@ class Publisher:
         waiting = self._destination.unpublished(1)
         return waiting[0].seq if waiting else 0
 
-    def shown(self, key: str, asset: dg.AssetKey | None = None) -> int:
-        """Sequence number of the newest commit that the event log shows of a partition; 0 for none. Else of the first table."""
-        wanted = dg.AssetRecordsFilter(asset_key=asset or self.keys[0], asset_partitions=[key])
-        found = self._instance.fetch_materializations(wanted, limit=1)
-        for record in found.records:
-            event = record.asset_materialization
-            value = event.metadata.get(LAST_SEQ) if event is not None else None
-            if value is not None and isinstance(value.value, int):
-                return value.value
-        return 0
+    def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, int]:
+        """Number of the newest commit that the event log shows of each partition; 0 for none. Of the first table by default."""
+        found = newest(self._instance, asset or self.keys[0], keys)
+        return {key: _last_seq(found.get(key)) for key in keys}
 
     def publish(self) -> int:
         """Store events without a run, as a sensor does. Gives their number."""
         with self.waiting() as assets:
             for asset, events in assets.items():
-                for key in sorted(events, key=in_order):
-                    self._instance.report_runless_asset_event(
-                        dg.AssetMaterialization(asset_key=asset, partition=key, metadata=events[key])
-                    )
+                tell(self._instance, materializations(asset, events))
             return sum(map(len, assets.values()))
+
+
+def materializations(asset: dg.AssetKey, events: Mapping[str, Mapping[str, Any]]) -> list[dg.AssetMaterialization]:
+    """Events of a table by partition, in the order in which they are to be stored."""
+    return [dg.AssetMaterialization(asset, partition=key, metadata=events[key]) for key in sorted(events, key=in_order)]
+
+
+def _last_seq(record: dg.EventLogRecord | None) -> int:
+    event = record.asset_materialization if record is not None else None
+    value = event.metadata.get(LAST_SEQ) if event is not None else None
+    return value.value if value is not None and isinstance(value.value, int) else 0
 
 
 def _without_shown(publication: Publication, shown: Mapping[str, int]) -> Publication:

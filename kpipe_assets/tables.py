@@ -14,7 +14,7 @@ from kpipe.batch import Committed, Counts
 from kpipe.errors import AuditFailed, KpipeError
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Spread
-from kpipe.source import Part, in_order, part
+from kpipe.source import Part, part
 from kpipe.targets import targets
 from kpipe.work import Work
 from kpipe_assets.assembly import Run
@@ -22,8 +22,9 @@ from kpipe_assets.audits import audit_news
 from kpipe_assets.edges import Destinations, Stagers, Topicsources
 from kpipe_assets.handover import Turn
 from kpipe_assets.marks import at_work
-from kpipe_assets.publisher import Publisher
+from kpipe_assets.publisher import Publisher, materializations
 from kpipe_assets.shown import nothing_new, of_table, of_work, rarer
+from kpipe_assets.telling import describe, tell, tell_in_run
 from kpipe_assets.topics import table_partitions, topic_key, topic_names
 from kpipe_assets.workers import orphaned
 from resources.home import Home
@@ -102,7 +103,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         kafka: dg.ResourceParam[Topicsources],
         spark: dg.ResourceParam[Stagers],
         destinations: dg.ResourceParam[Destinations],
-    ) -> Iterator[dg.AssetMaterialization | dg.MaterializeResult[Any]]:
+    ) -> Iterator[dg.MaterializeResult[Any]]:
         destination = destinations.open(pipeline)
         home.make()
         topics = [topic_key(topic) for topic in topic_names(pipeline, home)]
@@ -132,7 +133,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         if turn is not None:  # ready to read before the predecessor is sent home
             spark.warm()
         with at_work(home, pipeline.name):  # also while it closes: a sensor would show the run's commits as nobody's
-            yield from _work(context, config, run, publisher)
+            _work(context, config, run, publisher)
             yield from _closing(context, run, topics, publisher)
 
     return table
@@ -159,9 +160,7 @@ class _Tally:
         self.batches, self.counts = 0, Counts()
 
 
-def _work(
-    context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher
-) -> Iterator[dg.AssetMaterialization]:
+def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher) -> None:
     """Batch after batch, with an event for each partition every 30 s, of very many less often.
 
     The first time also for partitions without news: until a run has told something of a partition, Dagster takes it for
@@ -190,8 +189,7 @@ def _work(
                 with publisher.waiting() as assets:
                     for asset, events in assets.items():
                         events |= _unchanged(silent - set(events), run, publisher, asset)
-                        for key in sorted(events, key=in_order):
-                            yield dg.AssetMaterialization(asset, partition=key, metadata=events[key])
+                        tell_in_run(context, materializations(asset, events))
                     silent.clear()
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
                 break
@@ -217,7 +215,7 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.
     _, ledger = run.destination.ledger()
     several = run.pipeline.source.several
     positions = {str(part(source, several)): offset for source, offset in ledger.positions().items()}
-    return {key: nothing_new(positions.get(key, 0), publisher.shown(key, asset)) for key in keys}
+    return {key: nothing_new(positions.get(key, 0), shown) for key, shown in publisher.shown(keys, asset).items()}
 
 
 def _closing(
@@ -231,10 +229,10 @@ def _closing(
     with publisher.waiting() as assets:
         for at, (asset, events) in enumerate(assets.items()):
             events |= _unchanged(set(keys) - set(events), run, publisher, asset)
-            for key in keys:
-                context.add_asset_metadata(events.pop(key), asset_key=asset, partition_key=key)
-            for key in sorted(events, key=in_order):  # of other partitions: a run of some must not swallow what others wait for
-                context.instance.report_runless_asset_event(dg.AssetMaterialization(asset, partition=key, metadata=events[key]))
+            describe(context, asset, {key: events.pop(key) for key in keys})
+            tell(
+                context.instance, materializations(asset, events)
+            )  # of others: a run of some must not swallow what they wait for
             yield dg.MaterializeResult(asset_key=asset, metadata={**of_table(run.destination, topics, at), **of_work(_done(run))})
 
 
@@ -247,9 +245,8 @@ def _linked(context: dg.AssetExecutionContext, run: Run) -> bool:
     done = _done(run)
     if done.url:
         key = table_key(run.pipeline)
-        context.log_event(
-            dg.AssetObservation(key, description="Spark's page of this run, while it lasts", metadata=of_work(done))
-        )
+        linked = dg.AssetObservation(key, description="Spark's page of this run, while it lasts", metadata=of_work(done))
+        tell_in_run(context, [linked])
     return bool(done.url)
 
 

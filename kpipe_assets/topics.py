@@ -11,6 +11,7 @@ import dagster as dg
 from kpipe.pipeline import Pipeline
 from kpipe.source import PartitionId, PartitionState, TopicSnapshot
 from kpipe_assets.shown import HIGH, RECORD, observed, partition_keys
+from kpipe_assets.telling import newest
 from resources.home import Home
 
 __all__ = [
@@ -80,10 +81,7 @@ def missing_partitions(pipeline: Pipeline, snapshot: TopicSnapshot, store: dg.Da
 
 
 def untold(snapshot: TopicSnapshot, instance: dg.DagsterInstance, seconds: float) -> list[PartitionId]:
-    """Partitions of which Dagster's event log lacks the newest watermark, and of which it was told nothing for so long.
-
-    The newest events of a topic, one query, have every partition that grows steadily; only others are looked up.
-    """
+    """Partitions of which Dagster's event log lacks the newest watermark, and of which it was told nothing for so long."""
     found = []
     for topic in snapshot.topics():
         mine = {source: state for source, state in snapshot.partitions.items() if source.topic == topic}
@@ -94,19 +92,11 @@ def untold(snapshot: TopicSnapshot, instance: dg.DagsterInstance, seconds: float
 def _untold(
     states: Mapping[PartitionId, PartitionState], topic: str, instance: dg.DagsterInstance, seconds: float
 ) -> list[PartitionId]:
-    newest: dict[str, dg.EventLogRecord] = {}
-    records = instance.fetch_observations(topic_key(topic), limit=2 * len(states)).records
-    for record in records:
-        newest.setdefault(str(record.partition_key), record)
-    all_there_are = len(records) < 2 * len(states)
+    told = newest(instance, topic_key(topic), [str(source.partition) for source in states], observed=True)
     found = []
     for source, state in sorted(states.items()):
-        key = str(source.partition)
-        if key not in newest and not all_there_are:
-            asked = dg.AssetRecordsFilter(topic_key(topic), asset_partitions=[key])
-            for record in instance.fetch_observations(asked, limit=1).records:
-                newest[key] = record
-        if key not in newest or (_high(newest[key]) != state.high and newest[key].timestamp <= time.time() - seconds):
+        last = told.get(str(source.partition))
+        if last is None or (_high(last) != state.high and last.timestamp <= time.time() - seconds):
             found.append(source)
     return found
 
