@@ -11,6 +11,7 @@ from __future__ import annotations
 from dagster._daemon import controller
 from dagster._daemon.cli import main
 
+from kpipe_assets import engines
 from kpipe_assets.event_log import in_batches
 
 __all__ = ["INTERVAL_S"]
@@ -21,5 +22,6 @@ INTERVAL_S = 5
 controller.DEFAULT_DAEMON_INTERVAL_SECONDS = INTERVAL_S
 
 if __name__ == "__main__":
+    engines.keep()
     in_batches()
     main()

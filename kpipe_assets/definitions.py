@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
+from kpipe_assets import engines
 from kpipe_assets.component import catalog
 from kpipe_assets.event_log import in_batches
 from kpipe_assets.example.downstream import demos, downstream
@@ -13,6 +14,7 @@ from resources.home import Home
 __all__ = ["defs"]
 
 read_once()
+engines.keep()
 in_batches()
 
 

@@ -23,7 +23,7 @@ _MOST = 1000
 def in_batches() -> None:
     """From now on in this process, and, for storages that can by themselves, in those that it starts."""
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", str(_MOST))
-    sqlite_event_log.SqliteEventLogStorage.store_event_batch = _store  # type: ignore[method-assign]
+    sqlite_event_log.SqliteEventLogStorage.store_event_batch = _store  # type: ignore[method-assign, assignment]
 
 
 def _store(self: sqlite_event_log.SqliteEventLogStorage, events: Sequence[EventLogEntry]) -> None:
@@ -39,7 +39,7 @@ def _store(self: sqlite_event_log.SqliteEventLogStorage, events: Sequence[EventL
             connection.execute(SqlEventLogStorageTable.insert(), [row for row in rows if row["run_id"] == run])
     if rows:
         with self.index_connection() as connection:
-            ids = [connection.execute(SqlEventLogStorageTable.insert(), row).inserted_primary_key[0] for row in rows]
+            ids = [connection.execute(SqlEventLogStorageTable.insert(), row).lastrowid for row in rows]
             self._store_asset_event_tags(connection, of_assets, ids)
             # A row for each asset tells of its newest event of each kind: only the last of them stays.
             last = {(event.get_dagster_event().asset_key, event.dagster_event_type): at for at, event in enumerate(of_assets)}

@@ -40,24 +40,23 @@ def tell(instance: dg.DagsterInstance, events: Sequence[dg.AssetMaterialization 
         instance.report_dagster_event(told, run_id=RUNLESS_RUN_ID, batch_metadata=batch)
 
 
-def tell_in_run(
-    context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization] | Sequence[dg.AssetObservation]
-) -> None:
+def tell_in_run(context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]) -> None:
     """Store events of the run at work, in order, as if each were yielded. They are stored when this returns."""
     step = context.get_step_execution_context()
     for event, batch in _batch(events):
-        if isinstance(event, dg.AssetMaterialization):
-            DagsterEvent.asset_materialization(step, event, batch)
-        else:
+        if isinstance(event, dg.AssetObservation):
             DagsterEvent.asset_observation(step, event, batch)
+        else:
+            DagsterEvent.asset_materialization(step, event, batch)
 
 
 def describe(context: dg.AssetExecutionContext, asset: dg.AssetKey, events: Mapping[str, Mapping[str, Any]]) -> None:
     """As `context.add_asset_metadata` for each of these partitions, which reads all keys from Dagster's database each time."""
     step = context.get_step_execution_context()
-    known = step._metadata_accumulator.per_output_metadata
-    added = {AssetMetadataHandle(asset_key=asset, partition_key=key): {**event} for key, event in events.items()}
-    step._metadata_accumulator = OutputMetadataAccumulator(per_output_metadata={**known, **added})
+    told = dict(step._metadata_accumulator.per_output_metadata)
+    for key, event in events.items():
+        told[AssetMetadataHandle(asset_key=asset, partition_key=key)] = event
+    step._metadata_accumulator = OutputMetadataAccumulator(per_output_metadata=told)
 
 
 def newest(

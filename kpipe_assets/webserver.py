@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dagster_webserver.cli import main
 
+from kpipe_assets import engines
 from kpipe_assets.event_log import in_batches
 
 if __name__ == "__main__":
+    engines.keep()
     in_batches()
     main()

@@ -12,11 +12,14 @@ import dagster as dg
 import pytest
 import sqlalchemy
 from dagster._core.events import DagsterEventType
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import event_log, telling
+from kpipe_assets import engines, event_log, telling
 from kpipe_assets.publisher import Publisher
 from resources.home import Home
 from tests.kpipe_assets.test_dagster import KEY, World, _ingest_without_dagster
@@ -133,6 +136,42 @@ def _stored(folder: Path, instance: dg.DagsterInstance) -> dict[str, Any]:
         last = instance.get_latest_materialization_event(asset)
         content[asset.to_user_string()] = last.asset_materialization.partition if last and last.asset_materialization else None
     return content
+
+
+def test_each_of_dagsters_files_has_one_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    really = sqlalchemy.create_engine
+
+    def counted(address: str, **options: Any) -> sqlalchemy.Engine:
+        made.append(address)
+        return really(address, **options)
+
+    for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+        monkeypatch.setattr(module, "create_engine", counted)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        made.clear()
+        _ask(instance)
+        assert len(made) > len(set(made)), "Dagster makes one for each question"
+    monkeypatch.setattr(sqlalchemy, "create_engine", counted)
+    engines._kept.cache_clear()
+    engines.keep()
+    for _ in range(2):  # a tick opens the files anew
+        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+            _ask(instance)
+            made.clear()
+            _ask(instance)
+            assert not made
+    other = tmp_path / "other"
+    other.mkdir()
+    with dg.DagsterInstance.local_temp(str(other)) as instance:
+        assert instance.get_dynamic_partitions("p") == [], "of another home"
+
+
+def _ask(instance: dg.DagsterInstance) -> None:
+    instance.add_dynamic_partitions("p", ["0"])
+    for _ in range(2):
+        assert instance.get_runs() == [] and list(instance.get_dynamic_partitions("p")) == ["0"]
+        assert not instance.all_instigator_state()
 
 
 def test_a_batch_that_cannot_be_stored_leaves_none_of_it_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
