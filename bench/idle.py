@@ -185,7 +185,7 @@ def _settle(folder: str, number: int) -> None:
     began = time.time()
     while time.time() < began + _PATIENCE_S:
         time.sleep(10)
-        ticks = _ticks(folder, 0, time.time())
+        ticks = _ticks(folder, 0.0, time.time())
         if len(ticks) == 2 * number and all(len(found) >= _TICKS_TO_SETTLE for found in ticks.values()):
             return
     raise SystemExit(f"the sensors did not tick {_TICKS_TO_SETTLE} times each within {_PATIENCE_S} s")

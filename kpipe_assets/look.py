@@ -40,7 +40,7 @@ __all__ = ["Look", "look"]
 _OBSERVE_S = 60.0
 # After so long a look is a whole one, whatever ledger and brokers say: Dagster's side may have changed, too.
 _REST_S = 60.0
-# Observations of a tick; others follow with the next ones. Dagster takes 14 ms of CPU to store one, and a tick is to be short.
+# Observations of a tick; others follow with the next ones. Dagster's daemon stores them one by one, and a tick is to be short.
 _MOST_TOLD = 50
 # Commits that wait to be shown for so long, although somebody is at work, are shown by the sensor: `kpipe run --follow`
 # publishes nothing, and a run of Dagster's publishes every 30 s.
