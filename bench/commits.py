@@ -3,13 +3,15 @@
     .venv/bin/python -m bench.commits [COMMITS] [KIND ...]      # make postgres and make mariadb make the servers there
 
 Writes results/commits.csv and results/commits.svg: the median of each hundred, by the clock and in CPU time of kpipe's process
-(a server's is not in it). Files are made beforehand, so it is the commit alone: proof of the files, rows, ledger, reading back.
+(a server's, a broker's or a receiver's is not in it). Files are made beforehand, so it is the commit alone: proof of the files,
+rows, ledger, reading back. Kinds that are not asked for keep the figures that they had.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,19 +19,46 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 from bench.plot import lines
+from resources.local.broker import LocalBroker
 from resources.testing.place import Place, batch
 from resources.testing.state import begun, proof
+from tests.resources.destinations.kafka_place import KafkaPlace
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
 from tests.resources.destinations.mariadb import MariaServer
 from tests.resources.destinations.mysql_place import MySQLPlace
 from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
+from tests.resources.destinations.webhook_place import WebhookPlace
 
 RESULTS = Path(__file__).parent / "results"
 WINDOW = 100
+_RECEIVER = "import sys; from tests.receiver import Receiver; print(Receiver().url, flush=True); sys.stdin.read()"
+
+
+class _Webhook(WebhookPlace):
+    """A receiver in a process of its own, whose CPU time is not kpipe's."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        DuckDBPlace.__init__(self, folder)
+        command = [sys.executable, "-c", _RECEIVER]
+        process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        self.receiver = SimpleNamespace(url=process.stdout.readline().strip())
+
+
+def _kafka(folder: Path, stack: ExitStack) -> Place:
+    broker = LocalBroker(folder / "broker")
+    stack.callback(broker.stop)
+    address = broker.start().brokers
+    assert address is not None
+    return KafkaPlace(folder, address)
+
+
 KINDS: dict[str, Callable[[Path, ExitStack], Place]] = {
     "Delta": lambda folder, _: DeltaPlace(folder),
     "Iceberg": lambda folder, _: IcebergPlace(folder),
@@ -37,6 +66,8 @@ KINDS: dict[str, Callable[[Path, ExitStack], Place]] = {
     "DuckDB": lambda folder, _: DuckDBPlace(folder),
     "PostgreSQL": lambda folder, stack: PostgresPlace(folder, stack.enter_context(PostgresServer())),
     "MariaDB": lambda folder, stack: MySQLPlace(folder, stack.enter_context(MariaServer())),
+    "Kafka": _kafka,
+    "webhook": _Webhook,
 }
 
 
@@ -56,16 +87,32 @@ def measured(place: Place, commits: int) -> Iterator[tuple[int, float, float]]:
     assert proof(destination).ok
 
 
+def _known(besides: set[str]) -> list[tuple[str, int, float, float, float]]:
+    """What was measured of other kinds."""
+    path = RESULTS / "commits.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        rows = [
+            (row["kind"], int(row["commits"]), *(float(row[n]) for n in ("cpu_ms", "clock_ms", "load")))
+            for row in csv.DictReader(file)
+        ]
+    return [row for row in rows if row[0] not in besides]
+
+
 def main(arguments: list[str]) -> None:
     """Measure, print, and write the results."""
     commits = int(arguments[0]) if arguments else 1000
+    wanted = arguments[1:] or list(KINDS)
     rows: list[tuple[str, int, float, float, float]] = []
-    for kind in arguments[1:] or list(KINDS):
+    for kind in wanted:
         with tempfile.TemporaryDirectory(prefix="kpipe-bench-") as folder, ExitStack() as stack:
             for end, cpu, wall in measured(KINDS[kind](Path(folder), stack), commits):
                 load = os.getloadavg()[0]
                 rows.append((kind, end, round(cpu, 1), round(wall, 1), round(load, 1)))
                 print(f"{kind:>10}  to {end:5}: CPU {cpu:6.1f} ms, clock {wall:7.1f} ms, load {load:.1f}", flush=True)
+    rows += _known(set(wanted))
+    rows.sort(key=lambda row: (list(KINDS).index(row[0]), row[1]))
     with (RESULTS / "commits.csv").open("w", newline="") as out:
         csv.writer(out, lineterminator="\n").writerows([("kind", "commits", "cpu_ms", "clock_ms", "load"), *rows])
     series = {

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 __all__ = ["Bar", "bars", "lines"]
 
-_COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#64748b", "#dc2626")
+_COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#64748b", "#dc2626", "#0e7490", "#be185d")
 _WIDTH, _LEFT, _RIGHT = 820, 230, 110
 
 
