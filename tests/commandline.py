@@ -65,7 +65,7 @@ class Kpipe:
     def outside(self, *arguments: str, status: int | None = 0, **more: str) -> Done:
         """Run a command to its end in a process of its own, with its own Spark, and hold it to an exit status."""
         process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=180)
+        out, err = process.communicate(timeout=600)
         return Done(process.returncode, out, err).held_to(status)
 
     def __call__(self, *arguments: str, status: int | None = 0, **more: str) -> Done:

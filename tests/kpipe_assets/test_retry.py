@@ -40,7 +40,7 @@ def test_a_wrong_definition_is_mended_and_its_dead_letters_become_rows_once(kpip
     # Two at once over the same dead letters, then one more: nothing comes twice.
     both = [kpipe.start("errors", "days", "--retry") for _ in range(2)]
     for process in both:
-        _, err = process.communicate(timeout=180)
+        _, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
     assert "1 dead letter tried again: 0 gave 0 rows, 0 filtered, 1 failed again" in kpipe("errors", "days", "--retry").stdout
     assert kpipe.sql(ROWS) == [

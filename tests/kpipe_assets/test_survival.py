@@ -139,7 +139,7 @@ def test_of_two_runs_at_once_one_is_fenced_and_rows_are_exact(kpipe: Any, topic:
     program.chmod(0o755)
     kpipe.define("twice", name, transform={"program": str(program)})
     runs = [kpipe.start("run", "twice", "--json") for _ in range(2)]
-    ends = [run.communicate(timeout=180) for run in runs]
+    ends = [run.communicate(timeout=600) for run in runs]
     statuses = sorted(run.returncode for run in runs)
     assert statuses == [0, 1], ends
     loser = ends[[run.returncode for run in runs].index(1)]

@@ -186,7 +186,7 @@ class Real:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
-    def end(self, within: float = 180) -> tuple[int, str]:
+    def end(self, within: float = 600) -> tuple[int, str]:
         """Exit status and what it said."""
         return self._process.wait(within), self.said_file.read_text()
 
@@ -199,7 +199,7 @@ def kill(one: Small | Real) -> tuple[int, str]:
     return one.end(60)
 
 
-def wait_stopped(run: Small | Real, within: float = 90) -> psutil.Process:
+def wait_stopped(run: Small | Real, within: float = 300) -> psutil.Process:
     """The process of the run that has stopped itself: its own, or a worker below it."""
     until = time.monotonic() + within
     top = psutil.Process(run.pid)

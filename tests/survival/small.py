@@ -116,7 +116,7 @@ class Small:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.exitcode
 
-    def end(self, within: float = 120) -> tuple[int, str]:
+    def end(self, within: float = 300) -> tuple[int, str]:
         """Exit status and what it wrote to stderr."""
         self._process.join(within)
         status = self._process.exitcode
