@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled
+from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadStalled
 from kpipe.faults import reach
 from kpipe.offsets import Range
 from resources.kafka.client import BindingClient, Client, Event
-from resources.kafka.failures import DAMAGED, OUT_OF_RANGE, Voice, failure
+from resources.kafka.failures import DAMAGED, OUT_OF_RANGE, Voice, failure, unreachable_hint
 from resources.kafka.held import Held
 from resources.kafka.native_client import NativeClient, available
 from resources.kafka.secret import redact, secrets_in
@@ -302,7 +302,11 @@ class RangeReader:
         try:
             low, high = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
         except KafkaException as error:
-            raise failure(error.args[0], f"{self._where}: asking for the log start", self._secrets) from None
+            where = f"{self._where}: asking for the log start"
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                # It was read just now; a broker that restarts answers before it knows its partitions again.
+                raise BrokerUnreachable(f"{where}: {error.args[0].str()}", unreachable_hint("")) from None
+            raise failure(error.args[0], where, self._secrets) from None
         if self._later is not None and self._later >= high:
             raise ReadFailed(
                 f"{self._where}: after offset {self._last} the broker gave offset {self._later}, but its log ends at {high}",

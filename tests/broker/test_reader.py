@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kpipe.errors import InvalidPipeline, ReadFailed, ReadStalled, TopicUnknown
+from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadStalled, TopicUnknown
 from kpipe.offsets import Range
 from kpipe.pipeline import Source
 from resources.kafka import native_client
@@ -281,6 +281,32 @@ def test_record_larger_than_the_limit(brokers: str, config: dict[str, Any], topi
     assert f"{name}/0 [0, 2)" in failed.value.what
     assert time.monotonic() - began < 150, "it is told at once"
     assert read(config, name, Range(0, 2))[0].values == [b"small", value]
+
+
+def test_a_broker_that_does_not_know_its_partitions_yet_is_worth_another_try(
+    brokers: str, config: dict[str, Any], topic: Callable[..., str]
+) -> None:
+    """So it answers for a moment after it was restarted, here when the log start is asked for."""
+
+    class Restarting:
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+    name = topic()
+    Transactions(brokers, name).commit(3)
+    with RangeReader(config, name, 0, Range(0, 4)) as reader:
+        reader._asker = Restarting(reader._asking())  # type: ignore[assignment]
+        with pytest.raises(
+            BrokerUnreachable, match=rf"{name}/0 \[0, 4\): asking for the log start: .*nknown partition"
+        ) as failed:
+            list(reader.blocks())
+    assert failed.value.retriable and reader.report is None
 
 
 def test_unknown_topic_and_partition_are_named_and_not_created(

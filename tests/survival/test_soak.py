@@ -85,4 +85,4 @@ def judged(name: str, run: Run) -> str:
     assert "Traceback" not in said or injected, f"{name}: {said}"
     named = re.search(r"^(?:kpipe|[A-Z]\w+): (.*)", said, re.MULTILINE)
     assert named or injected, f"{name}: {said}"
-    return "injected" if injected else said.strip().splitlines()[-1][:60]
+    return "injected" if injected else said.strip().splitlines()[-1][:240]
