@@ -16,6 +16,7 @@
     ├── RecordRejected                       a record could not become a row and the policy says fail
     ├── TransformFailed                      the user's program: status, signal, hang, protocol
     ├── StagingFailed                        a task could not write, or a staged file is not what was reported
+    │   └── StoreUnreachable                 the object store that files are staged in gave no answer (retriable)
     ├── WorkerLost                           a process that ran tasks died (retriable)
     ├── DestinationError                     the table's side
     │   ├── DestinationBusy                  another process holds it (retriable)
@@ -68,6 +69,7 @@ __all__ = [
     "SourceError",
     "SourceIdentityChanged",
     "StagingFailed",
+    "StoreUnreachable",
     "TopicGone",
     "TopicUnknown",
     "TransformFailed",
@@ -193,6 +195,12 @@ class TransformFailed(KpipeError):
 
 class StagingFailed(KpipeError):
     """A task could not write its file, or the driver found another file than the task reported."""
+
+
+class StoreUnreachable(StagingFailed):
+    """The object store that files are staged in gave no answer, or said that it cannot now."""
+
+    retriable = True
 
 
 class WorkerLost(KpipeError):

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from kpipe.audit import Holding
 from kpipe.batch import Commit, StagedFile
-from kpipe.errors import StagingFailed
+from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.source import Part
 from resources.storage.uri import is_remote, opened
 
@@ -124,7 +124,8 @@ def _in_store(file: StagedFile, roots: Sequence[Path | str]) -> Proven:
         with opened(file.path) as stream:
             return _read(file, file.path, stream)
     except OSError as error:
-        raise StagingFailed(f"staged file {file.path!r} cannot be read: {error.strerror or error}", _AGAIN) from error
+        kind = StoreUnreachable if getattr(error, "passes", False) else StagingFailed
+        raise kind(f"staged file {file.path!r} cannot be read: {error.strerror or error}", _AGAIN) from error
 
 
 def _verify(file: StagedFile, place: str) -> Proven:

@@ -49,7 +49,7 @@ class Away:
         if not self._looked:
             look(context, job.staging)
             self._looked = True
-        return sent(job)
+        return replace(sent(job), moves=_executors(context) > 1)
 
     def took(self, reports: Iterable[RangeReport]) -> None:
         """Remember who has done what."""
@@ -75,6 +75,11 @@ def failures(context: SparkContext) -> dict[str, int]:
             one = executors.apply(at)
             found[str(one.hostPort()).rpartition(":")[0]] += int(one.failedTasks())
     return {host: count for host, count in found.items() if count}
+
+
+def _executors(context: SparkContext) -> int:
+    """How many there are now; the driver is in these books, too."""
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def sent(job: Job) -> Job:

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe.batch import StagedFile
-from kpipe.errors import StagingFailed
+from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.faults import reach
 from resources.storage.uri import is_remote
 
@@ -202,7 +202,8 @@ class StagingWriter:
         remote = "run it again when the store answers; nothing was committed"
         local = "free space or set KPIPE_HOME to a larger disk; nothing was committed"
         hint = remote if is_remote(self._path) else local
-        return StagingFailed(f"cannot write {self._path}: {error.strerror or error}", hint)
+        kind = StoreUnreachable if getattr(error, "passes", False) else StagingFailed
+        return kind(f"cannot write {self._path}: {error.strerror or error}", hint)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.batch import Piece
-from kpipe.errors import KpipeError, TransformFailed, by_name
+from kpipe.errors import KpipeError, StagingFailed, TransformFailed, by_name
 from kpipe.formats import Format
 from kpipe.lakes import Part
 from kpipe.pipeline import Policy
@@ -91,6 +91,7 @@ class Job:
         also: for each further table, the job as it would be if that were the only one.
         remote: whether tasks run on other machines than the driver.
         store: how tasks reach the object store that they stage in, where they do not find out by themselves; not shown by repr.
+        moves: whether a task that could not reach something is run once more on another worker.
     """
 
     batch: str
@@ -120,6 +121,7 @@ class Job:
     also: tuple[Job, ...] = ()
     remote: bool = False
     store: StoreAccess | None = field(default=None, repr=False)
+    moves: bool = False
 
     def reader(self, piece: Piece) -> RangeReader:
         """Reads the records of a piece."""
@@ -164,6 +166,12 @@ class Failure:
         """An error as a result, with the machine where it happened."""
         what = f"{error.what} (on {host})" if host else error.what
         return cls(type(error).__name__, what, error.hint, trace, getattr(error, "phase", ""), error.record)
+
+    @property
+    def may_be_of_the_place(self) -> bool:
+        """Whether another worker may fare better: brokers, registry, store or staging folder were not reached from this one."""
+        kind = by_name(self.kind)
+        return kind.retriable or issubclass(kind, StagingFailed)
 
     def error(self) -> KpipeError:
         """The error as it was raised in the task."""

@@ -28,9 +28,22 @@ __all__ = ["lost", "prepared", "run_pieces", "settings", "share_out", "start", "
 
 # A piece shorter than this is not split further: opening a consumer costs about as much as reading so many (20 ms).
 SMALLEST_PIECE = 20_000
-# On other machines Spark may run a task again elsewhere, when its executor is gone: nothing else makes a task fail, as errors
-# of kpipe's come back as results. On this machine nothing would be there to run it.
-_ATTEMPTS = "4"
+# On other machines Spark may run a task again elsewhere: when its executor is gone, or when it could not reach something from
+# there (`Moved`). Other errors of kpipe's come back as results. On this machine nothing would be there to run it.
+_ATTEMPTS = 4
+# An executor that failed a task does not get that task again, and nothing follows for other tasks: an outage of Kafka's makes
+# every task fail once, wherever it is. Where no executor is left for a task, Spark gives up soon, and kpipe repeats the batch.
+_EXCLUDED = "spark.excludeOnFailure"
+_ELSEWHERE = {
+    "spark.task.maxFailures": str(_ATTEMPTS),
+    f"{_EXCLUDED}.taskAndStage.enabled": "true",
+    f"{_EXCLUDED}.application.enabled": "false",
+    f"{_EXCLUDED}.task.maxTaskAttemptsPerExecutor": "1",
+    f"{_EXCLUDED}.task.maxTaskAttemptsPerNode": str(_ATTEMPTS - 1),
+    f"{_EXCLUDED}.stage.maxFailedTasksPerExecutor": "1000000",
+    f"{_EXCLUDED}.stage.maxFailedExecutorsPerNode": "1000000",
+    "spark.scheduler.excludeOnFailure.unschedulableTaskSetTimeout": "10s",
+}
 
 
 def settings(home: Path, master: str | None = None) -> dict[str, str]:
@@ -91,7 +104,7 @@ def _elsewhere(home: Path) -> dict[str, str]:
         "spark.archives": ",".join(archives),
         "spark.executorEnv.PYTHONPATH": environment.CODE,
         "spark.pyspark.python": python,
-        "spark.task.maxFailures": _ATTEMPTS,
+        **_ELSEWHERE,
         "spark.ui.enabled": "true",  # where people see what their cluster does
     }
 
@@ -225,7 +238,7 @@ def lost(doing: str, error: Exception) -> KpipeError:
             f"{what}: worker {missing[1]} has no Python {missing[2]}",
             "run `kpipe environment`, so that Spark brings one along; or set KPIPE_SPARK_PYTHON to one that every worker has",
         )
-    died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure", text)
+    died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure|cannot run anywhere", text)
     if died:
         return WorkerLost(f"{what}: {died[0]}", "killed, or out of memory? See dmesg; lower batch.max_offsets_per_partition")
     task = re.search(r"\(TID.*?\): (.+)", text)
@@ -237,6 +250,10 @@ def warm(context: SparkContext) -> None:
     """One empty task on each core, so that Python workers are there and have imported what they need (some 2 s)."""
     cores = context.defaultParallelism
     context.parallelize(range(cores), cores).mapPartitions(_import_worker).collect()
+
+
+class Moved(Exception):
+    """A task could not reach something from where it ran, and is to be run once more elsewhere: Spark's language for that."""
 
 
 def _import_worker(items: Iterable[int]) -> Iterator[int]:
@@ -262,4 +279,7 @@ def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | 
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
     for pieces in items:
-        yield from worker.run(job, pieces, attempt)
+        for item in worker.run(job, pieces, attempt):
+            if job.moves and attempt == 0 and isinstance(item, Failure) and item.may_be_of_the_place:
+                raise Moved(item.what)
+            yield item

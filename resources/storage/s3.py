@@ -43,6 +43,11 @@ class StoreFailed(OSError):
         self.strerror = text  # what people see of an OSError
         self.status = status
 
+    @property
+    def passes(self) -> bool:
+        """Whether it may be otherwise in a while: there was no answer, or one that says so."""
+        return self.status in (0, 408, 429) or self.status >= 500
+
 
 @dataclass(frozen=True)
 class Found:

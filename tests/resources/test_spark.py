@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.batch import Batch, Step
+from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled, RecordRejected, StoreUnreachable, TransformFailed
+from kpipe.formats import Format
 from kpipe.ledger import Lane
 from kpipe.offsets import RangeSet
+from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId
-from resources.spark.session import share_out
+from resources.spark.files import StagingWriter
+from resources.spark.job import Failure, Job
+from resources.spark.session import Moved, _task, share_out
+from resources.storage.s3 import StoreFailed
 
 TOPIC = TopicId("c", "t", "tweets")
 
@@ -45,3 +57,28 @@ def test_one_partition_with_most_of_the_data_does_not_become_the_slowest_task() 
 def test_small_ranges_share_a_task_for_each_core() -> None:
     tasks = share_out(batch(*[100] * 64), cores=2)
     assert [sum(len(piece.range) for piece in task) for task in tasks] == [3200, 3200]
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """A task freezes what its process holds; this process goes on."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_task_that_reaches_nothing_from_its_worker_is_given_back_to_spark_once(tmp_path: Path) -> None:
+    """What another worker may not have is raised, so that Spark runs the task elsewhere; other errors are answers."""
+    job = Job("b", {}, str(tmp_path / "not-shared"), Format(), Columns(), remote=True)
+    (answer,) = _task(job, [[]])
+    assert isinstance(answer, Failure) and answer.kind == "StagingFailed"
+    with pytest.raises(Moved, match="not the one that the driver sees"):
+        list(_task(replace(job, moves=True), [[]]))
+    kinds = [BrokerUnreachable, ReadStalled, StoreUnreachable, RecordRejected, TransformFailed, ReadFailed]
+    assert [Failure.of(kind("x"), "").may_be_of_the_place for kind in kinds] == [True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(("status", "again"), [(0, True), (429, True), (500, True), (503, True), (403, False), (404, False)])
+def test_a_store_that_gives_no_answer_is_asked_again(status: int, again: bool) -> None:
+    found = StagingWriter("s3://bucket/b")._failed(StoreFailed("no answer", status))
+    assert found.retriable is again and isinstance(found, StoreUnreachable) is again

@@ -81,7 +81,8 @@ class Observer:
         while True:
             admin = AdminClient(self._quiet)
             places = {TopicPartition(self.topic, n): OffsetSpec.latest() for n in range(self._partitions)}
-            asked = admin.list_offsets(places, isolation_level=IsolationLevel.READ_COMMITTED)
+            # Soon told when it waits for a leader that was killed, and that brokers still took for alive when this client asked.
+            asked = admin.list_offsets(places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
             try:
                 return {place.partition: future.result(30).offset for place, future in asked.items()}
             except KafkaException:
