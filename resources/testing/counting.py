@@ -171,8 +171,9 @@ class Counting:
             place.open().commit(Commit("b" * 32, "tweets", whole.changes, kind="advance"))
         destination.commit(batch(place, destination.ledger()[1], {0: 12, 1: 5}))
         assert proof(destination).ok
-        place.delete_row(1, 4)
-        assert not proof(destination).ok
+        if place.rows_go:
+            place.delete_row(1, 4)
+            assert not proof(destination).ok
 
     def test_offsets_that_are_claimed_before_their_rows(self, place: Place) -> None:
         """`delivery: at_most_once`: what is claimed is lost until its rows are there; a claim is given back, or landed, once."""
