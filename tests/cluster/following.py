@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import urlopen
@@ -35,6 +36,7 @@ def asleep(one: Site) -> Iterator[None]:
         yield
     finally:
         drivers[0].resume()
+        one.started[-1].send_signal(signal.SIGCONT)  # `nsenter` stops with what it runs, and does not go on with it
 
 
 def held(one: Site, attempt: int | None = 0, records: int = 90) -> list[Told]:
