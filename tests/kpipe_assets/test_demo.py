@@ -38,6 +38,7 @@ def test_from_nothing_to_proof_and_again(stopped: Any) -> None:
     assert stopped.processes() == []
 
 
+@pytest.mark.chaos
 def test_ctrl_c_at_any_moment_leaves_no_process_and_the_next_demo_goes_on(stopped: Any) -> None:
     process = stopped.start("demo", "--records", "30000")
     assert process.stdout.readline().startswith("1. Kafka")  # before that it is Python that is interrupted

@@ -113,7 +113,16 @@ def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFac
     kafka_broker.delete_topic("mirror")
 
 
-@pytest.mark.parametrize(("point", "live"), [(point, bool(number % 2)) for number, point in enumerate(POINTS)])
+SAMPLE = ("committed, nothing asked", "one event stored")  # the others in `make chaos`
+
+
+@pytest.mark.parametrize(
+    ("point", "live"),
+    [
+        pytest.param(point, bool(number % 2), marks=[] if point in SAMPLE else pytest.mark.chaos)
+        for number, point in enumerate(POINTS)
+    ],
+)
 def test_killed_between_commit_and_event_the_next_tick_or_run_tells_what_is_missing_once(
     mirror: Mirror, point: str, live: bool
 ) -> None:
@@ -163,7 +172,7 @@ class Dev:
     def signal(self, number: int) -> None:
         assert self.process is not None
         os.killpg(self.process.pid, number)
-        self.process.wait(60)
+        self.process.wait(180)  # Dagster itself waits 60 s each for two of its processes before it kills them
 
     def ask(self, name: str, **variables: Any) -> Any:
         body = json.dumps({"query": query(name), "variables": variables}).encode()

@@ -7,6 +7,7 @@ import gzip
 import json
 import multiprocessing
 import signal
+import time
 import uuid
 from datetime import datetime
 from decimal import Decimal
@@ -110,6 +111,10 @@ class KafkaPlace(Place):
         if name not in self.made:
             self.made.add(name)
             self.admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1", **config})])[name].result(30)
+            until = time.monotonic() + 30
+            while self.admin.list_topics(name).topics[name].error is not None:  # its controller answers before brokers know it
+                assert time.monotonic() < until, f"topic {name} is not known"
+                time.sleep(0.05)
 
     def into(self, pipeline: str, table: str, **more: Any) -> Into:
         """Fields of a destination here."""
