@@ -129,6 +129,10 @@ class Host:
             finally:
                 assert libc.setns(own.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
 
+    def received(self) -> int:
+        """Bytes that have come to it."""
+        return int(json.loads(self.run("ip", "-json", "-stats", "link", "show", "eth0"))[0]["stats64"]["rx"]["bytes"])
+
     def cut(self, *others: Host) -> None:
         """From now on nothing of this host reaches those, nor the other way round; nobody is told."""
         for one, other in [(self, other) for other in others] + [(other, self) for other in others]:

@@ -5,7 +5,6 @@ Links are slow until the fault has come, and readers hold little ahead, so that 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 
 from tests.cluster.cluster import KAFKAS, Cluster, wait
 from tests.cluster.following import held, host_of
-from tests.cluster.hosts import Host
 from tests.cluster.site import PARTITIONS, Site, Told
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos]
@@ -57,21 +55,16 @@ def elect(one: Site) -> int:
     return sum(error is None for error in done.values())
 
 
-def received(host: Host) -> int:
-    """Bytes that have come to it."""
-    return int(json.loads(host.run("ip", "-json", "-stats", "link", "show", "eth0"))[0]["stats64"]["rx"]["bytes"])
-
-
 @contextmanager
 def reading(one: Site) -> Iterator[list[Told]]:
     """Inside, workers have most of their part of a batch yet to read, slowly; behind it at full speed."""
     cluster = one.cluster
-    before = [received(worker) for worker in cluster.workers]
+    before = [worker.received() for worker in cluster.workers]
     for worker in cluster.workers:
         cluster.network.slow(worker, KBIT)
     try:
         yield held(one, records=RECORDS)
-        came = [received(worker) - was for worker, was in zip(cluster.workers, before, strict=True)]
+        came = [worker.received() - was for worker, was in zip(cluster.workers, before, strict=True)]
         assert max(came) < SHARE_BYTES, "it had been read before the fault came"
     finally:
         for worker in cluster.workers:

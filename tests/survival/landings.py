@@ -193,8 +193,12 @@ def ledger_tables(
 class Delta(Lake):
     into = MappingProxyType({"type": "delta"})
 
+    def folder(self, home: Path, name: str) -> Path:
+        """Of the table."""
+        return home / "data" / "delta" / name
+
     def opened(self, home: Path, name: str) -> tuple[pa.Table, Path, str] | None:
-        folder = home / "data" / "delta" / name
+        folder = self.folder(home, name)
         if not DeltaTable.is_deltatable(str(folder)):
             return None
         table = DeltaTable(str(folder))
