@@ -27,13 +27,18 @@ _REFUSED = frozenset(
     }
 )  # fmt: skip
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
+# Those of Kafka's that a client is to try again (org.apache.kafka.common.protocol.Errors: RetriableException), as far as a reader
+# can meet them; and the client's own about connections.
 _UNREACHABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY_BROKER, KafkaError._NOENT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT, KafkaError._WAIT_CACHE, KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_CONTROLLER, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH, KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH, KafkaError.KAFKA_STORAGE_ERROR, KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.LISTENER_NOT_FOUND, KafkaError.NETWORK_EXCEPTION, KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE, KafkaError.REQUEST_TIMED_OUT, KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )  # fmt: skip
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})

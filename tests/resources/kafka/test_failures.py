@@ -1,0 +1,30 @@
+"""What a run makes of an error of Kafka's: another try, or the end."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from resources.kafka.failures import failure
+from resources.kafka.topics import _LEADERLESS
+
+# Another leader, a broker that comes back, a quota: met by readers, and over after a while.
+PASSING = sorted(
+    _LEADERLESS
+    | {KafkaError.FETCH_SESSION_ID_NOT_FOUND, KafkaError.LISTENER_NOT_FOUND, KafkaError.THROTTLING_QUOTA_EXCEEDED}
+    | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.PREFERRED_LEADER_NOT_AVAILABLE}
+)
+
+
+@pytest.mark.parametrize("code", PASSING, ids=[KafkaError(code).name() for code in PASSING])
+def test_what_passes_is_tried_again(code: int) -> None:
+    """A run ended once with FENCED_LEADER_EPOCH: leaders had moved for longer than a plan waits for them."""
+    error = failure(KafkaError(code), "orders/0")
+    assert error.retriable and "orders/0" in str(error)
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._AUTHENTICATION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._BAD_MSG]
+)
+def test_what_does_not_is_told(code: int) -> None:
+    assert not failure(KafkaError(code), "orders/0").retriable
