@@ -24,7 +24,7 @@ import dagster as dg
 from kpipe.ports import Destination, Publication
 from kpipe.source import in_order
 from kpipe_assets.shown import LAST_SEQ, ROWS, of_further, of_publications, of_table
-from kpipe_assets.telling import newest, tell
+from kpipe_assets.telling import numbers, tell
 from resources.home import Home
 
 __all__ = ["Publisher", "materializations"]
@@ -93,8 +93,8 @@ class Publisher:
 
     def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, int]:
         """Number of the newest commit that the event log shows of each partition; 0 for none. Of the first table by default."""
-        found = newest(self._instance, asset or self.keys[0], keys)
-        return {key: _last_seq(found.get(key)) for key in keys}
+        found = numbers(self._instance, asset or self.keys[0], keys, LAST_SEQ)
+        return {key: found.get(key, 0) for key in keys}
 
     def publish(self) -> int:
         """Store events without a run, as a sensor does. Gives their number."""
@@ -107,12 +107,6 @@ class Publisher:
 def materializations(asset: dg.AssetKey, events: Mapping[str, Mapping[str, Any]]) -> list[dg.AssetMaterialization]:
     """Events of a table by partition, in the order in which they are to be stored."""
     return [dg.AssetMaterialization(asset, partition=key, metadata=events[key]) for key in sorted(events, key=in_order)]
-
-
-def _last_seq(record: dg.EventLogRecord | None) -> int:
-    event = record.asset_materialization if record is not None else None
-    value = event.metadata.get(LAST_SEQ) if event is not None else None
-    return value.value if value is not None and isinstance(value.value, int) else 0
 
 
 def _without_shown(publication: Publication, shown: Mapping[str, int]) -> Publication:

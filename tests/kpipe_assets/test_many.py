@@ -204,7 +204,9 @@ def test_the_newest_event_of_each_partition_is_found_however_long_ago(tmp_path: 
         found = telling.newest(instance, KEY, keys)
         values = {key: record.asset_materialization.metadata["at"].value for key, record in found.items()}  # type: ignore[union-attr]
         assert values == {"0": 16, "1": 15, "2": 2, "3": 3, "4": 4, "5": 5}
-        assert telling.newest(instance, KEY, []) == {}
+        assert telling.newest(instance, KEY, []) == {} == telling.numbers(instance, KEY, [], "at")
+        assert telling.numbers(instance, KEY, keys, "at") == values
+        assert telling.numbers(instance, KEY, keys, "of another") == {}
         assert set(telling.newest(instance, KEY, keys, observed=True)) == {"6"}
         kinds = (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION)
         assert [len(instance.get_latest_storage_id_by_partition(KEY, kind)) for kind in kinds] == [6, 1]
