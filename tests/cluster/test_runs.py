@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,21 @@ def test_an_interpreter_that_one_worker_lacks(cluster: Cluster, site: Callable[.
     finally:
         cluster["worker3"].run("umount", tools)
     assert "program.sh" in said and "(on worker3/" in said and "could not be started" in said and "Traceback" not in said, said
+    one.run()
+    one.exact()
+
+
+def test_a_python_that_one_worker_lacks(cluster: Cluster, site: Callable[..., Site], python: Path) -> None:
+    """Said before the first batch, with the worker and what to do; with the interpreter there the next run goes on."""
+    one = site("pythonless")
+    one.write()
+    cluster["worker2"].run("mount", "-t", "tmpfs", "none", python.parent.parent)
+    try:
+        said = one.run(status=1)
+    finally:
+        cluster["worker2"].run("umount", python.parent.parent)
+    assert str(python) in said and "worker2" in said and "kpipe environment" in said and "Traceback" not in said, said
+    assert {told.host for told in one.told()} <= {"client"}, "a worker was given records"
     one.run()
     one.exact()
 

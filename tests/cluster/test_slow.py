@@ -1,6 +1,6 @@
 """Workers that are slow, not gone: a link that carries next to nothing, a worker that stands still. Speculation is on.
 
-Nobody reports an error then, so nothing is run again because of one: what helps is that Spark begins a task a second time elsewhere.
+Nobody reports an error then, so none makes anything run again: what helps is that Spark begins a task a second time elsewhere.
 """
 
 from __future__ import annotations
