@@ -3,8 +3,8 @@
     .venv/bin/python -m bench.many_topic                # 10, 100 and 1,000 partitions, five batches each
     .venv/bin/python -m bench.many_topic --records 100  # so many records in each partition and batch
 
-One session of Spark; each batch takes what was written to every partition since the last one, without a program. Seconds of the clock
-and of CPU, of the driver (Python), of Spark's JVM and of Spark's Python workers. Medians, after two batches that are not counted.
+One session of Spark; each batch takes what was written to every partition since the last one, without a program. Seconds of the
+clock, and of CPU: of the driver (Python), of Spark's JVM, of its Python workers. Medians; two batches before are not counted.
 """
 
 from __future__ import annotations

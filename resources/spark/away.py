@@ -17,7 +17,7 @@ from kpipe.errors import StagingFailed
 from kpipe.work import Work
 from resources.spark.job import Job
 from resources.spark.place import NOT_SHARED, here
-from resources.spark.session import lost
+from resources.spark.session import lost, without_python
 from resources.storage.given import StoreAccess
 from resources.storage.uri import is_remote, opened
 
@@ -28,6 +28,7 @@ __all__ = ["Away", "failures", "look", "sent"]
 
 # A task that found what it looked for stays so long that others of its wave come to other executors.
 _STAY_S = 0.3
+_LOOK, _MOST_TASKS = "the first look at the workers", 10_000
 _PROGRAMS = "kpipe-programs"
 """Copies of programs, in an executor's own folder."""
 
@@ -118,10 +119,13 @@ def look(context: SparkContext, staging: str) -> list[str]:
     try:
         _write(f"{place}/driver", token)
         cores = context.defaultParallelism
+        group = f"kpipe looks at its workers {token}"
+        context.setJobGroup(group, "kpipe: what workers see")
         try:
             answers = context.parallelize(range(cores), cores).mapPartitions(lambda n: _seen(n, place, token, access)).collect()
         except Exception as error:
-            raise lost("the first look at the workers", error) from error
+            raise lost(_LOOK, error) from error
+        _check_python(context, group)
         for host, file, problem in answers:
             found = problem or _differs(file, token)
             if found:
@@ -133,6 +137,25 @@ def look(context: SparkContext, staging: str) -> list[str]:
         raise StagingFailed(f"cannot write to {staging}: {error.strerror or error}", NOT_SHARED) from error
     finally:
         _clear(place)
+
+
+def _check_python(context: SparkContext, group: str) -> None:
+    """No task of that job has failed for want of Python: Spark has run it elsewhere then, and would again in every batch.
+
+    Raises:
+        KpipeError: one has.
+    """
+    scala, tracker = context._jsc.sc(), context.statusTracker()
+    scala.listenerBus().waitUntilEmpty()  # its books are written behind the jobs
+    for job in tracker.getJobIdsForGroup(group):
+        about = tracker.getJobInfo(job)
+        for stage in about.stageIds if about is not None else ():
+            tasks = scala.statusStore().taskList(stage, 0, _MOST_TASKS)
+            for task in (tasks.apply(at) for at in range(tasks.size())):
+                said = task.errorMessage()
+                found = without_python(_LOOK, task.host(), said.get()) if said.isDefined() else None
+                if found is not None:
+                    raise found
 
 
 def _seen(items: Iterable[int], place: str, token: str, access: StoreAccess | None) -> Iterator[tuple[str, str, str]]:

@@ -103,12 +103,16 @@ class StagingWriter:
     """Writes one Parquet file, opened with the first table.
 
     Args:
-        folder: of the batch, made when missing; or the beginning of objects' names.
+        folder: of the batch; or the beginning of objects' names.
         share: takes rows that fill no row group, instead of a file of their own.
+        make: whether a missing folder is made. On a cluster the driver has made it: one that is gone is of a batch that has
+            landed without this task (another attempt was sooner), and what it left there nobody would remove before the next run.
     """
 
-    def __init__(self, folder: Path | str, share: Callable[[Sequence[pa.Table]], StagedFile] | None = None) -> None:
-        self._share = share
+    def __init__(
+        self, folder: Path | str, share: Callable[[Sequence[pa.Table]], StagedFile] | None = None, *, make: bool = True
+    ) -> None:
+        self._share, self._make = share, make
         self._path = f"{folder}/{uuid.uuid4().hex}.parquet"
         self._file: _Hashed | None = None
         self._writer: Any = None
@@ -156,7 +160,7 @@ class StagingWriter:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         try:
             if self._writer is None:
-                if not is_remote(self._path):
+                if self._make and not is_remote(self._path):
                     Path(self._path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = _Hashed(self._path)
                 # These files live for seconds. Snappy: Zstandard makes them a third smaller for twice the time. No

@@ -58,7 +58,8 @@ class RangeOutput:
         self._job, self._piece = job, piece
 
         def file(kind: str) -> StagingWriter:
-            return StagingWriter(f"{job.staging}/{job.batch}", partial(shared.take, kind) if shared is not None else None)
+            share = partial(shared.take, kind) if shared is not None else None
+            return StagingWriter(f"{job.staging}/{job.batch}", share, make=not job.remote)
 
         self._dead, self._deletes = file("dead letters"), file("deletes")
 

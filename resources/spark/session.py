@@ -232,18 +232,26 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
 def lost(doing: str, error: Exception) -> KpipeError:
     """What Spark's own error means: a task that fails answers so, and raises nothing."""
     text, what = str(error), f"{doing}: Spark could not finish its tasks"
-    missing = re.search(r"\(TID \d+\) \((\S+) executor \S+\): .*Cannot run program \"([^\"]+)\"", text)
-    if missing:
-        return KpipeError(
-            f"{what}: worker {missing[1]} has no Python {missing[2]}",
-            "run `kpipe environment`, so that Spark brings one along; or set KPIPE_SPARK_PYTHON to one that every worker has",
-        )
+    missing = re.search(r"\(TID \d+\) \((\S+) executor \S+\): (.*)", text)
+    if missing and (found := without_python(what, missing[1], missing[2])):
+        return found
     died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure|cannot run anywhere", text)
     if died:
         return WorkerLost(f"{what}: {died[0]}", "killed, or out of memory? See dmesg; lower batch.max_offsets_per_partition")
     task = re.search(r"\(TID.*?\): (.+)", text)
     reason = "its JVM has ended" if isinstance(error, ConnectionError) else task[1] if task else text.strip().partition("\n")[0]
     return KpipeError(f"{what}: {reason or type(error).__name__}", "see logs/spark.log in KPIPE_HOME; run it again")
+
+
+def without_python(doing: str, host: str, said: str) -> KpipeError | None:
+    """The error, if that is what Spark said of a task on that worker."""
+    program = re.search(r"Cannot run program \"([^\"]+)\"", said)
+    if program is None:
+        return None
+    return KpipeError(
+        f"{doing}: worker {host} has no Python {program[1]}",
+        "run `kpipe environment`, so that Spark brings one along; or set KPIPE_SPARK_PYTHON to one that every worker has",
+    )
 
 
 def warm(context: SparkContext) -> None:

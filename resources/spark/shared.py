@@ -25,11 +25,11 @@ class Shared:
     """The shared files of one task.
 
     Args:
-        folder: of the batch; see `StagingWriter`.
+        folder, make: of the batch; see `StagingWriter`.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, *, make: bool = True) -> None:
+        self._folder, self._make = folder, make
         self._open: dict[tuple[str, pa.Schema], StagingWriter] = {}
         self._full: list[StagingWriter] = []
 
@@ -43,7 +43,7 @@ class Shared:
             StagingFailed: the disk is full, or the folder cannot be written.
         """
         key = kind, tables[0].schema
-        writer = self._open.setdefault(key, StagingWriter(self._folder))
+        writer = self._open.setdefault(key, StagingWriter(self._folder, make=self._make))
         before = writer.rows
         for table in tables:
             writer.write(table)

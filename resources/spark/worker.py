@@ -30,7 +30,7 @@ __all__ = ["run", "sample", "sample_keys", "stage"]
 
 def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
     """Stage each piece in turn; ends at the first that fails. A failure is a result, never an exception."""
-    shared, reports, where = Shared(f"{job.staging}/{job.batch}"), [], ""
+    shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), [], ""
     host = here() if job.remote else ""
     try:
         if job.remote:

@@ -191,7 +191,7 @@ class Site:
             try:
                 with self.cluster["client"].network():
                     problems = self.oracle.problems()
-            except duckdb.IOException as busy:  # it is being written
+            except (duckdb.IOException, duckdb.BinderException) as busy:  # it is being written, or has no columns yet
                 problems = [str(busy)]
             time.sleep(0.3)
         assert not problems, f"{problems}\n{self.said()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import shutil
 import uuid
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,24 @@ def test_without_rows_there_is_no_file(tmp_path: Path) -> None:
     writer = StagingWriter(tmp_path / "b")
     writer.write(pa.table({"a": pa.array([], pa.int64())}))
     assert writer.finish() is None and not (tmp_path / "b").exists()
+
+
+def test_the_folder_of_a_batch_that_has_landed_is_not_made_again(tmp_path: Path) -> None:
+    """By a task on another machine that comes after all is done."""
+    for writer in (StagingWriter(tmp_path / "b", make=False), StagingWriter(str(tmp_path / "b"), make=False)):
+        writer.write(pa.table({"a": [1]}))
+        with pytest.raises(StagingFailed, match="No such file"):
+            writer.finish()
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "c").mkdir()
+    opened = StagingWriter(tmp_path / "c", make=False)
+    opened.write(pa.table({"a": [1]}))
+    opened.flush()
+    shutil.rmtree(tmp_path / "c")
+    with pytest.raises(StagingFailed, match="No such file"):
+        opened.finish()
+    opened.abandon()
+    assert not (tmp_path / "c").exists()
 
 
 def test_file_and_folders_are_synced_before_anybody_hears_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
