@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test browser postgres mariadb s3 lakes registry cluster cluster-down cluster-test chaos bench check lint types format lock schema clean
+.PHONY: help install demo ui test browser postgres mariadb s3 lakes registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -121,6 +121,16 @@ cluster-down: ## end that cluster, and remove what it wrote
 
 cluster-test: install ## its tests, on that cluster or on one of their own
 	$(PY) -m pytest -n0 -m chaos tests/cluster
+
+# Debian's packages as for the browser, Go's proxy as for S3. All but the packages lies in .venv; some ten minutes the first time.
+kubernetes: install ## Kubernetes' API server and kpipe's image, for the tests, into .venv (as root on Debian, with Go; else one line says why not)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! { command -v buildah && command -v debootstrap; } >/dev/null; then \
+	  { timeout 300 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+	    buildah debootstrap; } </dev/null >/dev/null 2>&1 || true; fi
+	@$(PY) -m tests.kubernetes.built
+
+kubernetes-test: install ## Spark on Kubernetes: that image on that API server; our own stand-in runs the pods
+	$(PY) -m pytest -n0 -m chaos tests/kubernetes
 
 chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
 	$(PY) -m pytest -m chaos -s

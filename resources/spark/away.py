@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kpipe.batch import RangeReport
+from kpipe.batch import Batch, RangeReport
 from kpipe.errors import StagingFailed
 from kpipe.work import Work
+from resources.spark.executors import attended, slots, there
 from resources.spark.job import Job
 from resources.spark.place import NOT_SHARED, here
-from resources.spark.session import lost, without_python
+from resources.spark.session import lost, run_pieces, share_out, without_python
 from resources.storage.given import StoreAccess
 from resources.storage.uri import is_remote, opened
 
@@ -34,9 +35,14 @@ _PROGRAMS = "kpipe-programs"
 
 
 class Away:
-    """What one stager knows of workers on other machines."""
+    """What one stager knows of workers on other machines.
 
-    def __init__(self) -> None:
+    Args:
+        log: what Spark's JVM writes.
+    """
+
+    def __init__(self, log: Path | None = None) -> None:
+        self._log = log
         self._looked = False
         self._work = Work()
 
@@ -48,9 +54,19 @@ class Away:
             KpipeError: Spark could not ask them.
         """
         if not self._looked:
-            look(context, job.staging)
+            look(context, job.staging, self._log)
             self._looked = True
-        return replace(sent(job), moves=_executors(context) > 1)
+        return replace(sent(job), moves=there(context) > 1)
+
+    def run(self, context: SparkContext, job: Job, batch: Batch) -> list[RangeReport]:
+        """Stage a batch on them.
+
+        Raises:
+            KpipeError: as `sent` and `run_pieces`, or there are no executors.
+        """
+        job = self.sent(context, job)
+        with attended(context, batch.id, self._log):
+            return run_pieces(context, job, share_out(batch, slots(context, len(batch.steps))))
 
     def took(self, reports: Iterable[RangeReport]) -> None:
         """Remember who has done what."""
@@ -78,11 +94,6 @@ def failures(context: SparkContext) -> dict[str, int]:
     return {host: count for host, count in found.items() if count}
 
 
-def _executors(context: SparkContext) -> int:
-    """How many there are now; the driver is in these books, too."""
-    return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
-
-
 def sent(job: Job) -> Job:
     """The job as tasks elsewhere get it; the folder of the batch is made, where there are folders."""
     if not is_remote(job.staging):
@@ -104,15 +115,20 @@ def _access(staging: str) -> StoreAccess | None:
     return store().access()
 
 
-def look(context: SparkContext, staging: str) -> list[str]:
+def look(context: SparkContext, staging: str, log: Path | None = None) -> list[str]:
     """Before the first batch: each worker finds a file of the driver's in the staging place, and the driver one of each worker's.
+
+    Args:
+        context: of the application.
+        staging: the place.
+        log: what Spark's JVM writes.
 
     Returns:
         Names of the machines that answered.
 
     Raises:
         StagingFailed: one does not see what another one writes.
-        KpipeError: Spark could not run this on them.
+        KpipeError: Spark could not run this on them, or there are none.
     """
     # Named as a batch's folder: should this process be killed here, it is collected as one.
     place, token, access = f"{staging}/{uuid.uuid4().hex}", uuid.uuid4().hex, _access(staging)
@@ -121,10 +137,12 @@ def look(context: SparkContext, staging: str) -> list[str]:
         cores = context.defaultParallelism
         group = f"kpipe looks at its workers {token}"
         context.setJobGroup(group, "kpipe: what workers see")
-        try:
-            answers = context.parallelize(range(cores), cores).mapPartitions(lambda n: _seen(n, place, token, access)).collect()
-        except Exception as error:
-            raise lost(_LOOK, error) from error
+        with attended(context, group, log):
+            try:
+                looks = context.parallelize(range(cores), cores)
+                answers = looks.mapPartitions(lambda items: _seen(items, place, token, access)).collect()
+            except Exception as error:
+                raise lost(_LOOK, error) from error
         _check_python(context, group)
         for host, file, problem in answers:
             found = problem or _differs(file, token)

@@ -16,7 +16,7 @@ from kpipe import faults
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
 from resources.java import spark_environment
-from resources.spark import environment
+from resources.spark import environment, pods
 from resources.spark.job import Failure, Job
 from resources.spark.master import check, driver_address, is_local
 from resources.spark.scratch import scratch, sockets, sweep
@@ -162,6 +162,9 @@ def prepared(home: Path, python: str = sys.executable) -> Iterator[None]:
         with _stderr_to(log):
             yield
     except Exception as error:
+        refusal = pods.refusal(log)
+        if refusal:
+            raise KpipeError(f"Spark does not start: {refusal}", pods.RIGHTS) from error
         said = [line for line in log.read_text(errors="replace").splitlines() if line and not line[0].isspace()]
         tail = "; ".join(said[-3:])
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error

@@ -128,7 +128,7 @@ class SparkStager:
         self._seen: Columns | None = None  # columns of a sample, once a run
         self._shipped: ProgramSpec | None = None
         self._context: SparkContext | None = None
-        self._away = Away()
+        self._away = Away(home.path / "logs" / "spark.log")
         self._group = ""  # under which Spark runs the batch at hand
         self._killers: dict[PartitionId, Mapping[int, str]] = {}
         self._refused: dict[PartitionId, Mapping[int, str]] = {}
@@ -188,9 +188,10 @@ class SparkStager:
         job = replace(job, lookups=held, also=tuple(replace(part, lookups=held) for part in job.also))
         self._group = batch.id
         try:
-            if not is_local(str(context.master)):
-                job = self._away.sent(context, job)
-            reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
+            if is_local(str(context.master)):
+                reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
+            else:
+                reports = self._away.run(context, job, batch)
             self._away.took(reports)
         finally:
             self._group = ""

@@ -1,0 +1,90 @@
+"""How many tasks a batch is cut into, and the end of waiting for executors, with a SparkContext that is played."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kpipe.errors import KpipeError
+from resources.spark import executors, pods
+from resources.spark.executors import attended, slots
+
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
+
+
+class Context:
+    """What is asked of a SparkContext; so many executors are there, and the driver."""
+
+    master = "spark://somewhere:7077"
+
+    def __init__(self, executors: int = 0, **settings: str) -> None:
+        self.defaultParallelism, self.there, self.settings = max(2, executors), executors, settings
+        self.cancelled = threading.Event()
+
+    def getConf(self) -> dict[str, str]:
+        return self.settings
+
+    def cancelJobGroup(self, group: str) -> None:
+        assert group == "batch"
+        self.cancelled.set()
+
+    @property
+    def _jsc(self) -> Any:
+        return self
+
+    sc = getExecutorMemoryStatus = lambda self: self
+
+    def size(self) -> int:
+        return self.there + 1
+
+
+@pytest.mark.parametrize(
+    ("there", "settings", "tasks"),
+    [
+        (0, {}, 2),
+        (3, {}, 3),
+        (0, DYNAMIC, 7),
+        (9, DYNAMIC, 9),
+        (0, DYNAMIC | {"spark.dynamicAllocation.maxExecutors": "4"}, 4),
+        (0, DYNAMIC | {"spark.dynamicAllocation.maxExecutors": "4", "spark.executor.cores": "4", "spark.task.cpus": "2"}, 8),
+        (0, DYNAMIC | {"spark.dynamicAllocation.maxExecutors": "1"}, 2),
+    ],
+)
+def test_a_batch_of_seven_ranges_is_cut_for_executors_that_may_come(there: int, settings: dict[str, str], tasks: int) -> None:
+    context: Any = Context(there, **settings)
+    assert slots(context, 7) == tasks
+
+
+def test_waiting_without_an_executor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_LOOK_S", 0.01)
+    context: Any = Context(0, **{executors.TIMEOUT: "0.05s"})
+    with pytest.raises(KpipeError, match="Spark gets no executor: none came within") as told, attended(context, "batch"):
+        assert context.cancelled.wait(10)
+        raise ValueError("what Spark says of a job that was cancelled")
+    assert executors.TIMEOUT in told.value.hint
+
+
+def test_with_an_executor_a_batch_may_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_LOOK_S", 0.01)
+    context: Any = Context(1, **{executors.TIMEOUT: "0.05"})
+    with pytest.raises(ValueError, match="of its own"), attended(context, "batch"):
+        assert not context.cancelled.wait(0.5)
+        raise ValueError("of its own")
+
+
+def test_the_last_refusal_in_sparks_log(tmp_path: Path) -> None:
+    """As Spark 4.3 logs it; the line is from a run."""
+    log = tmp_path / "spark.log"
+    said = (
+        "io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at: https://10.0.0.1/api/v1/pods. "
+        'Message: pods is forbidden: User "a:b" cannot create resource "pods". Received status: Status(apiVersion=v1, code=403)'
+    )
+    log.write_text(f"WARN ExecutorPodsSnapshotsStoreImpl: Exception when notifying snapshot subscriber.\n{said}\n\tat io\n")
+    assert pods.refusal(log) == 'pods is forbidden: User "a:b" cannot create resource "pods"'
+    assert pods.refusal(log, since=log.stat().st_size) == "", "of an earlier batch"
+    log.write_text(said.replace("code=403", "code=503"))
+    assert pods.refusal(log) == "", "an API server that is away for a moment"
+    assert pods.refusal(tmp_path / "none") == "" == pods.refusal(None)
