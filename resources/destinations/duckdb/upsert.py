@@ -80,9 +80,8 @@ def upsert(
         SchemaConflict: a row cannot be told by its key; or the key is there and the rule says that this is an error.
     """
     carried = _collect(connection, commit, key, staged, known)
-    late = [] if rule.on_conflict == "update" and rule.update else older(commit, ledger)
     topics = TOPIC in {name.lower() for name in known.names()}
-    _judge(connection, table, key, rule, late, bool(staged.deletes), topics)
+    _judge(connection, table, key, rule, older(commit, ledger, rule), bool(staged.deletes), topics)
     counts = counted(connection, _FATES, commit, rule, topics)
     gone, stays = effects(rule)
     if rule.on_conflict == "update":

@@ -79,7 +79,7 @@ def upsert(
     """
     _sort_all(session, key)
     topics = TOPIC in known.names()
-    found = met(_WORDS, table, key, [] if rule.update else older(commit, ledger), topics)
+    found = met(_WORDS, table, key, older(commit, ledger, rule), topics)
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} FOR UPDATE")
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(key), rule)}")
     refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)
@@ -107,7 +107,7 @@ def _shown(value: str, kind: Type) -> str:
     return f"concat({text}, '+00')" if kind == Scalar("TIMESTAMP WITH TIME ZONE") else text
 
 
-def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> int:
+def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> None:
     """See `Folding`."""
     names = [LAST, FIRST, *map(quote, columns.names())]
     session.execute(
@@ -117,7 +117,7 @@ def _put(table: str, session: Session, reader: Any, columns: Columns, source: st
     )
     fields = [literals.filled(f"CAST({name} AS BIGINT)", Scalar("BIGINT")) for name in names[:2]]
     fields += [literals.filled(quote(name), kind) for name, kind in columns]
-    return literals.insert(session, reader, FOLDED, names, fields, (), f"table {table}", source)
+    literals.insert(session, reader, FOLDED, names, fields, (), f"table {table}", source)
 
 
 def _sort_all(session: Session, key: tuple[str, ...]) -> None:

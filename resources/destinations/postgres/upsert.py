@@ -69,7 +69,7 @@ def upsert(
         reader: a connection of DuckDB's.
     """
     topics = TOPIC in known.names()
-    found = met(_WORDS, table, key, [] if rule.update else older(commit, ledger), topics)
+    found = met(_WORDS, table, key, older(commit, ledger, rule), topics)
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {judged(f'({found})', len(key), rule)}")
     session.execute(f"ANALYZE {FATES}")
     refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)
@@ -95,7 +95,7 @@ def _shown(value: str, kind: Type) -> str:
     return rf"regexp_replace({value}::text, '^([^ ]+)(.*) BC$', '\1 (BC)\2')" if dated else f"{value}::text"
 
 
-def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> int:
+def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> None:
     """See `Folding`."""
     names = [LAST, FIRST, *map(quote, columns.names())]
     places = f"NULL::tid AS {LAST}, NULL::tid AS {FIRST}"
@@ -106,4 +106,4 @@ def _put(table: str, session: Session, reader: Any, columns: Columns, source: st
     fields += [lines.filled(quote(name), kind) for name, kind in columns]
     between = ", ',', ".join(fields)
     rows = lines.blocks(reader, f"SELECT concat({between}, chr(10)) FROM {source}", [])
-    return session.copy(f"COPY {FOLDED} ({', '.join(names)}) FROM STDIN (FORMAT csv)", rows)
+    session.copy(f"COPY {FOLDED} ({', '.join(names)}) FROM STDIN (FORMAT csv)", rows)

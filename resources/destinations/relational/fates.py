@@ -64,9 +64,12 @@ def judged(met: str, width: int, rule: KeyRule) -> str:
     )
 
 
-def older(commit: Commit, ledger: Ledger) -> list[Step]:
-    """Steps behind whose offsets others have been read already: a backfill."""
-    return [step for step in commit.steps if _older(step, ledger)]
+def older(commit: Commit, ledger: Ledger, rule: KeyRule) -> list[Step]:
+    """Steps behind whose offsets others have been read already, a backfill: their writes give way to rows of later records.
+
+    None where the rule has expressions: those take what comes late like everything else.
+    """
+    return [] if rule.update else [step for step in commit.steps if _older(step, ledger)]
 
 
 def _older(step: Step, ledger: Ledger) -> bool:

@@ -41,7 +41,7 @@ class Folding:
         group: the group of a fate, as a text.
         shown: a column's value as a text that DuckDB reads as the same value.
         put: writes the folded rows into a relation of the database: names `LAST` and `FIRST`, and columns of the table; from
-            that relation of DuckDB's, with the same names. How many rows.
+            that relation of DuckDB's, with the same names.
     """
 
     writes: str
@@ -50,7 +50,7 @@ class Folding:
     write: str
     group: str
     shown: Callable[[str, Type], str]
-    put: Callable[[Any, Any, Columns, str], int]
+    put: Callable[[Any, Any, Columns, str], None]
 
 
 def fold(
