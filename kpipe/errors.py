@@ -19,7 +19,7 @@
     │   └── StoreUnreachable                 the object store that files are staged in gave no answer (retriable)
     ├── WorkerLost                           a process that ran tasks died (retriable)
     ├── DestinationError                     the table's side
-    │   ├── DestinationBusy                  another process holds it (retriable)
+    │   ├── DestinationBusy                  another process holds it, or it gives no answer now (retriable)
     │   ├── SchemaConflict                   the table cannot take these columns
     │   ├── AuditFailed                      rows of the batch do not pass its audit; it was not published
     │   ├── Fenced                           the ledger moved since the plan; nothing was changed
@@ -214,7 +214,7 @@ class DestinationError(KpipeError):
 
 
 class DestinationBusy(DestinationError):
-    """Another process holds the destination; the message names it where the destination tells."""
+    """Another process holds the destination, named where it tells by whom; or its server gives no answer now."""
 
     retriable = True
 

@@ -272,6 +272,7 @@ def load(folder: Folder) -> DeltaState | None:
 
 
 def _unreadable(folder: Folder, error: Exception) -> DestinationError:
+    folder.look(entry_name(0))  # a store that gives no answer says so here, as what it is
     return DestinationError(
         f"Delta {folder.place} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
     )

@@ -16,6 +16,8 @@ from pyiceberg.exceptions import (
     ForbiddenError,
     NamespaceAlreadyExistsError,
     RESTError,
+    ServerError,
+    ServiceUnavailableError,
     TableAlreadyExistsError,
     UnauthorizedError,
 )  # fmt: skip
@@ -23,11 +25,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
+from requests.exceptions import RequestException
 from sqlalchemy import create_engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from kpipe.errors import DestinationError
+from kpipe.errors import DestinationBusy, DestinationError
 from resources.destinations.iceberg.durable import file_io
 from resources.destinations.lake.folder import Folder
 from resources.kafka.secret import Secret, redact
@@ -161,7 +164,8 @@ class Postgres:
     def failed(self, error: Exception) -> DestinationError:
         """What the server said."""
         text = " ".join(str(error).split())
-        return DestinationError(f"{self.place}: {text}", "check into.catalog; run it again when it answers")
+        kind = DestinationBusy if isinstance(error, OperationalError) else DestinationError
+        return kind(f"{self.place}: {text}", "check into.catalog; run it again when it answers")
 
 
 class _Bounded(HTTPAdapter):
@@ -220,7 +224,8 @@ class Rest:
         hint = "run it again when it answers"
         if isinstance(error, (UnauthorizedError, ForbiddenError)):
             hint = "check into.credentials"
-        return DestinationError(f"{self.place}: {text}", hint)
+        passes = isinstance(error, (RequestException, ServerError, ServiceUnavailableError))
+        return (DestinationBusy if passes else DestinationError)(f"{self.place}: {text}", hint)
 
     def _hidden(self) -> Iterable[str]:
         return self._secrets.values()

@@ -313,7 +313,7 @@ class IcebergLake:
 
     def _failed(self, error: Exception) -> DestinationError:
         found = self._catalogue.failed(error)
-        return DestinationError(f"Iceberg {self._name} cannot be read: {found.what}", found.hint)
+        return type(found)(f"Iceberg {self._name} cannot be read: {found.what}", found.hint)
 
     def _created(self, schema: _Schema) -> Transaction:
         catalog = self._opened()

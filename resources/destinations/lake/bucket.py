@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from kpipe.errors import DestinationError
+from kpipe.errors import DestinationBusy, DestinationError
 from resources.storage.s3 import LARGEST, SECRETS, Store, StoreFailed
 from resources.storage.uri import is_remote, opened
 
@@ -45,7 +45,7 @@ class BucketFolder:
         try:
             return opened(self._uri(name), self.store)
         except OSError as error:
-            raise DestinationError(f"{self._uri(name)}: {error.strerror or error}", "run it again") from error
+            raise _failed(error) from error
 
     def look(self, name: str) -> tuple[int, int, str] | None:
         """Bytes, ms since 1970, and its ETag."""
@@ -163,4 +163,5 @@ def _digest(stream: BinaryIO) -> str:
 
 
 def _failed(error: OSError) -> DestinationError:
-    return DestinationError(str(error.strerror or error), "run it again when the store answers")
+    kind = DestinationBusy if getattr(error, "passes", False) else DestinationError
+    return kind(str(error.strerror or error), "run it again when the store answers")

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from kpipe.errors import DestinationError, Fenced, InvalidPipeline, LedgerMismatch, NotAvailable
+from kpipe.errors import DestinationBusy, DestinationError, Fenced, InvalidPipeline, LedgerMismatch, NotAvailable
 from kpipe.pipeline import Pipeline
 from resources.destinations import open_destination
 from resources.destinations.iceberg import IcebergLake, Postgres, Rest
@@ -141,7 +141,7 @@ def test_server_that_is_gone_is_said(server: RestServer, tmp_path: Path) -> None
     place = RestIcebergPlace(tmp_path, server)
     destination = loaded(place)
     server.proxy.now(cut_after(0))
-    with pytest.raises(DestinationError, match=r"catalogue http://127.0.0.1.* -> run it again when it answers"):
+    with pytest.raises(DestinationBusy, match=r"catalogue http://127.0.0.1.* -> run it again when it answers"):
         destination.ledger()
 
 
