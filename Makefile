@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test browser postgres mariadb s3 lakes registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint types format lock schema clean
+.PHONY: help install demo ui test browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -97,6 +97,11 @@ s3: install ## Versity's S3 gateway, an object store for the tests, into .venv (
 lakes: install ## the reference server of Iceberg's REST catalogue, for the tests, into .venv (else one line says why not)
 	@$(PY) -m resources.local.kafka_jars install requirements-iceberg.lock .venv/share/iceberg-rest || \
 	  echo "WARNING: no REST catalogue: Iceberg is not tested with one -> run 'make lakes' again" >&2
+
+# Only for tests. What of Hadoop that is: the head of the lock.
+yarn: install ## Hadoop's YARN, for the tests on a cluster, into .venv (else one line says why not)
+	@$(PY) -m resources.local.kafka_jars install requirements-yarn.lock .venv/share/yarn || \
+	  echo "WARNING: no YARN: it is not tested -> run 'make yarn' again" >&2
 
 # It needs Java 21; Kafka and Spark go on with what find_java finds first. Without it a stand-in answers, which says so.
 registry: install ## Apicurio, a schema registry for the tests, into .venv (else one line says why not)

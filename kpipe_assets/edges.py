@@ -84,7 +84,7 @@ class SparkResource(dg.ConfigurableResource):
             home = Home.at(self.home)
             configuration = {**settings(home.path, self.master), **self.spark_config}
             self._session = LazyPySparkResource(spark_config=configuration)
-            with prepared(home.path, configuration["spark.pyspark.python"]):
+            with prepared(home.path, configuration):
                 return self._session.spark_context
         return self._session.spark_context
 

@@ -18,7 +18,7 @@ from kpipe.work import Work
 from resources.spark.executors import attended, slots, there
 from resources.spark.job import Job
 from resources.spark.place import NOT_SHARED, here
-from resources.spark.session import lost, run_pieces, share_out, without_python
+from resources.spark.session import SMALLEST_PIECE, lost, run_pieces, share_out, without_python
 from resources.storage.given import StoreAccess
 from resources.storage.uri import is_remote, opened
 
@@ -64,9 +64,9 @@ class Away:
         Raises:
             KpipeError: as `sent` and `run_pieces`, or there are no executors.
         """
-        job = self.sent(context, job)
+        job, pieces = self.sent(context, job), max(len(batch.steps), batch.span // SMALLEST_PIECE)
         with attended(context, batch.id, self._log):
-            return run_pieces(context, job, share_out(batch, slots(context, len(batch.steps))))
+            return run_pieces(context, job, share_out(batch, slots(context, pieces)))
 
     def took(self, reports: Iterable[RangeReport]) -> None:
         """Remember who has done what."""

@@ -33,7 +33,7 @@ def there(context: SparkContext) -> int:
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
-def slots(context: SparkContext, ranges: int) -> int:
+def slots(context: SparkContext, pieces: int) -> int:
     """Tasks that a batch is shared out over: those that run at once with the executors there are, or that may come.
 
     With dynamic allocation Spark asks for as many executors as tasks wait: a batch that is cut for those that are there, none
@@ -41,14 +41,14 @@ def slots(context: SparkContext, ranges: int) -> int:
 
     Args:
         context: of the application.
-        ranges: of the batch: as many are asked for where nothing limits executors.
+        pieces: of the batch: as many are asked for where nothing limits executors.
     """
     conf, now = context.getConf(), context.defaultParallelism
     if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
         return now
     most = conf.get("spark.dynamicAllocation.maxExecutors", None)
     each = int(conf.get("spark.executor.cores", "1") or 1) // int(conf.get("spark.task.cpus", "1") or 1)
-    return max(now, int(most) * max(1, each) if most else ranges)
+    return max(now, int(most) * max(1, each) if most else pieces)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapreplace
 from pathlib import Path
@@ -16,7 +16,7 @@ from kpipe import faults
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
 from resources.java import spark_environment
-from resources.spark import environment, pods
+from resources.spark import environment, pods, yarn
 from resources.spark.job import Failure, Job
 from resources.spark.master import check, driver_address, is_local
 from resources.spark.scratch import scratch, sockets, sweep
@@ -127,7 +127,7 @@ def start(home: Path, master: str | None = None) -> SparkContext:
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
     asked = settings(home, master)
-    with prepared(home, asked["spark.pyspark.python"]):
+    with prepared(home, asked):
         context = SparkContext(conf=SparkConf().setAll(list(asked.items())))
     _let_the_jvm_go_first(context)
     return context
@@ -143,28 +143,35 @@ def _let_the_jvm_go_first(context: SparkContext) -> None:
 
 
 @contextmanager
-def prepared(home: Path, python: str = sys.executable) -> Iterator[None]:
-    """Inside, a session may be started: Java is chosen, and the JVM's own output goes to home/logs/spark.log.
+def prepared(home: Path, asked: Mapping[str, str]) -> Iterator[None]:
+    """Inside, a session may be started: Java is chosen, the JVM's own output goes to home/logs/spark.log, and YARN has answered.
 
     Args:
         home: KPIPE_HOME.
-        python: the interpreter of tasks; PySpark takes it from the environment when the session starts.
+        asked: Spark's settings; the interpreter of tasks PySpark takes from the environment when the session starts.
 
     Raises:
-        NotAvailable: no Java.
+        NotAvailable: no Java; YARN does not answer, or does not take the application.
         KpipeError: what is inside failed; the message holds the last lines of the log.
     """
-    os.environ.update({**spark_environment(), "PYSPARK_PYTHON": python})
+    os.environ.update({**spark_environment(), "PYSPARK_PYTHON": asked["spark.pyspark.python"]})
     (home / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(home)
     log = home / "logs" / "spark.log"
     try:
         with _stderr_to(log):
+            if asked["spark.master"] == "yarn":
+                yarn.answers(asked)
             yield
+    except KpipeError:
+        raise
     except Exception as error:
         refusal = pods.refusal(log)
         if refusal:
             raise KpipeError(f"Spark does not start: {refusal}", pods.RIGHTS) from error
+        told = yarn.refused(error)
+        if told is not None:
+            raise told from error
         said = [line for line in log.read_text(errors="replace").splitlines() if line and not line[0].isspace()]
         tail = "; ".join(said[-3:])
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
@@ -238,11 +245,15 @@ def lost(doing: str, error: Exception) -> KpipeError:
     missing = re.search(r"\(TID \d+\) \((\S+) executor \S+\): (.*)", text)
     if missing and (found := without_python(what, missing[1], missing[2])):
         return found
+    if "SparkContext was shut down" in text or "SparkContext has been shutdown" in text:
+        return KpipeError(f"{what}: the cluster has ended the application", "see its page there for the reason; run it again")
     died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure|cannot run anywhere", text)
     if died:
         return WorkerLost(f"{what}: {died[0]}", "killed, or out of memory? See dmesg; lower batch.max_offsets_per_partition")
     task = re.search(r"\(TID.*?\): (.+)", text)
-    reason = "its JVM has ended" if isinstance(error, ConnectionError) else task[1] if task else text.strip().partition("\n")[0]
+    said = re.search(r"^: (?:[\w.$]+: )?(.+)", text, re.MULTILINE)  # behind Py4J's own line
+    first = said[1] if said else text.strip().partition("\n")[0]
+    reason = "its JVM has ended" if isinstance(error, ConnectionError) else task[1] if task else first
     return KpipeError(f"{what}: {reason or type(error).__name__}", "see logs/spark.log in KPIPE_HOME; run it again")
 
 

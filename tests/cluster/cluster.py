@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from resources.java import find_java
 from resources.local import kafka_node
 from resources.local.kafka_jars import jars_folder
+from tests.cluster import hadoop
 from tests.cluster.hosts import Host, Network, obstacle
 from tests.resources.destinations.s3 import KEY, SECRET, program
 
@@ -208,12 +209,13 @@ def build(base: Path) -> Cluster:
     java, spark, shared = find_java().path, base / "spark", base / "shared"
     runtime = [(path, path) for path in (java,)]
     common = [*runtime, (shared, shared)]
+    yarn = [(jar, base / hadoop.FOLDER / jar.name) for jar in hadoop.jars()]
     gateway = program()
     base.parent.mkdir(parents=True, exist_ok=True)
     shown: dict[str, list[tuple[Path, Path]]] = {
         **{name: [*runtime, (jars_folder(), jars_folder())] for name in KAFKAS},
-        "master": [*runtime, (Path(pyspark.__file__).parent, spark)],
-        **{name: [*common, (Path(pyspark.__file__).parent, spark)] for name in WORKERS},
+        "master": [*runtime, (Path(pyspark.__file__).parent, spark), *yarn],
+        **{name: [*common, (Path(pyspark.__file__).parent, spark), *yarn] for name in WORKERS},
         "store": [(gateway, gateway)] if gateway is not None else [],
         "client": [*common, *((path, path) for path in outermost([ROOT, Path(sys.prefix), Path(sys.base_prefix)]))],
     }

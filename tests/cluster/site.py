@@ -216,7 +216,7 @@ def idle(cluster: Cluster, within: float = 60) -> list[str]:
     """Waits until no host has other processes than those it began with; what is left then."""
 
     def left() -> list[str]:
-        names = ("deploy.worker.Worker", "deploy.master.Master", "kafka.Kafka", "versitygw")
+        names = ("deploy.worker.Worker", "deploy.master.Master", "kafka.Kafka", "versitygw", "hadoop.yarn.server")
         found = []
         for host in cluster.network.hosts.values():
             for process in host.processes():

@@ -20,7 +20,7 @@ from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId
 from resources.spark.files import StagingWriter
 from resources.spark.job import Failure, Job
-from resources.spark.session import Moved, _task, share_out
+from resources.spark.session import Moved, _task, lost, share_out
 from resources.storage.s3 import StoreFailed
 
 TOPIC = TopicId("c", "t", "tweets")
@@ -82,3 +82,11 @@ def test_a_task_that_reaches_nothing_from_its_worker_is_given_back_to_spark_once
 def test_a_store_that_gives_no_answer_is_asked_again(status: int, again: bool) -> None:
     found = StagingWriter("s3://bucket/b")._failed(StoreFailed("no answer", status))
     assert found.retriable is again and isinstance(found, StoreUnreachable) is again
+
+
+def test_spark_is_quoted_and_not_what_carries_its_words() -> None:
+    py4j = "An error occurred while calling z:PythonRDD.collectAndServe.\n: org.apache.spark.SparkException: "
+    shut = lost("batch 1", RuntimeError(f"{py4j}Job 2 cancelled because SparkContext was shut down\n\tat java.lang.Thread"))
+    other = lost("batch 1", RuntimeError(f"{py4j}Task not serializable\n\tat java.lang.Thread"))
+    assert shut.what == "batch 1: Spark could not finish its tasks: the cluster has ended the application"
+    assert other.what == "batch 1: Spark could not finish its tasks: Task not serializable"
