@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(program() is None, reason="no S3 server -> make s3"),
 ]  # fmt: skip
 
-RECORDS, PAD = 1_500, 2_000
+RECORDS, PAD = 1_500, 8_000
 # Adds that many characters to each row, which no file format makes much smaller.
 WIDER = """exec awk -v seed="$KPIPE_PARTITION" -v pad=PAD 'BEGIN { srand(seed) } {
   if (sub(/}$/, "")) {
