@@ -77,6 +77,7 @@ def test_speculation_takes_one_of_two_attempts(cluster: Cluster, site: Callable[
     one.exact(within=400)
     for way in ("first", "second", "both", "frozen"):
         one.forget()
+        before = len(one.batches())
         one.hold(1, attempt=1)
         told = held(one)
         slow = host_of(cluster, told, 1)
@@ -92,6 +93,8 @@ def test_speculation_takes_one_of_two_attempts(cluster: Cluster, site: Callable[
             (one.folder / "hold-1-1").unlink()
         else:
             one.release()
+        wait(lambda: len(one.batches()) > before, f"{way}: the batch")
+        one.release()  # what a transaction left for another batch is that one's first attempt
         one.exact()
         wait(lambda: not any(host.processes("program.sh") for host in cluster.workers), f"{way}: the end of the other attempt")
         for process in frozen:
