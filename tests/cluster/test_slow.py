@@ -23,9 +23,8 @@ RECORDS, KBIT = 12_000, 64
 
 @pytest.fixture(scope="module")
 def differs() -> Mapping[str, Any]:
-    """A batch of one task has no others to be compared with: that is what the threshold is for."""
     return {
-        "variables": {**SPECULATION, "spark_speculation_task_duration_threshold": "10s"},
+        "variables": SPECULATION,
         "config": {"queued.max.messages.kbytes": 32, "fetch.message.max.bytes": 16_384, "queued.min.messages": 10},
     }
 
