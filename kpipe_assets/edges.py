@@ -78,14 +78,14 @@ class SparkResource(dg.ConfigurableResource):
 
     def context(self) -> SparkContext:
         """The process's SparkContext."""
-        from resources.spark.session import prepared, settings
+        from resources.spark.session import prepared, settings, stop_at_exit
 
         if self._session is None:
             home = Home.at(self.home)
             configuration = {**settings(home.path, self.master), **self.spark_config}
             self._session = LazyPySparkResource(spark_config=configuration)
             with prepared(home.path, configuration):
-                return self._session.spark_context
+                stop_at_exit(self._session.spark_context)
         return self._session.spark_context
 
     def stager(self, pipeline: Pipeline) -> Stager:

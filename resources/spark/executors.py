@@ -43,7 +43,7 @@ def slots(context: SparkContext, pieces: int) -> int:
         context: of the application.
         pieces: of the batch: as many are asked for where nothing limits executors.
     """
-    conf, now = context.getConf(), context.defaultParallelism
+    conf, now = context._conf, context.defaultParallelism
     if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
         return now
     most = conf.get("spark.dynamicAllocation.maxExecutors", None)
@@ -84,7 +84,7 @@ class _Watch(threading.Thread):
     def __init__(self, context: SparkContext, group: str, log: Path | None) -> None:
         super().__init__(name="kpipe-executors", daemon=True)
         self._context, self._group, self._log = context, group, log
-        self._timeout_s = float(str(context.getConf().get(TIMEOUT, str(_TIMEOUT_S))).removesuffix("s"))
+        self._timeout_s = float(str(context._conf.get(TIMEOUT, str(_TIMEOUT_S))).removesuffix("s"))
         self._logged = log.stat().st_size if log is not None and log.exists() else 0
         self.ended, self.found = threading.Event(), None
 

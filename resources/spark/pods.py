@@ -75,7 +75,7 @@ def _is_kubernetes(context: SparkContext) -> bool:
 
 
 def _pods(context: SparkContext, client: Any) -> list[Any]:
-    namespace = context.getConf().get("spark.kubernetes.namespace", "default")
+    namespace = context._conf.get("spark.kubernetes.namespace", "default")
     found = client.pods().inNamespace(namespace).withLabel("spark-app-selector", str(context.applicationId)).list()
     return list(found.getItems())
 

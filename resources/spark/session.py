@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import heapreplace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from resources.spark.scratch import scratch, sockets, sweep
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["lost", "prepared", "run_pieces", "settings", "share_out", "start", "started", "warm"]
+__all__ = ["lost", "prepared", "run_pieces", "settings", "share_out", "start", "started", "stop_at_exit", "warm"]
 
 # A piece shorter than this is not split further: opening a consumer costs about as much as reading so many (20 ms).
 SMALLEST_PIECE = 20_000
@@ -130,7 +131,22 @@ def start(home: Path, master: str | None = None) -> SparkContext:
     with prepared(home, asked):
         context = SparkContext(conf=SparkConf().setAll(list(asked.items())))
     _let_the_jvm_go_first(context)
+    stop_at_exit(context)
     return context
+
+
+def stop_at_exit(context: SparkContext) -> None:
+    """When this process ends in order, so does the application: executors' pods go, and the resource manager is told.
+
+    The JVM does that by itself when its parent has gone, but in a container it is killed together with that.
+    """
+    if not is_local(str(context.master)):
+        atexit.register(_stop, context)
+
+
+def _stop(context: SparkContext) -> None:
+    with suppress(Exception):  # its JVM has ended already
+        context.stop()
 
 
 def _let_the_jvm_go_first(context: SparkContext) -> None:

@@ -212,7 +212,7 @@ class Site:
             self.oracle._waiting.clear()  # what a look of before saw was on its way
             try:
                 problems = self.oracle.problems()
-            except duckdb.IOException as busy:  # it is being written
+            except (duckdb.IOException, FileNotFoundError) as busy:  # something is being written, or taken away
                 problems = [str(busy)]
             time.sleep(0.3)
         assert not problems, f"{problems}\n{self.said()}"

@@ -40,9 +40,7 @@ def test_the_manifest_names_itself() -> None:
     assert settings["spark.kubernetes.container.image"] == container["image"]
     name, namespace = THINGS["StatefulSet"]["metadata"]["name"], THINGS["Namespace"]["metadata"]["name"]
     assert settings["spark.kubernetes.driver.pod.name"] == f"{name}-0"
-    service = THINGS["StatefulSet"]["spec"]["serviceName"]
-    assert settings["spark.driver.host"] == f"{name}-0.{service}.{namespace}.svc"
-    assert service == THINGS["Service"]["metadata"]["name"]
+    assert THINGS["StatefulSet"]["spec"]["serviceName"] == THINGS["Service"]["metadata"]["name"]
     assert {thing["metadata"].get("namespace", namespace) for thing in THINGS.values()} == {
         settings["spark.kubernetes.namespace"]
     }

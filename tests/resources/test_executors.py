@@ -21,11 +21,8 @@ class Context:
     master = "spark://somewhere:7077"
 
     def __init__(self, executors: int = 0, **settings: str) -> None:
-        self.defaultParallelism, self.there, self.settings = max(2, executors), executors, settings
+        self.defaultParallelism, self.there, self._conf = max(2, executors), executors, settings
         self.cancelled = threading.Event()
-
-    def getConf(self) -> dict[str, str]:
-        return self.settings
 
     def cancelJobGroup(self, group: str) -> None:
         assert group == "batch"
