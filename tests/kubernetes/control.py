@@ -34,7 +34,7 @@ class Control:
 
     Attributes:
         folder: with its data and logs.
-        network: first two numbers of its addresses, all on the loopback device.
+        network: first three numbers of its addresses, all on the loopback device.
         admin: may do everything.
     """
 

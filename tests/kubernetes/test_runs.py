@@ -5,6 +5,7 @@ said when none can come. What runs the pods is a stand-in (node.py).
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -40,7 +41,7 @@ def test_rows_are_exact_and_executors_come_and_go(site: Callable[..., Site], con
 
 
 def test_the_role_is_what_spark_asks_for(site: Callable[..., Site], control: Control) -> None:
-    """By the API server's audit: nothing was refused in a run from its beginning to its end, and every right was used."""
+    """By the API server's audit of a run from its beginning to its end: nothing was refused, and nothing left behind."""
     one = site()
     behind = control.audit.stat().st_size
     one.write()
@@ -48,9 +49,10 @@ def test_the_role_is_what_spark_asks_for(site: Callable[..., Site], control: Con
     assert one.ended() == 0, one.said()
     one.exact()
     wait(lambda: not one.pods(), "the run took its executors with it", 30, one.said)
-    assert {one.said().count("0.0.0.0"), one.said().count("192.0.2.")} == {0}, (
-        "executors were told another address than the pod's"
-    )
+    logs = "".join(file.read_text(errors="replace") for file in one.node.folder.glob("*-exec-*/log"))
+    reached = set(re.findall(r"created connection to \S*/([\d.]+):", logs))
+    assert reached, "executors reach the driver"
+    assert {address.rpartition(".")[0] for address in reached} == {control.network}, reached
     with control.audit.open(encoding="utf-8") as file:
         file.seek(behind)
         asked = [json.loads(line) for line in file]
@@ -60,12 +62,11 @@ def test_the_role_is_what_spark_asks_for(site: Callable[..., Site], control: Con
     used = {(entry["objectRef"]["resource"], entry["verb"]) for entry in asked}
     (role,) = (thing for thing in one.things() if thing["kind"] == "Role")
     given = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
-    assert used == given
+    assert used <= given and given - used <= {("pods", "delete")}  # of one executor, when it is idle for long
 
 
 def test_pods_that_are_taken_in_mid_batch(site: Callable[..., Site], control: Control) -> None:
-    """An executor's deleted as by `kubectl delete pod`, another's killed, then the driver's: its set makes it anew, and the
-    garbage
+    """An executor's, as by `kubectl delete pod`; another's, killed; then the driver's: its set makes it anew, and the garbage
     collector takes its executors. Rows are exact each time.
     """
     one = site(batch={"interval_ms": 300, "max_retries": 8})
