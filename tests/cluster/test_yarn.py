@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -10,9 +12,10 @@ import pytest
 
 from resources.spark.environment import Packed
 from tests.cluster import hadoop
-from tests.cluster.cluster import Cluster, wait
+from tests.cluster.cluster import ROOT, Cluster, wait
 from tests.cluster.following import asleep, held
 from tests.cluster.site import PARTITIONS, PROGRAM, Site, Told, idle
+from tests.cluster.test_runs import MATERIALIZE
 from tests.cluster.yarn import Yarn
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.chaos]
@@ -115,10 +118,12 @@ def test_a_container_killed_in_mid_batch(cluster: Cluster, yarn: Yarn, on_yarn: 
     wait(lambda: yarn.executors() == 3, "a container in its place")
     one.forget()
     held(one)
+    application = yarn.applications()[-1]["id"]
     assert sum(worker.kill("ExecutorLauncher", "bin/java") for worker in cluster.workers) >= 1
     one.release()
     one.exact(within=300)
-    assert len({found["id"] for found in yarn.applications() if found["state"] == "RUNNING"}) == 1
+    wait(lambda: yarn.executors() == 3, "three executors of the next master")
+    assert yarn.applications()[-1]["id"] == application, "a new one was begun"
     one.stop()
     one.exact()
     assert "Traceback" not in one.said()
@@ -147,6 +152,19 @@ def container(cluster: Cluster, told: Told) -> psutil.Process:
         if program.environ().get("KPIPE_PARTITION") == str(told.partition):
             return next(one for one in program.parents() if "YarnCoarseGrainedExecutorBackend" in " ".join(one.cmdline()[:40]))
     raise AssertionError(f"{told}: {[one.cmdline() for one in cluster[told.host].processes()]}")
+
+
+def test_a_run_of_dagsters(cluster: Cluster, yarn: Yarn, on_yarn: Callable[..., Site]) -> None:
+    """Its session is dagster-pyspark's: YARN is asked before that, too."""
+    one = on_yarn("shown")
+    one.write()
+    script = one.home / "materialize.py"
+    script.write_text(MATERIALIZE)
+    said = cluster["client"].run(sys.executable, script, one.name, timeout=400, **one.environment(PYTHONPATH=str(ROOT)))
+    found = json.loads(said.splitlines()[-1])
+    assert found["application"] == yarn.applications()[-1]["id"]
+    assert {host["host"].split("/")[0] for host in found["hosts"]} <= {"worker1", "worker2", "worker3"}
+    one.exact()
 
 
 # Executors go five seconds after their last task, and as many come as tasks wait for.
