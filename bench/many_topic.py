@@ -67,7 +67,7 @@ def measure(folder: Path, broker: LocalBroker, spark: SparkResource, home: Home,
         destination = DestinationResource(home=str(home.path)).open(pipeline)
         run = Run(pipeline, home, KafkaResource().topics(pipeline), spark.stager(pipeline), destination)
         before, began = _cpu(), time.monotonic()
-        made = list(run.batches())
+        made = list(run.batches(1))
         took, after = time.monotonic() - began, _cpu()
         assert sum(len(step.range) for batch in made for step in batch.commit.steps) == partitions * given.records, made
         if number >= _UNCOUNTED:
