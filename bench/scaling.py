@@ -37,12 +37,14 @@ class Tasks:
         range_s: seconds of one core for a range, beside its records: assigning, seeking, its end.
         wave_s: seconds from a batch to its tasks and back, with tasks that do nothing.
         task_s: seconds of the driver for each task.
+        ask_s: seconds of the driver for each range before there are tasks: what the brokers say of it, twice.
     """
 
     record_s: float
     range_s: float
     wave_s: float
     task_s: float
+    ask_s: float
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Commit:
 #: Tweets of 286 bytes, seven columns. record_s: task seconds of `kpipe staged`, bench/results/throughput.json, 3.70 s for two
 #: million. range_s: 64 partitions against 4 in bench/results/shapes.json, 0.57 s more on two cores for 60 ranges. wave_s:
 #: docs/adr/0014. task_s: CPU of the JVM for each of 2,000 empty tasks, driver and executor in one process, so an upper bound.
-SPARK = Tasks(record_s=1.85e-6, range_s=0.019, wave_s=0.021, task_s=0.0035)
+#: ask_s: bench.many_topic, CPU of the driver at 1,000 partitions against 10, without what bench.many counts.
+SPARK = Tasks(record_s=1.85e-6, range_s=0.019, wave_s=0.021, task_s=0.0035, ask_s=0.00035)
 
 #: batch_s and range_s: bench.many. record_s: DuckDB, `kpipe duckdb` against `kpipe staged` in bench/results/throughput.json;
 #: PostgreSQL, docs/adr/0015, binary: the server's share, which is the larger one.
@@ -113,7 +116,7 @@ def extract_s(load: Load, cluster: Cluster, tasks: Tasks = SPARK) -> float:
     pieces = load.partitions * max(1, min(math.ceil(offsets / share), int(offsets // SMALLEST_PIECE)))
     sent = min(cluster.slots, pieces)
     each = math.ceil(pieces / sent) * tasks.range_s + load.records / sent * tasks.record_s * load.tables
-    return tasks.wave_s + sent * tasks.task_s + each
+    return tasks.wave_s + load.partitions * tasks.ask_s + sent * tasks.task_s + each
 
 
 def commit_s(load: Load, commit: Commit) -> float:
@@ -143,7 +146,7 @@ def best_tasks(load: Load, tasks: Tasks = SPARK) -> int:
 def useful_cores(load: Load, commit: Commit, tasks: Tasks = SPARK) -> float:
     """Cores beyond which the commit takes longer than the work: more of them wait. Without the driver's sending of tasks."""
     work = load.partitions * tasks.range_s + load.records * tasks.record_s * load.tables
-    return work / max(commit_s(load, commit) - tasks.wave_s, 1e-9)
+    return work / max(commit_s(load, commit) - tasks.wave_s - load.partitions * tasks.ask_s, 1e-9)
 
 
 def tables() -> str:

@@ -111,7 +111,7 @@ def _extract(
 ) -> tuple[float, float]:
     """When the last report is there, and seconds of work that the cores did."""
     free = [(begin, at) for at in range(slots)]  # a heap: the core that is free first takes the next task
-    sent, last, work = begin + tasks.wave_s, begin, 0.0
+    sent, last, work = begin + tasks.wave_s + len(sizes) * tasks.ask_s, begin, 0.0
     for pieces in share_out(_batch(sizes), slots):
         sent += tasks.task_s
         at, core = heapq.heappop(free)
