@@ -21,7 +21,7 @@ LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 .PHONY: help install demo ui test browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint types format lock schema clean
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if there is none, the local Kafka's jars
 
