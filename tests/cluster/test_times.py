@@ -33,12 +33,14 @@ def table(request: pytest.FixtureRequest) -> Iterator[dict[str, float]]:
     """Seconds by fault; shown at the end."""
     seconds: dict[str, float] = {}
     yield seconds
-    reporter, base = request.config.pluginmanager.get_plugin("terminalreporter"), seconds.get("none")
-    if base is None or reporter is None:
+    plugins, base = request.config.pluginmanager, seconds.get("none")
+    reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+    if base is None or reporter is None or capture is None:
         return
-    reporter.write_line(f"\n\n{'fault':40} {'undisturbed s':>14} {'disturbed s':>12} {'ratio':>6}")
-    for fault, found in seconds.items():
-        reporter.write_line(f"{fault:40} {base:14.1f} {found:12.1f} {found / base:6.2f}")
+    with capture.global_and_fixture_disabled():
+        reporter.write_line(f"\n\n{'fault':40} {'undisturbed s':>14} {'disturbed s':>12} {'ratio':>6}")
+        for fault, found in seconds.items():
+            reporter.write_line(f"{fault:40} {base:14.1f} {found:12.1f} {found / base:6.2f}")
 
 
 Fault = tuple[Callable[[Cluster, Host], object], Callable[[Cluster, Host], object]]
