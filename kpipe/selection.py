@@ -126,7 +126,7 @@ def _target(pipeline: Pipeline, name: str) -> str:
 
 
 def _expression(pipeline: Pipeline, calls: Calls, field: str, text: str) -> str:
-    from kpipe.sql.expressions import Untranslated
+    from kpipe.sql.untranslated import Untranslated
 
     try:
         return calls.replace(text)

@@ -19,8 +19,9 @@ from functools import lru_cache
 from typing import Any
 
 from kpipe.sql.tokens import Word, words
+from kpipe.sql.untranslated import Untranslated
 
-__all__ = ["Untranslated", "check", "columns_of", "parsed", "to_duckdb"]
+__all__ = ["check", "columns_of", "parsed", "to_duckdb"]
 
 # Marks a call that a rule translates, so that the parser leaves it alone.
 _MARK = "kpipe__"
@@ -33,17 +34,6 @@ _REFUSED_SIGNS = {
     "::%": "JSON_EXTRACT_DOUBLE(value, 'name')",
     "&&": "AND",
 }
-
-
-class Untranslated(ValueError):
-    """Not an expression, or it calls something that kpipe does not translate. Says what, and what to write instead."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what, hint)
-        self.what, self.hint = what, hint
-
-    def __str__(self) -> str:
-        return f"{self.what} -> {self.hint}" if self.hint else self.what
 
 
 @dataclass(frozen=True)

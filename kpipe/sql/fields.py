@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from kpipe.pipeline import Pipeline
 from kpipe.sql import clauses
-from kpipe.sql.expressions import Untranslated, check
+from kpipe.sql.expressions import check
 from kpipe.sql.trees import Node, children, names, token, wrong
+from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["Fields"]
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kpipe.lookups import Lookup
-from kpipe.sql.expressions import Untranslated, parsed, to_duckdb
+from kpipe.sql.expressions import parsed, to_duckdb
 from kpipe.sql.tokens import words
+from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["Call", "Calls"]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kpipe.sql.time_formats import date_format, parse_format
+from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["REFUSED", "is_translated", "translated"]
 
@@ -52,8 +53,6 @@ def _sql(node: Any) -> str:
 def _literal(node: Any, function: str, what: str) -> str:
     """The argument, which must be a text written out."""
     from sqlglot import exp
-
-    from kpipe.sql.expressions import Untranslated
 
     if isinstance(node, exp.Literal) and node.is_string:
         return str(node.this)
@@ -119,8 +118,6 @@ def _json_as(kind: str, function: str) -> Callable[[Sequence[Any]], str]:
 
 
 def _substring_index(arguments: Sequence[Any]) -> str:
-    from kpipe.sql.expressions import Untranslated
-
     text, delimiter, count = map(_sql, arguments)
     if not re.fullmatch(r"\(?-? ?\d+\)?", count):
         raise Untranslated("SUBSTRING_INDEX: the count must be a number", "an expression cannot be translated there")
@@ -133,8 +130,6 @@ def _interval(sign: str) -> Callable[[Sequence[Any]], str]:
     def rule(arguments: Sequence[Any]) -> str:
         from sqlglot import exp
 
-        from kpipe.sql.expressions import Untranslated
-
         if not isinstance(arguments[1], exp.Interval):
             raise Untranslated("DATE_ADD, DATE_SUB: the second argument must be INTERVAL n UNIT")
         return f"(CAST({_sql(arguments[0])} AS TIMESTAMP) {sign} {_sql(arguments[1])})"
@@ -146,18 +141,12 @@ def _timestampadd(arguments: Sequence[Any]) -> str:
     """That many units later."""
     unit = arguments[0].sql(dialect="duckdb").strip('"').lower().removeprefix("sql_tsi_")
     if unit not in _UNITS:
-        raise _untranslated(f"TIMESTAMPADD: {unit[:20]} is no unit", f"units are {', '.join(_UNITS)}")
+        raise Untranslated(f"TIMESTAMPADD: {unit[:20]} is no unit", f"units are {', '.join(_UNITS)}")
     count, moment = map(_sql, arguments[1:])
     return f"(CAST({moment} AS TIMESTAMP) + CAST(round({count}) AS BIGINT) * INTERVAL 1 {unit})"
 
 
 _UNITS = ("microsecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
-
-
-def _untranslated(what: str, hint: str) -> Exception:
-    from kpipe.sql.expressions import Untranslated
-
-    return Untranslated(what, hint)
 
 
 def _timestampdiff(arguments: Sequence[Any]) -> str:
@@ -182,8 +171,6 @@ def _kafka(arguments: Sequence[Any]) -> str:
 
 
 def _sha2(arguments: Sequence[Any]) -> str:
-    from kpipe.sql.expressions import Untranslated
-
     if _sql(arguments[1]) not in ("256", "0"):
         raise Untranslated("SHA2 is translated for 256 bits only", "write SHA2(x, 256)")
     return f"sha256(CAST({_sql(arguments[0])} AS VARCHAR))"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kpipe.sql.untranslated import Untranslated
+
 __all__ = ["date_format", "parse_format"]
 
 _DATE = {
@@ -47,8 +49,6 @@ def parse_format(text: str, function: str) -> tuple[str, str]:
 
 
 def _converted(text: str, function: str, known: dict[str, str]) -> str:
-    from kpipe.sql.expressions import Untranslated
-
     def sign(match: re.Match[str]) -> str:
         found = match[1]
         if found in known:

@@ -81,7 +81,8 @@ def _bound(text: str, table: str, known: Columns) -> tuple[str, set[str]]:
     import sqlglot
     from sqlglot import exp
 
-    from kpipe.sql.expressions import Untranslated, to_duckdb
+    from kpipe.sql.expressions import to_duckdb
+    from kpipe.sql.untranslated import Untranslated
 
     try:
         tree = sqlglot.parse_one(f"SELECT ({to_duckdb(text)}\n)", read="duckdb").expressions[0].this

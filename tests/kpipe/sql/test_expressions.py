@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kpipe.sql.expressions import Untranslated, columns_of, to_duckdb
+from kpipe.sql.expressions import columns_of, to_duckdb
 from kpipe.sql.mysql import _RULES, REFUSED
+from kpipe.sql.untranslated import Untranslated
 
 DOC = '{"a": {"b c": [10, "x\\"y", null, 2.5]}, "n": 12, "s": "text", "z": null, "big": 9007199254740993, "k\\"q": 1}'
 # One record as a task has it: columns and variables, and Kafka's coordinates.

@@ -1,0 +1,16 @@
+"""The error of an expression that cannot be taken; whoever knows where it stands makes it one of kpipe's."""
+
+from __future__ import annotations
+
+__all__ = ["Untranslated"]
+
+
+class Untranslated(ValueError):
+    """Not an expression, or it calls something that kpipe does not translate. Says what, and what to write instead."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what, hint)
+        self.what, self.hint = what, hint
+
+    def __str__(self) -> str:
+        return f"{self.what} -> {self.hint}" if self.hint else self.what
