@@ -22,7 +22,8 @@ from kpipe.audit import Holding
 from kpipe.batch import Commit, StagedFile
 from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.source import Part
-from resources.storage.uri import is_remote, opened
+from resources.storage.opening import opened
+from resources.storage.uri import is_remote
 
 __all__ = ["Proven", "Writes", "added", "check_totals", "verify"]
 

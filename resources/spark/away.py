@@ -20,7 +20,8 @@ from resources.spark.job import Job
 from resources.spark.place import NOT_SHARED, here
 from resources.spark.session import SMALLEST_PIECE, lost, run_pieces, share_out, without_python
 from resources.storage.given import StoreAccess
-from resources.storage.uri import is_remote, opened
+from resources.storage.opening import opened
+from resources.storage.uri import is_remote
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kpipe.errors import DestinationBusy, DestinationError
+from resources.storage.opening import opened
 from resources.storage.s3 import LARGEST, SECRETS, Store, StoreFailed
-from resources.storage.uri import is_remote, opened
+from resources.storage.uri import is_remote
 
 __all__ = ["BucketFolder"]
 

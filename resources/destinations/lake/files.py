@@ -22,7 +22,7 @@ from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.partitions import division
 from resources.destinations.relational.matching import matched
 from resources.destinations.staged import Proven
-from resources.storage.uri import opened
+from resources.storage.opening import opened
 
 __all__ = ["Brought", "bring"]
 
