@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from kpipe.batch import Batch, Step
 from kpipe.errors import KpipeError
-from resources.spark import executors, pods
+from kpipe.ledger import Lane
+from kpipe.source import PartitionId, TopicId
+from resources.spark import away, executors, pods
+from resources.spark.away import Away
 from resources.spark.executors import attended, slots
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
@@ -53,6 +57,21 @@ class Context:
 def test_a_batch_of_seven_ranges_is_cut_for_executors_that_may_come(there: int, settings: dict[str, str], tasks: int) -> None:
     context: Any = Context(there, **settings)
     assert slots(context, 7) == tasks
+
+
+@pytest.mark.parametrize(("records", "tasks"), [(10, 1), (19_999, 1), (100_000, 5)])
+def test_one_long_range_is_cut_too_where_nothing_limits_executors(
+    monkeypatch: pytest.MonkeyPatch, records: int, tasks: int
+) -> None:
+    """A piece of 20,000 offsets is worth an executor; of a short range there is one task, however many there may be."""
+    source, given = PartitionId(TopicId("c", "i", "t"), 0), list[Any]()
+    monkeypatch.setattr(Away, "sent", lambda self, context, job: job)
+    monkeypatch.setattr(away, "run_pieces", lambda context, job, shares: given.append(shares))
+    context: Any = Context(0, **DYNAMIC)
+    job: Any = None
+    Away().run(context, job, Batch("batch", "orders", (Step(Lane(source, 0, 0), records),)))
+    (shares,) = given
+    assert len(shares) == tasks and sum(len(piece.range) for share in shares for piece in share) == records
 
 
 def test_waiting_without_an_executor_ends(monkeypatch: pytest.MonkeyPatch) -> None:
