@@ -67,6 +67,6 @@ def check_still_there(topics: Topics, ledger: Ledger, batch: Batch) -> None:
     Raises:
         SourceIdentityChanged: a topic was made again while it was read. Nothing was committed.
     """
-    now = set(topics.present())  # a list: to look for each of 1,000 partitions in it took longer than all the rest of a commit
+    now = set(topics.present())  # it may be a list, and each partition of the batch is looked for
     if any(step.source not in now for step in batch.steps):
         check_source(ledger, topics.snapshot())
