@@ -52,7 +52,7 @@ def _write(brokers: str, topic: str, partitions: int, records: int) -> None:
     assert producer.flush(120) == 0
 
 
-def measure(folder: Path, broker: LocalBroker, spark: SparkResource, home: Home, partitions: int, given: Any) -> dict[str, Any]:
+def measure(broker: LocalBroker, spark: SparkResource, home: Home, partitions: int, given: Any) -> dict[str, Any]:
     """A row of the results."""
     topic, brokers = f"many{partitions}", str(broker.status().brokers)
     broker.create_topic(topic, partitions)
@@ -90,7 +90,7 @@ def main() -> None:
         try:
             spark.warm()
             for size in map(int, given.sizes.split(",")):
-                print(measure(Path(name), broker, spark, home, size, given), flush=True)
+                print(measure(broker, spark, home, size, given), flush=True)
         finally:
             broker.stop()
 

@@ -98,17 +98,16 @@ def numbers(instance: dg.DagsterInstance, asset: dg.AssetKey, keys: Collection[s
             value = event.metadata[name].value if event is not None and name in event.metadata else None
             found.update({key: value} if isinstance(value, int) else {})
         return found
-    table, ids = SqlEventLogStorageTable.c, list[int]()
-    if keys:
-        kind = DagsterEventType.ASSET_MATERIALIZATION
-        ids = list(instance.get_latest_storage_id_by_partition(asset, kind, {*keys}).values())
-    for at in range(0, len(ids), _AT_ONCE):
-        asked = sqlalchemy.select(table.partition, table.event).where(table.id.in_(ids[at : at + _AT_ONCE]))
+    table, kind, wanted = SqlEventLogStorageTable.c, DagsterEventType.ASSET_MATERIALIZATION, list(keys)
+    for at in range(0, len(wanted), _AT_ONCE):  # each key is a parameter, of which SQLite takes so many
+        ids = instance.get_latest_storage_id_by_partition(asset, kind, {*wanted[at : at + _AT_ONCE]}).values()
         with storage.index_connection() as connection:
+            asked = sqlalchemy.select(table.partition, table.event).where(table.id.in_(list(ids)))
             texts = connection.execute(asked).fetchall()
         for key, text in texts:
             entries = json.loads(text)["dagster_event"]["event_specific_data"]["materialization"]["metadata_entries"]
-            found.update((key, int(entry["entry_data"]["value"])) for entry in entries if entry["label"] == name)
+            value = next((entry["entry_data"].get("value") for entry in entries if entry["label"] == name), None)
+            found.update({key: value} if isinstance(value, int) else {})
     return found
 
 

@@ -207,6 +207,8 @@ def test_the_newest_event_of_each_partition_is_found_however_long_ago(tmp_path: 
         assert telling.newest(instance, KEY, []) == {} == telling.numbers(instance, KEY, [], "at")
         assert telling.numbers(instance, KEY, keys, "at") == values
         assert telling.numbers(instance, KEY, keys, "of another") == {}
+        telling.tell(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text"})])
+        assert telling.numbers(instance, KEY, keys, "at") == {key: at for key, at in values.items() if key != "2"}
         assert set(telling.newest(instance, KEY, keys, observed=True)) == {"6"}
         kinds = (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION)
         assert [len(instance.get_latest_storage_id_by_partition(KEY, kind)) for kind in kinds] == [6, 1]
