@@ -137,7 +137,7 @@ kubernetes: install ## Kubernetes' API server and kpipe's image, for the tests, 
 kubernetes-test: install ## Spark on Kubernetes: that image on that API server; our own stand-in runs the pods
 	$(PY) -m pytest -n0 -m chaos tests/kubernetes
 
-chaos: install ## the long tests: every crash-point, every fault, five minutes of a seeded nemesis
+chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, an hour of combinations
 	$(PY) -m pytest -m chaos -s
 
 bench: install ## kpipe beside its peers, 45 minutes; BENCH="--quick" for options

@@ -4,89 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 from kpipe.batch import SETTLED, Counts, total
+from kpipe.clearing import standing
 from kpipe.ledger import LOST, SKIPPED, Ledger, check_disjoint
 from kpipe.offsets import Overlap, Range, RangeSet, union
+from kpipe.order import reappeared
+from kpipe.recount import Entry, Holding, Keeping, Recount
 from kpipe.source import Part, PartitionId, folded, in_order, part
 
 __all__ = ["Audit", "Entry", "Holding", "Keeping", "Recount", "audit"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One committed range in the ledger's history.
-
-    Attributes:
-        batch: id of the batch.
-        source: the partition.
-        range: the offsets.
-        counts: what became of them.
-        reread: nothing was read: the offsets, read before, are to be read again on somebody's demand.
-        loose: the rows landed without the ledger, which moved afterwards, or did not (`delivery: at_least_once`): the same
-            offsets may be read again.
-    """
-
-    batch: str
-    source: PartitionId
-    range: Range
-    counts: Counts
-    reread: bool = False
-    loose: bool = False
-
-
-@dataclass(frozen=True)
-class Holding:
-    """Rows of one partition in a table, and the sum of their offsets (NULL counts as 0)."""
-
-    rows: int = 0
-    offsets: int = 0
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """A table that is written with a key: what its commits have left in it, and what it holds.
-
-    Attributes:
-        expected: as the commits have left it, by partition (as rows name it: with their topic, or the number).
-        found: counted afresh.
-        repeated_keys: keys that more than one row has.
-        unbalanced: rows that were left, less those that were there before any commit, less all that batches have inserted, plus
-            all that they have deleted; 0 when the counters of the ranges add up.
-    """
-
-    expected: Mapping[Part, Holding]
-    found: Mapping[Part, Holding]
-    repeated_keys: int = 0
-    unbalanced: int = 0
-
-
-@dataclass(frozen=True)
-class Recount:
-    """What the destination really holds, counted afresh.
-
-    Attributes:
-        rows: of the table, by partition: TOPIC:NUMBER of rows that name their topic, else the number.
-        dead_letters: by partition.
-        duplicates: rows that share topic, partition and offset with another, by partition; always empty where rows do not
-            carry an offset.
-        entries: rows by (batch, partition, start) whose range does not hold as many as the ledger says: found, expected.
-        expected_rows: what the ledgers of all pipelines that write this table say together, by partition.
-        keeping: where the table is written with a key; ranges then say nothing about which rows are there.
-        exchanged: ranges that hold as many rows as the ledger says, and of as many records, but not these.
-        also: each further table of the pipeline counted afresh, by its name; dead letters left out.
-    """
-
-    rows: Mapping[Part, int] = field(default_factory=dict)
-    dead_letters: Mapping[Part, int] = field(default_factory=dict)
-    duplicates: Mapping[Part, int] = field(default_factory=dict)
-    entries: Sequence[tuple[Entry, int]] = ()
-    expected_rows: Mapping[Part, int] = field(default_factory=dict)
-    keeping: Keeping | None = None
-    exchanged: Sequence[Entry] = ()
-    also: Mapping[str, Recount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,6 +32,7 @@ class Audit:
         skipped: what the ledger has as skipped, the same: left out on purpose, or as it failed for good. It can be read later.
         repeated: what was read more than once with `delivery: at_least_once`, or will be, with the partition, in words; each
             reading is counted.
+        given_up: ranges of batches that were given up after requests had left: nothing is proven about them.
         targets: rows that the ledger says each further table holds, and rows found; empty where there is one table only.
         set_aside: dead letters that stand for an offset; the others are output of a program that was given their record.
     """
@@ -114,6 +44,7 @@ class Audit:
     lost: Sequence[str] = ()
     skipped: Sequence[str] = ()
     repeated: Sequence[str] = ()
+    given_up: Sequence[str] = ()
     targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     set_aside: int = 0
 
@@ -131,10 +62,8 @@ class Audit:
             **{name: getattr(self.counts, name) for name in names},
             "partitions": dict(self.partitions),
             **({"targets": {name: dict(rows) for name, rows in self.targets.items()}} if self.targets else {}),
-            "lost": list(self.lost),
-            "skipped": list(self.skipped),
-            "repeated": list(self.repeated),
-            "problems": list(self.problems),
+            **{name: list(getattr(self, name)) for name in ("lost", "skipped", "repeated", "problems")},
+            **({"given_up": list(self.given_up)} if self.given_up else {}),
         }
 
 
@@ -149,11 +78,12 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
             do not name their topic; otherwise those of one number together.
     """
     problems: list[str] = []
+    history = standing(history)
     by_source: dict[PartitionId, list[Entry]] = {source: [] for source in ledger.sources()}
     for entry in history:
         by_source.setdefault(entry.source, []).append(entry)
     for source, entries in sorted(by_source.items()):
-        problems += _ranges(ledger, source, entries)
+        problems += [*_ranges(ledger, source, entries), *reappeared(source, entries)]
     partitions: dict[str, dict[str, Any]] = {}
     by_part: dict[Part, list[PartitionId]] = {}
     for source in by_source:
@@ -165,10 +95,10 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
         sources = by_part.get(name, [])
         mine = [entry for source in sources for entry in by_source[source]]
         counts = total(entry.counts for entry in mine)
-        expected.setdefault(name, counts.rows if found.keeping is None else 0)
+        expected.setdefault(name, 0 if found.keeping or found.expected_rows or found.also else counts.rows)
         if dead.get(name, 0) != counts.dead_letters:
             problems.append(f"partition {name}: {dead.get(name, 0)} dead letters are kept, the ledger says {counts.dead_letters}")
-        again = any(entry.reread or entry.loose for entry in mine) or _read_anew(ledger, sources)
+        again = any((entry.reread and not entry.cleared) or entry.loose for entry in mine) or _read_anew(ledger, sources)
         if repeated.get(name) and not again:
             problems.append(f"partition {name}: {repeated[name]} rows repeat an offset")
         partitions[str(name)] = {
@@ -182,7 +112,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
             **{name: getattr(counts, name) for name in SETTLED},
             "rows_found": rows.get(name, 0),
         }
-    problems += [*_rows(rows, expected), *_held(found)]
+    problems += [*_rows(rows, expected), *_held(found), *found.problems]
     problems += [f"table {name}: {text}" for name, item in found.also.items() for text in _further(item, several)]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
@@ -192,6 +122,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
         lost=[f"{source} {gone}" for source in ledger.sources() for gone in _unread(ledger, source, LOST)],
         skipped=[f"{source} {left}" for source in ledger.sources() for left in _unread(ledger, source, SKIPPED)],
         repeated=[f"{source} {again}" for source, mine in sorted(by_source.items()) for again in _repeated(ledger, source, mine)],
+        given_up=[f"{entry.source} {entry.range}, batch {entry.batch}" for entry in history if entry.given_up],
         targets={
             name: {"rows": sum(item.expected_rows.values()), "rows_found": sum(item.rows.values())}
             for name, item in found.also.items()
@@ -221,7 +152,7 @@ def _further(found: Recount, several: bool) -> list[str]:
     twice = [
         f"partition {name}: {repeated[name]} rows repeat an offset" for name in sorted(repeated, key=in_order) if repeated[name]
     ]
-    return [*_rows(rows, expected), *twice, *_held(found)]
+    return [*_rows(rows, expected), *twice, *_held(found), *found.problems]
 
 
 def _rows(rows: Mapping[Part, int], expected: Mapping[Part, int]) -> list[str]:
@@ -280,20 +211,34 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
         check_disjoint(ledger.of(source))
     except Overlap as error:
         return [*problems, f"the ledger contradicts itself: {error}"]
+    problems += [
+        f"{source} {hole}: the ledger says neither that it was read nor that it was left out" for hole in _holes(ledger, source)
+    ]
     try:
         done, loose = _done(entries)
     except Overlap as error:
         return [*problems, f"{source}: committed twice: {error}"]
-    lanes = ledger.committed(source)
-    # What landed loosely may be in the ledger, or not yet.
+    lanes = ledger.committed(source)  # what landed loosely may be there, or not yet
     if _without(done, lanes) or _without(lanes, union([*done, *loose])):
         words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, union([*done, *loose]))]
         problems.append(f"{source}: the ledger stands at {words[0]}, its history holds {words[1]}")
     return problems
 
 
+def _holes(ledger: Ledger, source: PartitionId) -> list[Range]:
+    """Offsets between two lanes that no lane has.
+
+    A decision about offsets leaves a lane behind, whatever its kind. Only `retire` takes lanes away, and it leaves none open.
+    """
+    lanes = ledger.of(source)
+    if not any(lane.open for lane in lanes):
+        return []
+    return [Range(a.end, b.start) for a, b in pairwise(lanes) if a.end is not None and a.end < b.start]
+
+
 def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
-    """What the history says has been read: once, and loosely. What is to be read again counts from then on as if it had not been.
+    """What the history says has been read: once, and loosely. What was read once and is to be read again counts as if it had not
+    been; what landed loosely may be in the lanes from any time on.
 
     Raises:
         Overlap: an offset was read twice, and nobody had asked for it.
@@ -303,7 +248,7 @@ def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
     done = loose = RangeSet()
     for entry in entries:
         if entry.reread:
-            done, loose = done.without(entry.range), loose.without(entry.range)
+            done = done.without(entry.range)
         elif entry.loose:
             loose = union([*loose, entry.range])
         else:

@@ -219,9 +219,10 @@ class Commit:
         pipeline: the pipeline's name.
         changes: compare-and-swap of lanes; all must hold.
         kind: `batch`, or what a ledger-only commit does: `begin`, `jump`, `loss`, `skip`, `backfill`, `reread`,
-            `retire`, `accept_ledger`, `claim`, `release` (kpipe/claims.py), `advance`; `rows`, a batch that changes no lane, as
-            `advance` will (`delivery: at_least_once`); or `replay` (kpipe/replay.py).
-        steps: the ranges, for the history; empty in a ledger-only commit, but for `reread`: what is to be read again.
+            `retire`, `give_up`, `accept_ledger`, `claim`, `release` (kpipe/claims.py), `advance`; `rows`, a batch that changes
+            no lane, as `advance` will (`delivery: at_least_once`); or `replay` (kpipe/replay.py).
+        steps: the ranges, for the history; empty in a ledger-only commit, but for `reread` (what is to be read
+            again) and `give_up` (what a receiver may have taken).
         columns: the table's columns that the files carry.
         files: rows.
         dead_letters: dead letters.

@@ -11,7 +11,7 @@ from kpipe.pipeline import Source, Timestamp
 from kpipe.ports import Topics
 from kpipe.source import PartitionId, TopicSnapshot, chosen, parts
 
-__all__ = ["beginnings", "check_bounds", "moments"]
+__all__ = ["beginnings", "check_bounds", "fixed_start", "moments"]
 
 
 def beginnings(
@@ -57,42 +57,56 @@ def beginnings(
 
 
 def check_bounds(wanted: Source, ledger: Ledger, snapshot: TopicSnapshot) -> None:
-    """Proof that partitions begin and end in the ledger where the definition says; it may have been changed since they began.
+    """Compare `start` and `end` with the bounds that the partitions were begun with; the definition may have been edited since.
 
     A bound counts once, so another one would change nothing: the pipeline would be finished without having read what it says,
-    or never be. Offsets are compared; `latest` and a time are what they were at the first plan.
+    or never be. Offsets are compared; `latest` and a time are what they were at the first plan. The end is where the last lane
+    ends, of whatever kind: skipping, losing or claiming offsets divides lanes and moves no end. At the start a lane begins,
+    which was never only left out (`begun`).
 
     Raises:
-        InvalidPipeline: they do not.
+        InvalidPipeline: they differ.
     """
     ends = wanted.end if isinstance(wanted.end, dict) else {}
-    starts = wanted.start if isinstance(wanted.start, dict) and wanted.end is not None else {}
     for source in sorted(snapshot.partitions):
-        lane = ledger.live(source)
-        if lane is None:
+        lanes = ledger.of(source)
+        if not lanes:
             continue
-        if lane.open != (wanted.end is None):
-            there, here, mend = (
-                ("no end", "one", "leave it out") if lane.open else (f"the end {lane.end}", "none", "write it again")
+        last = lanes[-1].end
+        if (last is None) != (wanted.end is None):
+            there, here, hint = (
+                ("no end", "one", "leave it out") if last is None else (f"the end {last}", "none", "write it again")
             )
             raise InvalidPipeline(
                 f"source.end: {source} has {there} in the ledger, which is fixed at the first plan; the definition has {here}",
-                f"{mend}, or make a pipeline of another name",
+                f"{hint}, or make a pipeline of another name",
             )
-        end = next((at for name, at in ends.items() if chosen(source, [name])), lane.end)
-        if end != lane.end and end is not None:
-            read = f"has been read up to {lane.next}, beyond" if lane.next > end else f"ends at {lane.end} in the ledger, not at"
+        end = next((at for name, at in ends.items() if chosen(source, [name])), last)
+        if end != last and end is not None:
+            head = max((lane.next for lane in lanes if lane.kind == READ), default=0)
+            read = f"has been read up to {head}, beyond" if head > end else f"ends at {last} in the ledger, not at"
             raise InvalidPipeline(
                 f"source.end: {source} {read} {end}; an end is fixed at the first plan",
-                f"write {lane.end}, or make a pipeline of another name",
+                f"write {last}, or make a pipeline of another name",
             )
-        start = next((at for name, at in starts.items() if chosen(source, [name])), None)
-        begun = [known.start for known in ledger.of(source) if known.kind == READ]
-        if start is not None and start not in begun:
+        start, begun = fixed_start(wanted, source), ledger.begun(source)
+        if start is not None and start not in begun and not _recreated(ledger, source):
+            at = min(begun, default=lanes[0].start)
             raise InvalidPipeline(
-                f"source.start: {source} was begun at {min(begun)}, not at {start}; a start counts at the first run",
-                f"write {min(begun)}, or make a pipeline of another name",
+                f"source.start: {source} was begun at {at}, not at {start}; a start counts at the first run",
+                f"write {at}, or make a pipeline of another name",
             )
+
+
+def fixed_start(wanted: Source, source: PartitionId) -> int | None:
+    """Return the offset at which a bounded pipeline begins a partition; None where it gives none by number."""
+    starts = wanted.start if isinstance(wanted.start, dict) and wanted.end is not None else {}
+    return next((at for name, at in starts.items() if chosen(source, [name])), None)
+
+
+def _recreated(ledger: Ledger, source: PartitionId) -> bool:
+    """Whether a topic of that name was read before under another id: `start` counted there."""
+    return any(known.topic != source.topic and known.topic.name == source.topic.name for known in ledger.sources())
 
 
 def moments(

@@ -16,6 +16,7 @@ from kpipe.batch import Batch, Step
 from kpipe.errors import KpipeError
 from kpipe.ledger import LOST, READ, Lane, LaneChange, Ledger
 from kpipe.oversight import Event
+from kpipe.source import PartitionId
 
 __all__ = ["Claim", "Claims", "claim"]
 
@@ -25,14 +26,21 @@ class Claims:
 
     Args:
         used: whether batches are claimed; otherwise nothing here does anything.
+        in_order: whether rows may not land behind those of later offsets (kpipe/order.py).
+        begun: the offset at which a partition was begun, where a lane must go on to start (kpipe/beginnings.py).
         commit: makes a ledger-only commit, given its kind, its changes and a note.
         tell: called with every event.
     """
 
     def __init__(
-        self, used: bool, commit: Callable[[str, Sequence[LaneChange], str], None], tell: Callable[[Event], None]
+        self,
+        used: bool,
+        in_order: bool,
+        begun: Callable[[PartitionId], int | None],
+        commit: Callable[[str, Sequence[LaneChange], str], None],
+        tell: Callable[[Event], None],
     ) -> None:
-        self.used, self._commit, self._tell = used, commit, tell
+        self.used, self._in_order, self._begun, self._commit, self._tell = used, in_order, begun, commit, tell
         self._open: Claim | None = None
 
     def take(self, ledger: Ledger, batch: Batch) -> Batch:
@@ -43,7 +51,7 @@ class Claims:
         """
         if not self.used:
             return batch
-        self._open = claim(ledger, batch)
+        self._open = claim(ledger, batch, self._in_order, self._begun)
         self._commit("claim", self._open.changes, f"claim: {self._open.words}")
         return self._open.batch
 
@@ -92,10 +100,18 @@ class Claim:
         return ", ".join(f"{step.source} {step.range}" for step in self.batch.steps)
 
 
-def claim(ledger: Ledger, batch: Batch) -> Claim:
+def claim(
+    ledger: Ledger, batch: Batch, in_order: bool = False, begun: Callable[[PartitionId], int | None] = lambda _: None
+) -> Claim:
     """What claims the offsets of a batch that was planned from this ledger.
 
     Lanes that earlier batches have left, finished and side by side, become one on the way: their number does not grow.
+
+    Args:
+        ledger: what is committed.
+        batch: the batch.
+        in_order: the rows land only while no other run has claimed the offsets behind them; otherwise they stay lost.
+        begun: the offset of a partition at which a lane must go on to start.
     """
     changes: list[LaneChange] = []
     steps: list[Step] = []
@@ -105,7 +121,7 @@ def claim(ledger: Ledger, batch: Batch) -> Claim:
         lane, start, end = step.lane, step.range.start, step.range.end
         taken = Lane(lane.source, start, start, end, LOST)
         rest = Lane(lane.source, end, end, lane.end) if lane.end is None or end < lane.end else None
-        before = _before(ledger, lane)
+        before = _before(ledger, lane, begun(lane.source))
         changes += _folded(before, start)
         changes.append(LaneChange(lane if lane.start == start else None, taken))
         again = Lane(lane.source, start, start, lane.end)
@@ -113,16 +129,24 @@ def claim(ledger: Ledger, batch: Batch) -> Claim:
         if rest is not None:
             changes.append(LaneChange(None, rest))
             release.append(LaneChange(rest, None))
-        landing.append(LaneChange(taken, Lane(lane.source, start, end, end)))
+        if rest is not None and in_order:
+            landing += [LaneChange(taken, Lane(lane.source, start, end, lane.end)), LaneChange(rest, None)]
+        else:
+            landing.append(LaneChange(taken, Lane(lane.source, start, end, end)))
         steps.append(replace(step, lane=again))
     return Claim(replace(batch, steps=tuple(steps)), tuple(changes), tuple(landing), tuple(release))
 
 
-def _before(ledger: Ledger, lane: Lane) -> list[Lane]:
-    """Lanes that have been read without a hole up to where this one stands, ascending; itself if it has read anything."""
+def _before(ledger: Ledger, lane: Lane, begun: int | None) -> list[Lane]:
+    """Lanes that have been read without a hole up to where this one stands, ascending; itself if it has read anything.
+
+    None of them lies before `begun` and goes on behind it.
+    """
     found = [lane] if lane.start < lane.next else []
     at = lane.start
     for other in reversed(ledger.of(lane.source)):
+        if at == begun:
+            break
         if other.start < at and other.kind == READ and other.next == other.end == at:
             found.insert(0, other)
             at = other.start

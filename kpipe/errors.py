@@ -37,7 +37,9 @@ Every message says what happened and where; `hint` says what to type or change n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from kpipe.terminal import plain_lines
 
 if TYPE_CHECKING:
     from kpipe.source import PartitionId
@@ -78,6 +80,9 @@ __all__ = [
 ]
 
 
+_Raised = TypeVar("_Raised", bound="KpipeError")
+
+
 class KpipeError(Exception):
     """Base of all of them.
 
@@ -89,19 +94,30 @@ class KpipeError(Exception):
         exit_status: exit status of the command line.
         retriable: whether the same run may try again by itself, with back-off.
         record: partition and offset of the record that it is about, where it is about one.
+        field: path of the field of the definition that it is about, as in YAML; empty: of none, or not known.
+        word: the part of that field's text that is wrong; empty: all of it.
     """
 
     exit_status: int = 1
     retriable: bool = False
     record: tuple[PartitionId, int] | None = None
+    field: tuple[str, ...] = ()
+    word: str = ""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what, hint)
         self.what = what
         self.hint = hint
 
+    def about(self: _Raised, *field: str, word: str = "") -> _Raised:
+        """Name the field of the definition that is wrong, unless that is known already."""
+        if not self.field:
+            self.field, self.word = field, word
+        return self
+
     def __str__(self) -> str:
-        return f"{self.what} -> {self.hint}" if self.hint else self.what
+        """Safe to print, as `what` may hold parts of a record."""
+        return plain_lines(f"{self.what} -> {self.hint}" if self.hint else self.what)
 
 
 class InvalidPipeline(KpipeError):
@@ -227,12 +243,26 @@ class SchemaConflict(DestinationError):
     """The table cannot take the columns of this batch under the pipeline's schema policy, or refuses rows.
 
     Attributes:
-        refused: records whose rows it refuses, with the reasons, by partition and offset; empty where nobody knows.
+        refused: records whose rows it refuses, with the reasons, by partition and offset; empty where they are not known.
+        by_rows: whether single records can be the cause; False where rights are missing, whatever the rows are.
+        reason: the cause in the database's words, for a record that is set aside for it.
     """
 
-    def __init__(self, what: str, hint: str = "") -> None:
+    def __init__(self, what: str, hint: str = "", reason: str = "", by_rows: bool = True) -> None:
         super().__init__(what, hint)
         self.refused: dict[PartitionId, dict[int, str]] = {}
+        self.reason, self.by_rows = reason or what, by_rows
+
+    def name(self, refused: dict[PartitionId, dict[int, str]]) -> None:
+        """Name the records whose rows the table refuses; the message begins with the first of them."""
+        self.refused = {source: dict(sorted(refused[source].items())) for source in sorted(refused) if refused[source]}
+        for source, found in self.refused.items():
+            offset, why = next(iter(found.items()))
+            more = sum(map(len, self.refused.values())) - 1
+            others = f", and {more:,} more record{'s' if more > 1 else ''}" if more else ""
+            self.what, self.record = f"{source} offset {offset}: {why}{others}: {self.what}", (source, offset)
+            self.hint = f"{self.hint}; errors.constraint: dead_letter keeps such records aside"
+            return
 
 
 class Fenced(DestinationError):

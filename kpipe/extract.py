@@ -11,20 +11,24 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kpipe.batch import Batch, RangeReport
 from kpipe.errors import KpipeError, SchemaConflict
 from kpipe.faults import reach
+from kpipe.growth import Closed, Taken, listed, named, names_in, taken
 from kpipe.ledger import Ledger
 from kpipe.oversight import Event
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle, arrivals, check_source
 from kpipe.ports import Stager, Topics
+from kpipe.room import room
 from kpipe.schema import Columns
 from kpipe.selection import Selection
 from kpipe.source import TopicSnapshot
+from kpipe.targets import targets
 
-__all__ = ["Ahead", "Extract", "extract_next", "filled", "merged", "staged", "wanted"]
+__all__ = ["Ahead", "Extract", "extract_next", "filled", "merged", "staged", "staged_for", "wanted"]
 
 # A batch whose records keep holding columns that no earlier pass has reported would never end. Each pass reports all
 # new columns of the whole batch, so a second pass finds no more unless the records changed, which Kafka rules out.
@@ -40,6 +44,7 @@ class Extract:
         snapshot: what the brokers held when it was planned.
         ledger: what was committed then, or will be.
         columns: that rows were staged with, of each table (kpipe/targets.py).
+        closed: which further columns of records no table takes (kpipe/growth.py); empty while every one is still taken.
         reports: of the tasks.
         began: of the monotonic clock, in seconds.
         started_ms: UTC.
@@ -49,6 +54,7 @@ class Extract:
     snapshot: TopicSnapshot
     ledger: Ledger
     columns: tuple[Columns, ...]
+    closed: tuple[Closed, ...]
     reports: Sequence[RangeReport]
     began: float
     started_ms: int
@@ -138,8 +144,7 @@ def extract_next(
     if batch is None or isinstance(batch, Idle):
         return None
     tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-    columns, reports = staged(pipeline, stager, batch, columns, tell)
-    return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
+    return Extract(batch, snapshot, ledger, *staged(pipeline, stager, batch, columns, tell), began, started_ms)
 
 
 def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Columns]) -> Columns:
@@ -155,7 +160,7 @@ def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Colum
         return merged(table, missing) if pipeline.evolution == "evolve" else table
     if pipeline.format.type == "raw":
         return filled(pipeline, Columns.of({"key": "BLOB", "value": "BLOB"}))
-    return Columns((*declared.items, *sample().without(declared.names()).items))
+    return _taken(pipeline, declared, sample().without(declared.names()), 0).columns
 
 
 def filled(pipeline: Pipeline, table: Columns) -> Columns:
@@ -176,36 +181,97 @@ def filled(pipeline: Pipeline, table: Columns) -> Columns:
 
 
 def staged(
-    pipeline: Pipeline, stager: Stager, batch: Batch, columns: Sequence[Columns], tell: Callable[[Event], None]
-) -> tuple[tuple[Columns, ...], Sequence[RangeReport]]:
-    """Rows staged with the columns that the tables have or will have, one for each table.
+    pipeline: Pipeline,
+    stager: Stager,
+    batch: Batch,
+    columns: Sequence[Columns],
+    tell: Callable[[Event], None],
+    known: Sequence[Columns] = (),
+    closed: tuple[Closed, ...] = (),
+) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+    """Stage rows with the columns that the tables have or will have.
 
-    New columns that the records hold are handled by the pipeline's schema policy: `evolve` widens and stages once
-    more, `ignore` leaves them out, `fail` raises.
+    New columns that the records hold are handled by the pipeline's schema policy: `evolve` widens as far as the bounds allow
+    and stages once more, without the records that hold others; `ignore` leaves them out, `fail` raises.
+
+    Args:
+        pipeline: the definition.
+        stager: who stages.
+        batch: what is read.
+        columns: of each table.
+        tell: called with every event.
+        known: columns of each table without those of a sample; empty: the same.
+        closed: what an earlier staging of the batch has decided about further columns.
+
+    Returns:
+        Columns of each table, what was decided about further ones, and the reports.
 
     Raises:
         SchemaConflict: the policy is `fail`, or the types cannot be one.
     """
     reach("plan.frozen")
     columns = tuple(columns)
+    parts = targets(pipeline)
+    sampled = [_names(have) - _names(base) for have, base in zip(columns, known or columns, strict=True)]
     for attempt in range(1, _MOST_STAGINGS + 1):
-        reports = stager.stage(batch, *((columns[0], columns[1:]) if len(columns) > 1 else columns))
+        more = {**({"also": columns[1:]} if columns[1:] else {}), **({"closed": closed} if closed else {})}
+        reports = stager.stage(batch, columns[0], **more)  # type: ignore[arg-type]
         new = [Columns() for _ in columns]
         for report in reports:
             seen = (report.new_columns, *(share.new_columns for share in report.also))
-            new = [have.joined(more) for have, more in zip(new, seen, strict=True)]
+            new = [have.joined(more, apart=True) for have, more in zip(new, seen, strict=True)]
         if not any(new) or pipeline.evolution == "ignore":
-            return columns, reports
-        names = ", ".join(f"{name} {kind}" for part in new for name, kind in part)
+            return columns, closed, reports
+        names = listed([f"{name} {kind}" for part in new for name, kind in part], 20)
         if pipeline.evolution == "fail":
             raise SchemaConflict(
                 f"batch {batch.id}: records hold columns that the table lacks: {names}",
                 "add them to the table or to `columns`, or set schema: evolve or ignore",
             )
-        columns = tuple(merged(have, more) for have, more in zip(columns, new, strict=True))
+        wide = [_taken(*found) for found in zip(parts, columns, new, sampled, strict=True)]
+        sampled = [
+            _names(after.columns) - _names(have) + count for after, have, count in zip(wide, columns, sampled, strict=True)
+        ]
+        columns, closed = tuple(found.columns for found in wide), tuple(found.closed for found in wide)
         if attempt < _MOST_STAGINGS:
             tell(Event("restaged", batch, text=f"new columns: {names}"))
     raise SchemaConflict(f"batch {batch.id}: new columns turn up each time it is read: {names}")
+
+
+def staged_for(
+    pipeline: Pipeline,
+    tables: Sequence[tuple[Pipeline, Columns | None]],
+    stager: Stager,
+    batch: Batch,
+    tell: Callable[[Event], None],
+) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+    """Stage rows for tables as they are: as `staged`, whose columns are those that `wanted` gives.
+
+    Args:
+        pipeline: the definition.
+        tables: each table's definition and its columns; None: it does not exist.
+        stager: who stages.
+        batch: what is read.
+        tell: called with every event.
+
+    Raises:
+        SchemaConflict: see `wanted` and `staged`.
+    """
+    samples = [partial(stager.columns, batch, *([at] if at else [])) for at in range(len(tables))]
+    columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
+    known = [wanted(part, table, Columns) for part, table in tables]
+    return staged(pipeline, stager, batch, columns, tell, known)
+
+
+def _names(columns: Columns) -> int:
+    return sum(names_in(kind) for _, kind in columns)
+
+
+def _taken(pipeline: Pipeline, columns: Columns, new: Columns, before: int) -> Taken:
+    try:
+        return taken(columns, new, room(pipeline.into.type), named(pipeline), before)
+    except ValueError as error:
+        raise SchemaConflict(str(error), "declare its type under `columns`, or change the table") from error
 
 
 def merged(columns: Columns, new: Columns) -> Columns:

@@ -25,14 +25,17 @@ from functools import partial
 
 from kpipe import mirror
 from kpipe.batch import Batch, Commit, Committed, RangeReport
+from kpipe.beginnings import fixed_start
 from kpipe.bounds import check_chosen, check_dead_letters, check_still_there
 from kpipe.claims import Claims
 from kpipe.errors import Fenced, KpipeError, SchemaConflict
-from kpipe.extract import Ahead, Extract, extract_next, filled, staged, wanted
+from kpipe.extract import Ahead, Extract, extract_next, filled, staged, staged_for
 from kpipe.faults import reach
-from kpipe.keys import KeyRule
+from kpipe.growth import Closed
+from kpipe.keys import KeyRule, rows_first
 from kpipe.ledger import Ledger
 from kpipe.lookups import versions
+from kpipe.order import check_order, why_in_order
 from kpipe.oversight import Decisions, Event, Seen
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle, Limits, lag, plan
@@ -95,7 +98,9 @@ class Ingest:
             self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.tell
         )
         self._skipping = Skipping(self.pipeline.errors.batch == "skip")
-        self._claims = Claims(self.pipeline.delivery == "at_most_once", self.survey.commit_only, self.tell)
+        claimed, in_order = self.pipeline.delivery == "at_most_once", bool(why_in_order(self.pipeline))
+        begun = partial(fixed_start, self.pipeline.source)
+        self._claims = Claims(claimed, in_order, begun, self.survey.commit_only, self.tell)
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
@@ -183,6 +188,9 @@ class Ingest:
         commit = self.destination.unfinished() if isinstance(self.destination, Resuming) else None
         if commit is None:
             return None
+        if self.decisions.on_unfinished_batch == "skip":
+            self.survey.give_up(commit)
+            return None
         self.survey.read_ledger()
         self._at = batch = Batch(commit.id, commit.pipeline, commit.steps)
         self.tell(Event("resumed", batch, text="a batch that was on its way is finished first"))
@@ -208,8 +216,9 @@ class Ingest:
                 raise
             count = sum(map(len, error.refused.values()))
         self.tell(Event("restaged", extract.batch, text=f"records that the table refuses are set aside: {count:,}"))
-        columns, reports = staged(self.pipeline, self.stager, extract.batch, extract.columns, self.tell)
-        return self._landed(replace(extract, columns=columns, reports=reports), last)
+        again = partial(staged, self.pipeline, self.stager, extract.batch, extract.columns, self.tell)
+        columns, closed, reports = again(closed=extract.closed)
+        return self._landed(replace(extract, columns=columns, closed=closed, reports=reports), last)
 
     def _commit(self, extract: Extract, last: bool) -> Committed:
         batch, snapshot, ledger = extract.batch, extract.snapshot, extract.ledger
@@ -229,7 +238,7 @@ class Ingest:
         if not last and left > 0 and self._missed < _MOST_MISSES and self._looks_ahead:
             self._look_ahead(extract)
         seconds = time.monotonic() - extract.began
-        loose = self.pipeline.delivery == "at_least_once"  # rows first, the ledger in a commit of its own
+        loose = rows_first(self.pipeline)  # the ledger follows in a commit of its own
         committed = self.destination.commit(  # 6
             Commit(
                 id=batch.id,
@@ -266,14 +275,15 @@ class Ingest:
         snapshot, ledger = self.survey.look()  # 1, 2, 3
         ledger = self._skipped(ledger)
         check_chosen(self.pipeline, self.only, snapshot, ledger)
+        check_order(self.pipeline, ledger, snapshot.partitions)
         batch = self._plan(ledger, snapshot, self._limits())  # 4
         if isinstance(batch, Idle):
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
             return batch
         self._at = batch
         self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-        columns, reports = self.stage(batch := self._claims.take(ledger, batch))  # 5
-        return Extract(batch, snapshot, ledger, columns, reports, began, started_ms)
+        found = self.stage(batch := self._claims.take(ledger, batch))  # 5
+        return Extract(batch, snapshot, ledger, *found, began, started_ms)
 
     def _limits(self) -> Limits:
         b = self.pipeline.batch
@@ -333,10 +343,7 @@ class Ingest:
         self._missed += 1
         return None
 
-    def stage(self, batch: Batch) -> tuple[tuple[Columns, ...], Sequence[RangeReport]]:
-        """Rows staged, with the columns that each table has or will have (kpipe/extract.py)."""
-        columns = [
-            wanted(part, place.columns(), partial(self.stager.columns, batch, *([at] if at else [])))
-            for at, (part, place) in enumerate(paired(self.pipeline, self.destination))
-        ]
-        return staged(self.pipeline, self.stager, batch, columns, self.tell)
+    def stage(self, batch: Batch) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+        """Stage rows with the columns that each table has or will have (kpipe/extract.py)."""
+        tables = [(part, place.columns()) for part, place in paired(self.pipeline, self.destination)]
+        return staged_for(self.pipeline, tables, self.stager, batch, self.tell)

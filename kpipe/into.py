@@ -10,8 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from kpipe.errors import InvalidPipeline
 from kpipe.lakes import LakeOut
 from kpipe.model import Model
+from kpipe.nesting import DEEPEST, MOST_LISTS, shallow
 from kpipe.outlets import TopicOut, WebhookOut, check_outlet, is_unnamed, table_of
-from kpipe.schema import Columns
+from kpipe.schema import parse_type
 
 __all__ = ["NAME", "Also", "Into", "declarations"]
 
@@ -107,12 +108,17 @@ def declarations(value: dict[str, str]) -> dict[str, str]:
     """Declared types, as they are, when they can be.
 
     Raises:
-        ValueError: a type is none, or a name cannot be a column's.
+        ValueError: a type is none or nested too deeply, or a name cannot be a column's.
     """
-    try:
-        Columns.of(value)
-    except InvalidPipeline as error:
-        raise ValueError(str(error)) from error
+    for name, text in value.items():
+        try:
+            kind = parse_type(text)
+        except InvalidPipeline as error:
+            raise ValueError(str(error)) from error
+        except RecursionError:
+            raise _deep(name) from None
+        if shallow(kind) != kind:
+            raise _deep(name)
     taken = sorted(name for name in value if name.lower().startswith("_kafka_"))
     if taken:
         msg = f"{', '.join(taken)}: names that begin with _kafka_ hold Kafka's own coordinates"
@@ -121,6 +127,13 @@ def declarations(value: dict[str, str]) -> dict[str, str]:
         msg = "two columns differ only by upper and lower case"
         raise ValueError(msg)
     return value
+
+
+def _deep(name: str) -> ValueError:
+    return ValueError(
+        f"column {name}: nested too deeply: {DEEPEST} lists, MAPs and STRUCTs at most, {MOST_LISTS} of them lists or MAPs;"
+        " declare what is inside as JSON"
+    )
 
 
 def _table_name(value: str) -> str:

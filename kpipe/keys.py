@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kpipe.errors import NotAvailable
+from kpipe.order import why_in_order
 from kpipe.pipeline import Pipeline, Policy
 from kpipe.ports import Destination, Keyed
-from kpipe.targets import paired
+from kpipe.targets import paired, targets
 
-__all__ = ["ORIGINAL", "KeyRule", "keeps_originals", "with_key"]
+__all__ = ["ORIGINAL", "KeyRule", "keeps_originals", "rows_first", "with_key"]
 
 #: Column of a staged file of rows that holds the whole record, where a row may yet become a dead letter.
 ORIGINAL = "_kafka_original"
@@ -71,6 +72,17 @@ def keeps_originals(pipeline: Pipeline) -> bool:
     """
     rule = KeyRule.of(pipeline)
     return pipeline.into.type == "webhook" or (rule is not None and rule.keeps_originals)
+
+
+def rows_first(pipeline: Pipeline) -> bool:
+    """Return whether rows are committed before the ledger, in a commit of their own (`delivery: at_least_once`).
+
+    Only where the order of commits does not decide what the destination holds. A commit that moves no lane fences nobody: a run
+    that was overtaken would write older rows over newer ones of their key (docs/adr/0019-at-least-once.md).
+    """
+    if pipeline.delivery != "at_least_once" or why_in_order(pipeline):
+        return False
+    return all(KeyRule.of(part) is None for part in targets(pipeline))
 
 
 def with_key(pipeline: Pipeline, destination: Destination) -> Pipeline:

@@ -37,7 +37,8 @@ class Lane:
     Attributes:
         source: the partition.
         start: first offset of the lane.
-        next: next offset to read; `[start, next)` is done.
+        next: next offset to read; `[start, next)` is done. Of a skipped lane: its end where its offsets were tried and made every
+            batch fail (`errors.batch: skip`), its start where they were left out.
         end: exclusive end; None while the lane is open (live).
         kind: `read`, `skipped` (deliberately not read; a backfill may) or `lost` (gone from Kafka before it was read).
     """
@@ -70,6 +71,11 @@ class Lane:
     def finished(self) -> bool:
         """Whether nothing is left to read in it."""
         return self.kind != READ or self.next == self.end
+
+    @property
+    def tried(self) -> bool:
+        """Whether a skipped lane was tried, and made every batch fail."""
+        return self.next > self.start
 
     @property
     def seal(self) -> int:
@@ -179,6 +185,21 @@ class Ledger:
     def unread(self, source: PartitionId, kind: str) -> RangeSet:
         """Ranges of the partition that are `skipped`, or `lost`."""
         return RangeSet.of(Range(x.start, x.end) for x in self.of(source) if x.kind == kind and x.end is not None)
+
+    def begun(self, source: PartitionId) -> frozenset[int]:
+        """Offsets at which the partition may have been begun: lanes start there that were not only left out."""
+        return frozenset(lane.start for lane in self.of(source) if lane.kind != SKIPPED or lane.tried)
+
+    def overtaken(self, lane: Lane) -> bool:
+        """Whether offsets of the partition behind that lane have been read."""
+        return any(x.kind == READ and x.start > lane.start and x.next > x.start for x in self.of(lane.source))
+
+    def waiting_below(self, source: PartitionId) -> RangeSet:
+        """Ranges that wait to be read below offsets that have been read, or that the live lane reads first (a backfill)."""
+        lanes = [lane for lane in self.of(source) if not lane.finished and lane.end is not None]
+        live = self.live(source)
+        opened = live is not None and live.open
+        return RangeSet.of(Range(x.next, x.end) for x in lanes if x.end is not None and (opened or self.overtaken(x)))
 
     def positions(self) -> dict[PartitionId, int]:
         """Next offset at the head of each partition."""

@@ -6,13 +6,15 @@ compare-and-swap as a batch, so a decision is recorded or did not happen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from kpipe.batch import Step
 from kpipe.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger
-from kpipe.offsets import Range
+from kpipe.offsets import Range, RangeSet
 from kpipe.source import PartitionId
 
-__all__ = ["accept_loss", "backfill", "begin", "jump", "reread", "retire", "skip"]
+__all__ = ["accept_loss", "backfill", "begin", "clear", "give_up", "jump", "reread", "retire", "skip"]
 
 
 def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
@@ -61,7 +63,34 @@ def accept_loss(ledger: Ledger, source: PartitionId, log_start: int) -> tuple[La
 def skip(lane: Lane, to: int) -> tuple[LaneChange, ...]:
     """What waits in a lane, up to `to`, is left out as skipped; reading goes on behind it."""
     rest = () if lane.end == to else (LaneChange(None, Lane(lane.source, to, to, lane.end)),)
-    return (*_split(lane, to, SKIPPED), *rest)
+    return (*_split(lane, to, SKIPPED, tried=True), *rest)
+
+
+def give_up(ledger: Ledger, steps: Sequence[Step]) -> tuple[LaneChange, ...]:
+    """Ranges of a batch become skipped; a lane that has moved since the batch was planned is left alone."""
+    waiting = (step for step in steps if ledger.lanes.get(step.lane.key) == step.lane)
+    return tuple(change for step in waiting for change in skip(step.lane, step.end))
+
+
+def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChange, ...]:
+    """Offsets that have been read, and whose rows were cleared, become skipped; all else stays.
+
+    They were tried, so that one of them still tells where a bounded pipeline was begun.
+    """
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        done = Range(lane.start, lane.next)
+        taken = [Range(max(item.start, done.start), min(item.end, done.end)) for item in gone if item.overlaps(done)]
+        if lane.kind != READ or not taken:
+            continue
+        pieces = [_skipped(source, item.start, item.end, tried=True) for item in taken]
+        pieces += [Lane(source, left.start, left.end, left.end) for left in RangeSet.of(taken).missing(done)]
+        if lane.next != lane.end:
+            pieces.append(Lane(source, lane.next, lane.next, lane.end))
+        made = {piece.start: piece for piece in pieces}
+        changes.append(LaneChange(lane, made.pop(lane.start)))
+        changes += [LaneChange(None, piece) for piece in made.values()]
+    return tuple(changes)
 
 
 def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneChange, ...]:
@@ -75,9 +104,9 @@ def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneCh
             continue
         pieces = [Lane(source, start, start, end, READ)]
         if lane.start < start:
-            pieces.insert(0, Lane(source, lane.start, lane.start, start, SKIPPED))
+            pieces.insert(0, _skipped(source, lane.start, start, lane.tried))
         if end < lane.end:
-            pieces.append(Lane(source, end, end, lane.end, SKIPPED))
+            pieces.append(_skipped(source, end, lane.end, lane.tried))
         changes.append(LaneChange(lane, pieces[0]))
         changes += [LaneChange(None, piece) for piece in pieces[1:]]
     return tuple(changes)
@@ -87,24 +116,27 @@ def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChan
     """Everything from `to` on is to be read again, also what has been read: the rows will come twice.
 
     The only change that lets an offset be read twice. The ranges that it concerns go into the history, with the commit
-    that does it, so that whoever counts knows.
+    that does it, so that whoever counts knows. The lanes of a bounded partition are kept apart, each to be read again, lowest
+    first: one of them tells where it was begun.
 
     Returns:
         The changes, and the ranges from `to` on that had been read.
     """
     lanes = ledger.of(source)
-    end = None if any(lane.open for lane in lanes) else max((lane.end or 0 for lane in lanes), default=None)
-    fresh = Lane(source, to, to, None if end is None else max(to, end))
+    bounded = bool(lanes) and not any(lane.open for lane in lanes)
     changes: list[LaneChange] = []
+    fresh: list[Lane] = []
     for lane in lanes:
-        if lane.start == to:
-            changes.append(LaneChange(lane, fresh))
-        elif lane.start > to:
-            changes.append(LaneChange(lane, None))
-        elif lane.end is None or lane.end > to:
+        if lane.start < to and (lane.end is None or lane.end > to):
             changes.append(LaneChange(lane, replace(lane, next=min(lane.next, to), end=to)))
-    if all(lane.start != to for lane in lanes):
-        changes.append(LaneChange(None, fresh))
+            fresh.append(Lane(source, to, to, lane.end))
+        elif lane.start >= to:
+            fresh.append(Lane(source, lane.start, lane.start, lane.end))
+    if not bounded:
+        fresh = [Lane(source, to, to)]
+    made = {lane.start: lane for lane in fresh}
+    changes += [LaneChange(lane, made.pop(lane.start, None)) for lane in lanes if lane.start >= to]
+    changes += [LaneChange(None, lane) for lane in made.values()]
     done = ledger.committed(source)
     again = tuple(Range(max(to, item.start), item.end) for item in done if item.end > to)
     return tuple(change for change in changes if change.expect != change.become), again
@@ -126,9 +158,13 @@ def _leave_behind(ledger: Ledger, source: PartitionId, to: int, kind: str) -> tu
     return (*_split(lane, to, kind), LaneChange(None, Lane(source, to, to)))
 
 
-def _split(lane: Lane, to: int, kind: str) -> tuple[LaneChange, ...]:
+def _skipped(source: PartitionId, start: int, end: int, tried: bool) -> Lane:
+    return Lane(source, start, end if tried else start, end, SKIPPED)
+
+
+def _split(lane: Lane, to: int, kind: str, tried: bool = False) -> tuple[LaneChange, ...]:
     """The lane ends where it stands; `[next, to)` becomes a lane of that kind."""
-    behind = Lane(lane.source, lane.next, lane.next, to, kind)
+    behind = Lane(lane.source, lane.next, to if tried else lane.next, to, kind)
     if lane.start == lane.next:
         return (LaneChange(lane, behind),)
     return (LaneChange(lane, replace(lane, end=lane.next)), LaneChange(None, behind))

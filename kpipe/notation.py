@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from kpipe.errors import InvalidPipeline
 from kpipe.pipeline import Pipeline
 
-__all__ = ["COMPONENT", "filled", "from_yaml", "resolve", "to_yaml"]
+__all__ = ["COMPONENT", "filled", "from_yaml", "line_of", "resolve", "to_yaml"]
 
 COMPONENT = "kpipe_assets.KafkaPipeline"
 _TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s*)?\)\s*\}\}")
@@ -85,6 +85,13 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
         return Pipeline.model_validate(_filled(attributes, (), file, lines, environ))
     except ValidationError as error:
         raise InvalidPipeline(*_words(error, file, lines)) from error
+
+
+def line_of(text: str, field: tuple[str, ...]) -> int:
+    """Return the line (from 1) of a field in the document of a pipeline, or of the nearest one around it that is there."""
+    known = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
+    path = ("attributes", *field)
+    return next((known[path[:end]] for end in range(len(path), 0, -1) if path[:end] in known), 1)
 
 
 def to_yaml(pipeline: Pipeline) -> str:

@@ -23,12 +23,14 @@ class Decisions:
         on_new_topic: `fail`, or `begin` to read a recreated topic (or another cluster's) from its start.
         on_older_ledger: `fail`, or `accept` the ledger as it is found.
         who: who decided, for the note in the ledger.
+        on_unfinished_batch: `finish` a batch that a destination began to send, or `skip` it: its offsets become skipped.
     """
 
     on_data_loss: str | None = None
     on_new_topic: str = "fail"
     on_older_ledger: str = "fail"
     who: str = ""
+    on_unfinished_batch: str = "finish"
 
 
 @dataclass
@@ -74,11 +76,18 @@ class Event:
 
 
 def ledger_only(
-    pipeline: str, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step], run_id: str, version: str
+    pipeline: str,
+    kind: str,
+    changes: Sequence[LaneChange],
+    note: str,
+    steps: Sequence[Step],
+    run_id: str,
+    version: str,
+    batch: str = "",
 ) -> Commit:
-    """A commit that reads nothing, made now."""
+    """A commit that reads nothing, made now; under the id of the batch that it is about, where there is one."""
     return Commit(
-        id=uuid.uuid4().hex,
+        id=batch or uuid.uuid4().hex,
         pipeline=pipeline,
         changes=tuple(changes),
         kind=kind,

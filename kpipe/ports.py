@@ -1,7 +1,6 @@
 """The three edges of the core: the topics, the tasks, the table. Each is small, and its contract stands here.
 
-Real ones live in resources/; public fakes in kpipe/testing/. What every destination must hold is also written as a
-suite (resources/testing/conformance.py).
+Real ones live in resources/; public fakes in kpipe/testing/; what every destination must hold: resources/testing/conformance.py.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed, RangeReport
+from kpipe.growth import Closed
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Timestamp
+from kpipe.recount import Entry, Recount
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicSnapshot
 from kpipe.work import Work
@@ -89,32 +89,32 @@ class Stager(Protocol):
             batch: whose records are looked at.
             table: which of the pipeline's tables (kpipe/targets.py), 0 is the first.
 
-        Raises:
-            SourceError, TransformFailed.
+        Raises SourceError, TransformFailed.
         """
         ...
 
-    def stage(self, batch: Batch, columns: Columns, also: Sequence[Columns] = ()) -> Sequence[RangeReport]:
+    def stage(
+        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
+    ) -> Sequence[RangeReport]:
         """Read every range of the batch to its proven end and stage rows and dead letters.
 
-        Before: nothing. After: exactly one report for every piece of every range; pieces of a range are disjoint and
-        cover it; every file named in a report is complete, durable (fsynced) and will not change. On failure: files may
-        lie about, none is referred to; calling it again is safe and makes other files.
+        After: exactly one report for every piece of every range; pieces of a range are disjoint and cover it; every file that a
+        report names is complete, durable (fsynced) and will not change. On failure: files may lie about, none is referred to;
+        calling it again is safe and makes other files.
 
         Args:
             batch: what to read.
-            columns: the payload columns that rows are decoded to. Columns that the records hold beyond them are
-                reported in `new_columns`, and are not in the files.
+            columns: the payload columns that rows are decoded to. Columns that the records hold beyond them are reported in
+                `new_columns`, and are not in the files.
             also: the same for each further table. A record that cannot become a row of one of them becomes none of any.
+            closed: of each table why it takes no further columns: a record that holds one is a reject. Empty: all are reported.
 
-        Files of rows hold the columns and Kafka's coordinates (`_kafka_partition`, `_kafka_offset` ...), rows of one record
-        behind each other; with `keeps_originals` (kpipe/keys.py) also `_kafka_original`, a STRUCT(key BLOB, value BLOB, headers
-        STRUCT(name VARCHAR, value BLOB)[]) of the whole record. Files of deletes hold a line for each tombstone: the columns of
-        the key, and the same coordinates as rows. Where rows have a key (kpipe/keys.py), a record whose key is NULL is a reject
-        of the stage `parse`.
+        Files of rows hold the columns and Kafka's coordinates (`_kafka_partition` ...), rows of one record together; with
+        `keeps_originals` (kpipe/keys.py) also `_kafka_original`, the record: a STRUCT(key BLOB, value BLOB, headers
+        STRUCT(name VARCHAR, value BLOB)[]). Files of deletes hold a line for each tombstone: the columns of the key, and the
+        coordinates. Where rows have a key (kpipe/keys.py), a record whose key is NULL is a reject of the stage `parse`.
 
-        Raises:
-            SourceError, TransformFailed, RecordRejected, StagingFailed.
+        Raises SourceError, TransformFailed, RecordRejected, StagingFailed.
         """
         ...
 
@@ -175,7 +175,7 @@ class Destination(Protocol):
         given, names columns of both that are never NULL. The commit that is given back says what became of them
         (`Commit.settled`), also when it had landed before: that is stored with the ledger's ranges, in the same transaction. A
         range of a lane that is not the live one (a backfill) is older than what is there: a write to a row of the same
-        partition with a higher offset is ignored, and does not delete.
+        partition with a higher offset, which the same source has read, is ignored, and does not delete.
 
         With `Commit.also` (only a destination that is `Several` is given it), all of this holds for every table, and the counts
         of each are stored with the ledger's ranges.
@@ -290,7 +290,11 @@ class Resuming(Protocol):
     """A destination that begins what it cannot take back before it can commit (resources/destinations/webhook)."""
 
     def unfinished(self) -> Commit | None:
-        """A batch that some run has begun to send, to be committed as it is before anything is planned; None: there is none.
+        """Return a batch that some run has begun to send and that has not landed, to be committed as it is before anything is
+        planned; None where there is none.
+
+        Committing it again is the only way to finish it. A commit of kind `give_up` with its id gives it up: it is not returned
+        any more. Other ledger-only commits that would move its lanes are refused.
 
         Raises:
             DestinationBusy: another process is at it.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from kpipe.batch import Commit, Committed
+from kpipe.errors import NotAvailable
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
 
-__all__ = ["DeadLetter", "Replay", "Replayed", "Replaying"]
+__all__ = ["DeadLetter", "Replay", "Replayed", "Replaying", "keyed"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Replayed:
         rows: that they gave.
         filtered: records that gave no row on purpose.
         failed: still dead letters, with the new reason.
+        reasons: the most frequent of these reasons, each behind its stage, with the number of dead letters.
     """
 
     id: str
@@ -75,6 +77,21 @@ class Replayed:
     rows: int
     filtered: int
     failed: int
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+def keyed(pipeline: str, table: str = "") -> NotAvailable:
+    """Return the error of dead letters whose rows go to a table with a key.
+
+    Args:
+        pipeline: its name.
+        table: that was written with a key before, where the definition has none now.
+    """
+    before = f": table {table} was written with a key before" if table else ""
+    return NotAvailable(
+        f"pipeline {pipeline}: dead letters of rows with a key (into.key ...) cannot be retried in this version{before}",
+        "a newer row of their key may be there; write the mended records to the topic again",
+    )
 
 
 @runtime_checkable
@@ -90,6 +107,9 @@ class Replaying(Protocol):
 
         At most `limit`, and some 64 MB; no two of them have the same partition number and offset (a record that was read
         again on demand): the second of two begins the next page. Rows of a program that have no offset are left out.
+
+        Raises:
+            NotAvailable: there are some, and a table of theirs was ever written with a key.
         """
         ...
 
@@ -101,6 +121,7 @@ class Replaying(Protocol):
 
         Raises:
             Fenced: one of the letters is none any more. Nothing was changed.
+            NotAvailable: a table was written with a key since.
             DestinationError, StagingFailed, SchemaConflict, OutcomeUnknown: as `Destination.commit`.
         """
         ...

@@ -1,6 +1,7 @@
 """Where reading goes on when somebody says so: what a wish means for the ledger, partition by partition. Pure.
 
-Forward, what is left out is kept as skipped, so that a backfill can read it later. Back over what was skipped, it is read
+Forward, what is left out is kept as skipped, so that a backfill can read it later. Back to where nothing behind has been read,
+or where its rows were cleared, reading begins anew there, in order. Back over what was skipped, it is read
 beside what is new, exactly once. Back over what was read, only on an explicit demand: the rows come twice, and the ledger
 says so.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from kpipe import moves
 from kpipe.batch import Step
 from kpipe.errors import InvalidStatement
-from kpipe.ledger import SKIPPED, Lane, LaneChange, Ledger
+from kpipe.ledger import LOST, SKIPPED, Lane, LaneChange, Ledger
 from kpipe.offsets import Range
 from kpipe.source import Part, PartitionId, TopicSnapshot, chosen, parts
 
@@ -29,7 +30,7 @@ class Decision:
     """One ledger-only commit.
 
     Attributes:
-        kind: `jump`, `backfill`, `reread` or `retire`, as in `kpipe_commits`.
+        kind: `jump`, `rewind`, `backfill`, `reread` or `retire`, as in `kpipe_commits`.
         changes: of lanes.
         note: what it does, in words.
         steps: of `reread`: what had been read, for the history.
@@ -66,14 +67,17 @@ def set_offsets(
                 f"{source} has no offset {to}: it holds [{state.log_start}, {state.high})",
                 f"write a number from {state.log_start} to {state.high}",
             )
-        if live is None or to == live.next:
+        at = _head(ledger, source)
+        if at is None or to == at:
             continue
-        if to > live.next:
+        if to > at:
             found.setdefault("jump", []).append(_ahead(ledger, source, live, to))
+        elif not any(item.end > to for item in (*ledger.committed(source), *ledger.unread(source, LOST))):
+            found.setdefault("rewind", []).append(_again(ledger, source, to))
         elif reread:
             found.setdefault("reread", []).append(_again(ledger, source, to))
         else:
-            found.setdefault("backfill", []).append(_back(ledger, source, Range(to, live.next)))
+            found.setdefault("backfill", []).append(_back(ledger, source, Range(to, at)))
     return tuple(
         Decision(
             kind,
@@ -86,10 +90,17 @@ def set_offsets(
     )
 
 
-def _ahead(ledger: Ledger, source: PartitionId, live: Lane, to: int) -> _Item:
-    if not live.open:
+def _head(ledger: Ledger, source: PartitionId) -> int | None:
+    """Where reading goes on; the end, where a bounded partition has no lane to read, as its rows were cleared."""
+    live, lanes = ledger.live(source), ledger.of(source)
+    return live.next if live is not None else lanes[-1].end if lanes else None
+
+
+def _ahead(ledger: Ledger, source: PartitionId, live: Lane | None, to: int) -> _Item:
+    if live is None or not live.open:
+        ends = ledger.of(source)[-1].end
         raise InvalidStatement(
-            f"{source}: a bounded pipeline (source.end) ends at {live.end}", "make a pipeline of another name that reads on"
+            f"{source}: a bounded pipeline (source.end) ends at {ends}", "make a pipeline of another name that reads on"
         )
     return moves.jump(ledger, source, to), f"{source} from {live.next} to {to}", ()
 

@@ -1,8 +1,8 @@
 """Columns and their types, written as DuckDB writes them, independent of any engine.
 
-A type is a scalar (`BIGINT`, `DECIMAL(18,3)`), a `STRUCT(name TYPE, ...)` or a list (`TYPE[]`). Types are inferred
-from JSON values only as far as no value can lose anything: integers are BIGINT, numbers with a fraction or beyond 64
-bits DOUBLE, text stays VARCHAR (a date is declared, not guessed), values of several kinds are JSON.
+A type is a scalar (`BIGINT`, `DECIMAL(18,3)`), a `STRUCT(name TYPE, ...)`, a list (`TYPE[]`) or a `MAP(VARCHAR, TYPE)`. Types
+are inferred (kpipe/inference.py) only as far as no value can lose anything: integers are BIGINT, numbers with a fraction or
+beyond 64 bits DOUBLE, text stays VARCHAR (a date is declared, not guessed), values of several kinds are JSON.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["JSON", "Columns", "ListOf", "Scalar", "Struct", "Type", "infer", "merge", "parse_type"]
+__all__ = [
+    "JSON", "NOTHING", "WIDEST_STRUCT", "Columns", "ListOf", "MapOf", "Scalar", "Struct", "Type", "merge", "parse_type",
+    "settled",
+]  # fmt: skip
 
 _ALIASES = {
     "BOOL": "BOOLEAN", "LOGICAL": "BOOLEAN",
@@ -30,7 +34,7 @@ _SCALARS = {
 }  # fmt: skip
 # A JSON object with more keys than this is a map in disguise (ids as keys): as a STRUCT each new key would be a change
 # of the schema. 200 is the number from which DuckDB's own JSON reader (2.0) infers a MAP.
-_WIDEST_STRUCT = 200
+WIDEST_STRUCT = 200
 
 
 @dataclass(frozen=True)
@@ -63,24 +67,41 @@ class Struct:
         return "STRUCT(" + ", ".join(f"{quote(name)} {kind}" for name, kind in self.fields) + ")"
 
 
-Type = Scalar | ListOf | Struct
+@dataclass(frozen=True)
+class MapOf:
+    """Values by key; keys are text, as in JSON, and every value has the same type."""
+
+    item: Type
+
+    def __str__(self) -> str:
+        return f"MAP(VARCHAR, {self.item})"
+
+    @property
+    def entries(self) -> ListOf:
+        """The type as a list of its entries, which is how Arrow lays it out."""
+        return ListOf(Struct((("key", VARCHAR), ("value", self.item))))
+
+
+Type = Scalar | ListOf | MapOf | Struct
 
 BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
 VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
-INSTANT = Scalar("TIMESTAMP WITH TIME ZONE")
-FLOAT = Scalar("FLOAT")
+INSTANT, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("FLOAT")
 #: Numbers that formats with types have, each of which the later ones can hold (BIGINT in DOUBLE: to its 53 bits).
 _LADDER = (Scalar("INTEGER"), BIGINT, FLOAT, DOUBLE)
-_NOTHING = Scalar('"NULL"')  # what a null or an empty list tells: not a column's type, only a stage of inference
+#: The type of a null, and of the items of an empty list: a stage of inference, never a column's type.
+NOTHING = Scalar('"NULL"')
 
-
-# Words that SQL keeps for itself: DuckDB 1.5's reserved keywords (duckdb_keywords()), and names of nested types.
+# Words that SQL keeps for itself: DuckDB 2.0's keywords of the kinds `reserved` and `type_function` (duckdb_keywords()), which
+# cannot be names of columns, or not of members of a STRUCT; and names of nested types.
 _KEYWORDS = (
     "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create default"
     " deferrable desc describe distinct do else end except false fetch for foreign from group having in initially"
     " intersect into lambda lateral leading limit list map not null offset on only or order pivot pivot_longer"
     " pivot_wider placing primary qualify references returning select show some struct summarize symmetric table then to"
     " trailing true union unique unpivot using variadic when where window with"
+    " anti asof at authorization binary by collation concurrently cross freeze full glob ilike inner is isnull join left like"
+    " natural notnull outer overlaps positional right semi similar tablesample unpack verbose"
 )
 _RESERVED = frozenset(_KEYWORDS.split())
 
@@ -98,6 +119,14 @@ class Columns:
 
     items: tuple[tuple[str, Type], ...] = ()
 
+    @cached_property
+    def _by_name(self) -> dict[str, Type]:
+        """Types by folded name, made once: N lookups in N columns take N steps."""
+        found: dict[str, Type] = {}
+        for name, kind in self.items:
+            found.setdefault(name.lower(), kind)
+        return found
+
     def __iter__(self) -> Iterator[tuple[str, Type]]:
         return iter(self.items)
 
@@ -112,7 +141,7 @@ class Columns:
 
     def get(self, name: str) -> Type | None:
         """Type of the column, None if there is none of that name."""
-        return next((kind for known, kind in self.items if known.lower() == name.lower()), None)
+        return self._by_name.get(name.lower())
 
     def names(self) -> tuple[str, ...]:
         """Names in order."""
@@ -133,12 +162,14 @@ class Columns:
             result[name.lower()] = (known, _widen(old, kind, known))
         return Columns(tuple(result.values()))
 
-    def joined(self, other: Columns) -> Columns:
-        """What records seen in two places have in common: as `infer` would have found from all of them together."""
+    def joined(self, other: Columns, apart: bool = False) -> Columns:
+        """Join what records seen in two places hold: as `infer` would have found from all of them together."""
+        if not other.items:
+            return self
         result = {name.lower(): (name, kind) for name, kind in self.items}
         for name, kind in other.items:
             known, old = result.get(name.lower(), (name, kind))
-            result[name.lower()] = (known, merge(old, kind))
+            result[name.lower()] = (known, settled(merge(old, kind), apart) or JSON)
         return Columns(tuple(result.values()))
 
     def without(self, names: Iterable[str]) -> Columns:
@@ -168,84 +199,48 @@ def _widen(old: Type, new: Type, where: str) -> Type:
         return Struct(inner.items)
     if isinstance(old, ListOf) and isinstance(new, ListOf):
         return ListOf(_widen(old.item, new.item, where))
+    if isinstance(old, MapOf) and isinstance(new, MapOf):
+        return MapOf(_widen(old.item, new.item, where))
     msg = f"column {where} is {old}, the records hold {new}"
     raise ValueError(msg)
 
 
-def infer(values: Iterable[Mapping[str, object]]) -> Columns:
-    """Columns for JSON objects, in order of first appearance.
-
-    Fields that are only ever null are left out, and so are names that begin with `_kafka_`: they hold Kafka's own
-    coordinates. Names that differ by case only are one column, as in SQL.
-    """
-    seen: dict[str, tuple[str, Type]] = {}
-    for value in values:
-        for name, item in value.items():
-            folded = name.lower()
-            if folded.startswith("_kafka_"):
-                continue
-            known, kind = seen.get(folded, (name, _NOTHING))
-            seen[folded] = (known, merge(kind, _kind(item)))
-    settled = [(name, _settle(kind)) for name, kind in seen.values()]
-    return Columns(tuple((name, kind) for name, kind in settled if kind is not None))
-
-
-def _kind(value: object) -> Type:
-    if value is None:
-        return _NOTHING
-    if isinstance(value, bool):
-        return BOOLEAN
-    if isinstance(value, int):
-        return BIGINT if -(2**63) <= value < 2**63 else DOUBLE
-    if isinstance(value, float):
-        return DOUBLE
-    if isinstance(value, str):
-        return VARCHAR
-    if isinstance(value, Mapping):
-        if len(value) > _WIDEST_STRUCT:
-            return JSON
-        return Struct(tuple((str(name), _kind(item)) for name, item in value.items()))
-    if isinstance(value, Iterable):
-        kind: Type = _NOTHING
-        for item in value:
-            kind = merge(kind, _kind(item))
-        return ListOf(kind)
-    return JSON
-
-
 def merge(a: Type, b: Type) -> Type:
     """The narrowest type that holds values of both without losing anything; JSON when there is no other."""
-    if a == b or b == _NOTHING:
+    if a == b or b == NOTHING:
         return a
-    if a == _NOTHING:
+    if a == NOTHING:
         return b
     if a in _LADDER and b in _LADDER:
         # A FLOAT has 24 bits for digits, an INTEGER more: together they are DOUBLE. JSON itself gives BIGINT and DOUBLE only.
         return max(a, b, key=_LADDER.index) if FLOAT not in (a, b) else DOUBLE
     if isinstance(a, ListOf) and isinstance(b, ListOf):
         return ListOf(merge(a.item, b.item))
+    if isinstance(a, MapOf) and isinstance(b, MapOf):
+        return MapOf(merge(a.item, b.item))
     if isinstance(a, Struct) and isinstance(b, Struct):
         fields = dict(a.fields)
         for name, kind in b.fields:
             fields[name] = merge(fields[name], kind) if name in fields else kind
-        return Struct(tuple(fields.items())) if len(fields) <= _WIDEST_STRUCT else JSON
+        return Struct(tuple(fields.items())) if len(fields) <= WIDEST_STRUCT else JSON
     return JSON
 
 
-def _settle(kind: Type) -> Type | None:
-    """An inferred type as a column can have it, without what is still unknown; None when nothing of it is known.
+def settled(kind: Type, apart: bool = False) -> Type | None:
+    """Return an inferred type as a column can have it, without what is still unknown; None when nothing of it is known.
 
     A list that was always empty, or an object without members, tells no type: its column appears with the first value.
+    Members whose names differ by case only make an object JSON; `apart` keeps them, as they may be those of several records.
     """
-    if kind == _NOTHING:
+    if kind == NOTHING:
         return None
-    if isinstance(kind, ListOf):
-        item = _settle(kind.item)
-        return None if item is None else ListOf(item)
+    if isinstance(kind, (ListOf, MapOf)):
+        item = settled(kind.item, apart)
+        return None if item is None else type(kind)(item)
     if isinstance(kind, Struct):
-        settled = [(name, _settle(item)) for name, item in kind.fields]
-        known = tuple((name, item) for name, item in settled if item is not None)
-        if len({name.lower() for name, _ in known}) < len(known):
+        inner = [(name, settled(item, apart)) for name, item in kind.fields]
+        known = tuple((name, item) for name, item in inner if item is not None)
+        if not apart and len({name.lower() for name, _ in known}) < len(known):
             return JSON  # names that differ by case only cannot be fields of one STRUCT
         return Struct(known) if known else None
     return kind
@@ -274,8 +269,8 @@ class _Parser:
     def fail(self) -> InvalidPipeline:
         return InvalidPipeline(
             f"not a column type: {self.text!r}",
-            "use BIGINT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE, DECIMAL(p,s), JSON, BLOB ..., TYPE[]"
-            " or STRUCT(name TYPE, ...)",
+            "use BIGINT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE, DECIMAL(p,s), JSON, BLOB ..., TYPE[],"
+            " MAP(VARCHAR, TYPE) or STRUCT(name TYPE, ...)",
         )
 
     def take(self, *wanted: str) -> str:
@@ -291,7 +286,7 @@ class _Parser:
             raise self.fail()
 
     def type(self) -> Type:
-        kind = self.struct() if self.peek("STRUCT") else self.scalar()
+        kind = self.struct() if self.peek("STRUCT") else self.map() if self.peek("MAP") else self.scalar()
         while self.peek("["):
             self.take("[")
             self.take("]")
@@ -311,6 +306,16 @@ class _Parser:
             fields.append((name, self.type()))
             if self.take(",", ")") == ")":
                 return Struct(tuple(fields))
+
+    def map(self) -> Type:
+        self.take("MAP")
+        self.take("(")
+        if self.scalar() != VARCHAR:
+            raise self.fail()
+        self.take(",")
+        kind = self.type()
+        self.take(")")
+        return MapOf(kind)
 
     def scalar(self) -> Type:
         name = self.take().upper()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kpipe import moves
-from kpipe.batch import Step
+from kpipe.batch import Commit, Step
 from kpipe.beginnings import beginnings, check_bounds
 from kpipe.errors import LedgerMismatch, OffsetsBeyondEnd, OffsetsLost, TopicGone
 from kpipe.faults import reach
 from kpipe.ledger import LOST, READ, LaneChange, Ledger
+from kpipe.order import check_change, is_ordered
 from kpipe.oversight import Decisions, Event, Seen, ledger_only
 from kpipe.pipeline import Pipeline
 from kpipe.plan import arrivals, check_source, losses
@@ -90,7 +91,8 @@ class Survey:
             what = f"pipeline {name}: the ledger in {where} stands at commit {ledger.seq}, this home has seen {self.seen.seq}"
         raise LedgerMismatch(
             f"{what}; the destination was replaced or restored",
-            f"restore it, or go on from what it holds: kpipe run {name} --on-older-ledger accept",
+            "restore it; or undo an edit of `into` (the ledger of a lake is in its table: another table needs another pipeline"
+            f" name); or go on from what it holds: kpipe run {name} --on-older-ledger accept",
         )
 
     def settle(self, ledger: Ledger, snapshot: TopicSnapshot) -> Ledger:
@@ -120,15 +122,41 @@ class Survey:
         check_bounds(self.pipeline.source, ledger, snapshot)
         return ledger
 
-    def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> Ledger:
-        """Commit a decision that reads nothing, and read the ledger again. Steps are those that are to be read again."""
+    def give_up(self, begun: Commit) -> Ledger:
+        """Record that a batch which a destination began to send will not be finished; its unread offsets become skipped.
+
+        The decision has the id of the batch. So the batch counts as settled from that commit on, whatever is killed then.
+        """
+        ledger = self.read_ledger()
+        steps = [replace(step, closed_by="given_up") for step in begun.steps]
+        words = ", ".join(f"{step.source} {step.range}" for step in steps)
+        note = f"give_up: batch {begun.id}: {words}; the receiver may have taken part of it; {self.decisions.who}"
+        return self.decide("give_up", moves.give_up(ledger, begun.steps), note, steps, begun.id)
+
+    def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = "") -> Ledger:
+        """Commit a decision that reads nothing, and read the ledger again.
+
+        Args:
+            kind: of the commit.
+            changes: of lanes.
+            note: what it does, in words.
+            steps: ranges to be read again, or of the batch that is given up.
+            batch: id of that batch.
+
+        Raises:
+            NotAvailable: it would have older offsets read behind newer ones, and the definition needs Kafka's order.
+        """
         note = note.rstrip("; ")
-        self.commit_only(kind, changes, note, steps)
+        if is_ordered(self.pipeline):
+            check_change(self.pipeline, self.destination.ledger()[1], changes)
+        self.commit_only(kind, changes, note, steps, batch)
         uid, ledger = self.destination.ledger()
         self.seen.note(uid, max(ledger.seq, self.seen.seq) if kind != "accept_ledger" else ledger.seq)
         self.tell(Event("decided", text=note, ledger=ledger))
         return ledger
 
-    def commit_only(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = ()) -> None:
+    def commit_only(
+        self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = ""
+    ) -> None:
         """Commit that and nothing else."""
-        self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version))
+        self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version, batch))

@@ -10,17 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch import Committed
-from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
+from kpipe.errors import KpipeError, NeedsOperator
 from kpipe.ingest import Decisions, Event, Ingest
-from kpipe.keys import KeyRule, with_key
+from kpipe.keys import with_key
 from kpipe.pipeline import Pipeline
 from kpipe.plan import Idle
 from kpipe.ports import Destination, GroupFollower, Stager, Topics
 from kpipe.source import Part
-from kpipe.targets import check_targets, targets
-from kpipe_assets.formats import check_formats
 from kpipe_assets.marks import marked
 from kpipe_assets.requests import Ear
+from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.tables import asking
@@ -30,38 +29,7 @@ from resources.spark.master import check as check_master
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Run", "check_available", "ingest", "real_stager"]
-
-
-def check_available(pipeline: Pipeline) -> None:
-    """Refuse what the model knows and this version cannot do yet.
-
-    Raises:
-        NotAvailable: names the field.
-    """
-    errors = pipeline.errors
-    refused = {
-        "select beside key_format": any(part.select is not None for part in targets(pipeline))
-        and pipeline.key_format is not None,
-    }
-    if any(KeyRule.of(part) is not None for part in targets(pipeline)):
-        mode = pipeline.transform.mode if pipeline.transform is not None else "map"
-        refused[f"rows with a key (into.key ...) from a program with mode: {mode}"] = mode != "map"  # they have no offset
-        again = pipeline.delivery == "at_least_once" and pipeline.into.on_conflict == "error"
-        refused["delivery: at_least_once where a key that is there is an error"] = again and errors.duplicate_key == "fail"
-    for name, wanted in refused.items():
-        if wanted:
-            raise NotAvailable(f"pipeline {pipeline.name}: {name} is not available in this version", "see CHANGELOG.md")
-    if pipeline.format.type == "raw" and pipeline.columns:
-        raise NotAvailable(f"pipeline {pipeline.name}: columns with format: raw", "raw has key and value; remove `columns`")
-    check_targets(pipeline)
-    check_formats(pipeline)
-    lines = pipeline.format.type == "csv" and (pipeline.format.skip_lines > 0 or pipeline.format.line_end != "\n")
-    if pipeline.transform is not None and lines:
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: format.skip_lines or format.line_end with a program",
-            "a program writes a row a line; let it leave out what is not wanted",
-        )
+__all__ = ["Run", "ingest", "real_stager"]
 
 
 @dataclass
@@ -117,8 +85,9 @@ class Run:
         from resources.spark.stager import version
 
         check_master()
-        check_available(pipeline)
         home.make()
+        with home.placing(pipeline):
+            validate(pipeline, home, Needs.FILES, environ=os.environ)
         destination = open_destination(pipeline, home)
         return cls(
             pipeline,
@@ -164,6 +133,8 @@ class Run:
             self._note("running")
             self.ready()
             try:
+                with self.home.placing(self.pipeline):
+                    validate(self.pipeline, self.home, destination=self.destination)
                 with closing(loop.passes(max_batches, follow)) as passes:
                     for result in passes:
                         if isinstance(result, Committed):

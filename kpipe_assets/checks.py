@@ -131,6 +131,8 @@ def _complete(destination: Destination, several: bool) -> _Result:
         words += f"; lost, and not among them: {', '.join(result.lost)}"
     if result.skipped:
         words += f"; skipped, and not among them: {', '.join(result.skipped)}"
+    if result.given_up:
+        words += f"; given up, so that the receiver may have taken part of it: {', '.join(result.given_up)}"
     if result.repeated:
         words += f"; read more than once, or to be read again: {', '.join(result.repeated)}"
     metadata: dict[str, Any] = {"kpipe/span": result.span, "kpipe/rows": result.counts.rows}

@@ -11,6 +11,8 @@ import click
 
 from kpipe import __version__
 from kpipe.errors import KpipeError
+from kpipe.isolation import deny_tracing
+from kpipe_assets.terminal import echo, unexpected
 
 __all__ = ["main"]
 
@@ -66,13 +68,15 @@ def kpipe(context: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point. Every error is one line on stderr; the exit status says of which sort (design.md 4.3)."""
+    sys.excepthook = unexpected
+    deny_tracing()
     given = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in given
     given = [item for item in given if item != "--debug"]  # also behind the subcommand
     try:
         status = kpipe.main(["--debug", *given] if debug else given, standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         sys.exit(130)
     except click.ClickException as error:
         error.show()
@@ -89,12 +93,11 @@ def main(arguments: list[str] | None = None) -> None:
 def fail(error: KpipeError, debug: bool = False) -> None:
     """Say what went wrong in one line and exit."""
     if debug:
-        traceback.print_exc()
+        echo(traceback.format_exc().rstrip(), err=True)
         trace = getattr(error, "trace", "")
         if trace:
-            click.echo(trace, err=True)
-    line = " ".join(f"kpipe: {error}".split("\n"))
-    click.echo(line, err=True)
+            echo(trace, err=True)
+    echo(" ".join(f"kpipe: {error}".split("\n")), err=True)
     sys.exit(error.exit_status)
 
 

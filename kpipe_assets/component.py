@@ -12,7 +12,6 @@ from pydantic import BaseModel, model_validator
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.notation import filled
 from kpipe.pipeline import Pipeline
-from kpipe_assets.assembly import check_available
 from kpipe_assets.checks import table_checks
 from kpipe_assets.discovery import metadata_sensor
 from kpipe_assets.edges import real
@@ -20,6 +19,7 @@ from kpipe_assets.sensors import Pace, ingest_sensor
 from kpipe_assets.tables import table_asset, table_keys
 from kpipe_assets.topics import topic_key, topic_names, topic_spec
 from kpipe_assets.unloadable import unloadable
+from kpipe_assets.validation import Needs, validate
 from resources.home import Home
 from resources.spark.stager import version
 
@@ -39,7 +39,8 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
     Raises:
         InvalidPipeline, NotAvailable: the definition cannot be run here.
     """
-    check_available(pipeline)
+    with home.placing(pipeline):
+        validate(pipeline, home, Needs.FIELDS)  # each of Dagster's processes loads all definitions
     table = table_asset(pipeline, home, version(pipeline))
     specs = [topic_spec(pipeline, topic) for topic in topic_names(pipeline, home) if topic_key(topic) not in but]
     return dg.Definitions(
@@ -87,7 +88,7 @@ class KafkaPipeline(dg.Component, Pipeline):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """See the class. Of several pipelines on one topic, the first in the project brings the topic."""
-        home, brought = Home.from_env(), set[dg.AssetKey]()
+        home, brought = Home.from_env().check(), set[dg.AssetKey]()
         for other in _pipelines(context):
             if other.name == self.name:
                 break

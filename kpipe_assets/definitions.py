@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dagster as dg
 
+from kpipe.isolation import deny_tracing
 from kpipe_assets import engines
 from kpipe_assets.component import catalog
 from kpipe_assets.event_log import in_batches
 from kpipe_assets.example.downstream import demos, downstream
+from kpipe_assets.helpers import scrub_output_helpers
 from kpipe_assets.revisions import read_once
 from resources.home import Home
 
 __all__ = ["defs"]
 
+deny_tracing()
+scrub_output_helpers()
 read_once()
 engines.keep()
 in_batches()
@@ -24,4 +28,7 @@ def defs() -> dg.Definitions:
     home = Home.from_env()
     parts = [catalog(home), *(downstream(home, demo) for demo in demos(home))]
     # One process for each run: a second one for the step would be seconds of start and a second Python for nothing.
-    return dg.Definitions.merge(dg.Definitions(executor=dg.in_process_executor), *parts)
+    # Run config must not choose the folder that pickled values are loaded from.
+    values = dg.fs_io_manager.configured(lambda _: {}, config_schema={})
+    shared = dg.Definitions(executor=dg.in_process_executor, resources={"io_manager": values})
+    return dg.Definitions.merge(shared, *parts)

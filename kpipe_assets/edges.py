@@ -1,4 +1,7 @@
-"""The three edges as Dagster resources: Kafka, Spark, destinations. Configuration only; each connects when it is used.
+"""The three edges as Dagster resources: Kafka, Spark, destinations. Each connects when it is used.
+
+Run config cannot change them: it comes from the launchpad and from GraphQL, and Spark's settings name the program that runs
+as Python. Their settings come from the environment and from the pipelines' definitions.
 
 Assets ask for them by name and by what they do, so a test may put anything in their place that has the same methods
 (kpipe/testing holds fakes of what they give).
@@ -6,11 +9,12 @@ Assets ask for them by name and by what they do, so a test may put anything in t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field, PrivateAttr
 
 from kpipe.pipeline import Pipeline
 from kpipe.ports import Destination, Stager, Topics
@@ -54,12 +58,15 @@ class Destinations(Protocol):
         ...
 
 
-class KafkaResource(dg.ConfigurableResource):
-    """Kafka's side: metadata of topics. Brokers and credentials belong to each pipeline's definition."""
+@dataclass(frozen=True)
+class KafkaResource:
+    """Kafka's side: metadata of topics. Brokers and credentials belong to each pipeline's definition.
 
-    operation_timeout_s: float | None = Field(
-        default=None, description="Longest time for a metadata request, in seconds. Each pipeline's own setting by default."
-    )
+    Attributes:
+        operation_timeout_s: longest time for a metadata request; each pipeline's own setting by default.
+    """
+
+    operation_timeout_s: float | None = None
 
     def topics(self, pipeline: Pipeline) -> Topics:
         """See `Topicsources`."""
@@ -68,13 +75,20 @@ class KafkaResource(dg.ConfigurableResource):
         return KafkaTopics(pipeline.source, timeout_s=self.operation_timeout_s)
 
 
-class SparkResource(dg.ConfigurableResource):
-    """Spark's side: a session of dagster-pyspark, started when the first batch is read, and never for a sensor."""
+@dataclass
+class SparkResource:
+    """Spark's side: a session of dagster-pyspark, started when the first batch is read, and never for a sensor.
 
-    home: str = Field(description="KPIPE_HOME: scratch and staged files lie below it.")
-    master: str | None = Field(default=None, description="Spark's master; KPIPE_SPARK_MASTER or local[*] by default.")
-    spark_config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, by their full names.")
-    _session: LazyPySparkResource | None = PrivateAttr(default=None)
+    Attributes:
+        home: KPIPE_HOME; scratch and staged files lie below it.
+        master: Spark's master; KPIPE_SPARK_MASTER or `local[*]` by default.
+        spark_config: further Spark settings, by their full names.
+    """
+
+    home: str
+    master: str | None = None
+    spark_config: Mapping[str, str] = field(default_factory=dict)
+    _session: LazyPySparkResource | None = field(default=None, init=False, repr=False)
 
     def context(self) -> SparkContext:
         """The process's SparkContext."""
@@ -115,10 +129,15 @@ class SparkResource(dg.ConfigurableResource):
         return version(pipeline)
 
 
-class DestinationResource(dg.ConfigurableResource):
-    """The table's side: opens what a pipeline's `into` names."""
+@dataclass(frozen=True)
+class DestinationResource:
+    """The table's side: opens what a pipeline's `into` names.
 
-    home: str = Field(description="KPIPE_HOME: the default destination lies below it.")
+    Attributes:
+        home: KPIPE_HOME; the default destination lies below it.
+    """
+
+    home: str
 
     def open(self, pipeline: Pipeline) -> Destination:
         """See `Destinations`."""
@@ -128,10 +147,15 @@ class DestinationResource(dg.ConfigurableResource):
 
 
 def real(home: Home) -> dict[str, object]:
-    """The three real resources of a home, by the names under which assets ask for them."""
+    """Return the three real resources of a home, by the names under which assets ask for them."""
     path = str(home.path)
     return {
-        "kafka": KafkaResource(),
-        "spark": SparkResource(home=path),
-        "destinations": DestinationResource(home=path),
+        "kafka": _fixed(KafkaResource),
+        "spark": _fixed(lambda: SparkResource(home=path)),
+        "destinations": _fixed(lambda: DestinationResource(home=path)),
     }
+
+
+def _fixed(make: Callable[[], object]) -> dg.ResourceDefinition:
+    """Return a resource whose empty config schema makes Dagster reject run config for it."""
+    return dg.ResourceDefinition(lambda _: make(), config_schema={})

@@ -1,8 +1,9 @@
 """Starts Dagster's processes, and ends all of them when its standard input closes: however its starter died.
 
 It leads a session of its own, so that everything that a run starts (Spark, its workers) can be found and ended, and so
-that a terminal's Ctrl-C reaches `kpipe ui` alone. Started as `python -m kpipe_assets.guard FOLDER HOST PORT MODULE`;
-FOLDER is private, holds the code server's socket, and is removed at the end. Only the standard library and psutil.
+that a terminal's Ctrl-C reaches `kpipe ui` alone. Started as `python -m kpipe_assets.guard FOLDER HOST PORT FD MODULE`;
+FOLDER is private, holds the code servers' sockets and the web server's access rules, and is removed at the end. FD is the
+inherited socket that listens on HOST and PORT. Only the standard library and psutil.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["LOCATION", "main"]
+__all__ = ["LOCATION", "READY", "RULES", "main"]
 
 #: Name of the code location, as in workspace.yaml.
 LOCATION = "kpipe"
+#: Name of the file in FOLDER with the web server's access rules (kpipe_assets/access.py).
+RULES = "rules.json"
+#: Name of the file in FOLDER that the web server makes when it is about to answer.
+READY = "ready"
 _PATIENCE_S = 10.0
 _WORKSPACE = """\
 load_from:
@@ -34,15 +39,16 @@ class Guard:
     """The processes: first the code server, and when it answers, the web server and the daemon.
 
     Args:
-        folder: private, for the socket.
+        folder: private, for the sockets, with the access rules.
         host: of the web server.
         port: of the web server.
+        listening: file descriptor of its socket.
         module: with the definitions.
     """
 
-    def __init__(self, folder: Path, host: str, port: int, module: str) -> None:
-        self._socket, self._workspace = folder / "code.sock", folder / "workspace.yaml"
-        self._host, self._port, self._module = host, port, module
+    def __init__(self, folder: Path, host: str, port: int, listening: int, module: str) -> None:
+        self._rules, self._socket, self._workspace = folder / RULES, folder / "code.sock", folder / "workspace.yaml"
+        self._host, self._port, self._listening, self._module = host, port, listening, module
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping = False
 
@@ -70,7 +76,7 @@ class Guard:
         root = Path(__file__).resolve().parent.parent
         self._start(
             "code",
-            *("-m", "dagster", "code-server", "start", "--socket", str(self._socket), "--module-name", self._module),
+            *("kpipe_assets.codeserver", "--socket", str(self._socket), "--module-name", self._module),
             *("--working-directory", str(root), "--location-name", LOCATION, "--use-python-environment-entry-point"),
             *("--log-level", "warning"),
         )
@@ -78,15 +84,18 @@ class Guard:
     def _web(self) -> None:
         self._start(
             "web",
-            *("-m", "kpipe_assets.webserver", "--workspace", str(self._workspace)),
+            *("kpipe_assets.webserver", str(self._rules), str(self._listening), "--workspace", str(self._workspace)),
             *("--host", self._host, "--port", str(self._port), "--dagster-log-level", "warning"),
+            *("--uvicorn-log-level", "warning"),  # at `info`, it would log the printed address with its token
+            pass_fds=(self._listening,),
         )
 
     def _daemon(self) -> None:
-        self._start("daemon", "-m", "kpipe_assets.daemon", "run", "--workspace", str(self._workspace))
+        self._start("daemon", "kpipe_assets.daemon", "run", "--workspace", str(self._workspace))
 
-    def _start(self, name: str, *arguments: str) -> None:
-        self._children[name] = subprocess.Popen([sys.executable, *arguments], stdin=subprocess.DEVNULL)
+    def _start(self, name: str, *arguments: str, pass_fds: tuple[int, ...] = ()) -> None:
+        command = [sys.executable, "-m", "kpipe_assets.closed", *arguments]
+        self._children[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=pass_fds)
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -158,9 +167,9 @@ def _send(process: psutil.Process, number: int) -> None:
 
 def main() -> int:
     """See the module."""
-    folder, host, port, module = sys.argv[1:5]
+    folder, host, port, listening, module = sys.argv[1:6]
     try:
-        return Guard(Path(folder), host, int(port), module).run()
+        return Guard(Path(folder), host, int(port), int(listening), module).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

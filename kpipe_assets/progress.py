@@ -8,16 +8,17 @@ import time
 from collections.abc import Collection
 from types import TracebackType
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from kpipe.batch import Committed
 from kpipe.ingest import Event
+from kpipe.ledger import SKIPPED
 from kpipe.plan import lag
 from kpipe.source import Part, chosen, part
 from kpipe_assets.commands.options import count, first_sentence
+from kpipe_assets.terminal import Terminal
 
 __all__ = ["Progress"]
 
@@ -35,11 +36,13 @@ class Progress:
         positions: next offsets, by partition as text.
         idle: why there was nothing to read at the last look; "" if there was something. See `kpipe.plan.Idle`.
         behind: offsets of the chosen partitions up to the high watermark that were not read at the last look.
+        has_read: whether any offset had been read at the last look.
+        skipped: offsets that the ledger had as skipped then.
     """
 
     def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, several: bool = False) -> None:
         self._name, self._quiet, self._only, self._several = name, quiet, only, several
-        self._console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+        self._console = Terminal(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._done = self._total = 0
@@ -47,7 +50,8 @@ class Progress:
         self._trouble = ""
         self.positions: dict[str, int] = {}
         self.idle = ""
-        self.behind = 0
+        self.behind = self.skipped = 0
+        self.has_read = True
 
     def __enter__(self) -> Progress:
         if not self._quiet and sys.stderr.isatty():
@@ -84,6 +88,9 @@ class Progress:
             self.positions = {str(part(s, self._several)): n for s, n in event.ledger.positions().items() if s in present}
             behind = lag(event.ledger, event.snapshot)
             self.behind = sum(n for s, n in behind.items() if chosen(s, self._only))
+            mine = [s for s in present if chosen(s, self._only)]
+            self.has_read = any(event.ledger.committed(s) for s in mine)
+            self.skipped = sum(len(item) for s in mine for item in event.ledger.unread(s, SKIPPED))
         if event.kind in ("planned", "idle"):
             self.idle = event.text if event.kind == "idle" else ""
         if event.kind == "planned":

@@ -6,7 +6,7 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-import click
+from kpipe_assets.terminal import echo
 
 __all__ = ["Stop"]
 
@@ -46,4 +46,4 @@ class Stop:
         if self._asked.is_set():
             raise KeyboardInterrupt
         self._asked.set()
-        click.echo("\nstopping after this batch (once more: at once; nothing of it will be written)", err=True)
+        echo("\nstopping after this batch (once more: at once; nothing of it will be written)", err=True)

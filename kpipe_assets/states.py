@@ -13,16 +13,17 @@ __all__ = ["FAILED", "note_state", "state_of"]
 FAILED = ("error", "needs_operator")
 
 
-def state_of(home: Home, name: str, on: bool) -> str:
-    """`running`, `stopped`, `error`, `needs_operator` or `detached`.
+def state_of(home: Home, name: str, on: bool, served: bool) -> str:
+    """`running`, `waiting`, `stopped`, `error`, `needs_operator` or `detached`.
 
-    A pipeline whose switch is on is running, also while it waits for records, unless its last run has failed. A run that was
-    killed has not: its pipeline is stopped, or, with the switch on, running.
+    A pipeline whose switch is on is running, also while it waits for records, unless its last run has failed, or nothing is there
+    that would run it: then it is waiting. A run that was killed has not failed: its pipeline is stopped, or as its switch is.
 
     Args:
         home: where it keeps things.
         name: the pipeline's name.
         on: whether its switch is on.
+        served: whether something runs what is switched on (`Switches.is_served`).
     """
     if is_running(home, name):
         return "running"
@@ -30,7 +31,7 @@ def state_of(home: Home, name: str, on: bool) -> str:
     if left in FAILED:
         return left
     if on:
-        return "running"
+        return "running" if served else "waiting"
     return left if left == "detached" else "stopped"
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe_assets.guard import LOCATION
 from kpipe_assets.instance import environment, is_unedited, prepare
+from kpipe_assets.marks import is_locked
 from resources.home import Home
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = ["Switches"]
 
 _REPOSITORY = "__repository__"  # Dagster's name for the definitions of a module
 _INTERVAL_S = 5  # as in sensors.py; Dagster takes its own, from the definitions
+_BEAT_S = 90.0  # a daemon tells of itself every 30 s
 _START_S = 60.0  # a start of Dagster and Spark on a busy machine
 
 
@@ -59,6 +61,15 @@ class Switches:
 
         running = (state for state in _states(instance) if state.status == InstigatorStatus.RUNNING)
         return frozenset(state.instigator_name.removesuffix("_ingest") for state in running)
+
+    def is_served(self) -> bool:
+        """Whether something runs what is switched on: `kpipe ui` on this home, or the daemon of a Dagster of the user's own."""
+        if is_locked(self._home.state / "ui.lock"):
+            return True
+        own = environment(self._home)["DAGSTER_HOME"] == str(self._home.dagster)
+        instance = None if own else self._instance()  # in the home's own folder, only `kpipe ui` starts a daemon
+        beat = instance.get_daemon_heartbeats().get("SENSOR") if instance is not None else None
+        return beat is not None and time.time() - beat.timestamp < _BEAT_S
 
     def turn(self, name: str, on: bool) -> bool:
         """Turn a switch; whether that changed anything.

@@ -15,6 +15,7 @@ import yaml
 
 from kpipe.errors import InvalidPipeline
 from kpipe.into import NAME
+from kpipe.terminal import plain_lines
 from resources.home import Home
 
 __all__ = ["CHECK", "unloadable"]
@@ -59,7 +60,7 @@ def unloadable(home: Home, problems: Mapping[str, Exception], taken: Collection[
 @cache
 def _warn(words: str) -> None:
     """Once a process, since Dagster loads definitions twice."""
-    _LOG.warning("%s", words)
+    _LOG.warning("%s", plain_lines(words))
 
 
 def _checks(wrong: Mapping[dg.AssetKey, str]) -> dg.AssetChecksDefinition:

@@ -1,13 +1,50 @@
-"""Dagster's web server, which stores the events of a run that is launched from its pages many at once."""
+"""Dagster's web server behind kpipe's access rules: `python -m kpipe_assets.webserver RULES FD OPTION ...`.
+
+RULES is a file of `Rules` (kpipe_assets/access.py), FD an inherited socket that listens; the options are those of
+dagster-webserver. It stores the events of a run that is launched from its pages many at once.
+"""
 
 from __future__ import annotations
 
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvicorn
 from dagster_webserver.cli import main
+from starlette.types import ASGIApp
 
 from kpipe_assets import engines
+from kpipe_assets.access import Access, Rules
 from kpipe_assets.event_log import in_batches
+from kpipe_assets.guard import READY
+
+__all__ = ["guard"]
+
+
+def guard(rules: Rules, listening: socket.socket, ready: Path) -> None:
+    """Serve every application in this process on that socket, behind the rules, from now on.
+
+    Args:
+        rules: who may send requests.
+        listening: instead of one that uvicorn binds: between two sockets, another user could take the port.
+        ready: file to make when the server is about to answer.
+    """
+
+    def guarded(app: ASGIApp, **options: Any) -> None:
+        server = uvicorn.Server(uvicorn.Config(Access(app, rules), **options))
+        ready.touch()
+        server.run(sockets=[listening])
+        if not server.started:
+            sys.exit(3)
+
+    uvicorn.run = guarded  # type: ignore[assignment]
+
 
 if __name__ == "__main__":
+    file = Path(sys.argv.pop(1))
+    guard(Rules.read(file), socket.socket(fileno=int(sys.argv.pop(1))), file.parent / READY)
     engines.keep()
     in_batches()
     main()

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,12 +15,15 @@ from pathlib import Path
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.ingest import Seen
 from kpipe.into import NAME
-from kpipe.notation import from_yaml, to_yaml
+from kpipe.notation import from_yaml, line_of, to_yaml
 from kpipe.pipeline import Pipeline
+from resources.permissions import Trust, check, close
 
 __all__ = ["Home"]
 
 _MOST_NAMES = 10  # that a message lists
+_PARTS = ("pipelines", "data", "staging", "state", "logs", "programs", "broker", "environment", "dagster", "spark", "sql_history")
+_READ = ("pipelines", "state", "data", "environment", "dagster")  # files in them are trusted when they are read
 
 
 @dataclass(frozen=True)
@@ -95,15 +99,37 @@ class Home:
         """Logs of Spark."""
         return self.path / "logs"
 
-    def make(self) -> Home:
-        """The folder with its parts, made when missing, for its owner only.
+    def check(self) -> Home:
+        """Refuse a home that other users may write to (resources/permissions.py).
 
         Raises:
-            KpipeError: it cannot be written.
+            KpipeError: names the path, its owner, its mode and the command that fixes it.
         """
+        self._check(*(entry for name in _READ for entry in self._entries(name)))
+        return self
+
+    def _check(self, *files: Path) -> None:
+        check(self.path, (*(self.path / name for name in _PARTS), *files), Trust.from_env(), self.pipelines)
+
+    def _entries(self, name: str) -> Iterable[Path]:
+        """What a part of the home holds."""
+        folder = self.path / name
+        try:
+            return list(folder.iterdir())
+        except OSError:  # missing, or no folder: whoever needs it finds out
+            return ()
+
+    def make(self) -> Home:
+        """The folder with its parts, made when missing, for its owner only. An older one that others may read is closed.
+
+        Raises:
+            KpipeError: it cannot be written, or other users may write to it.
+        """
+        self.check()
         try:
             for folder in (self.path, self.pipelines, self.data, self.staging, self.state, self.logs):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._close()
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
@@ -112,8 +138,36 @@ class Home:
             ) from error
         return self
 
+    def _close(self) -> None:
+        trust = Trust.from_env()
+        # A folder that holds other things, such as a project's, is closed by its owner only.
+        own = {*_PARTS, ".DS_Store", "lost+found"}
+        if all(entry.name in own for entry in self.path.iterdir()):
+            close(self.path, trust)
+        for name in _PARTS:
+            close(self.path / name, trust)
+
+    @contextmanager
+    def placing(self, pipeline: Pipeline) -> Iterator[None]:
+        """Name file and line in errors that are about a field of a definition of this home, in place of the pipeline's name."""
+        try:
+            yield
+        except KpipeError as error:
+            file = self.pipelines / f"{pipeline.name}.yaml"
+            with suppress(OSError, ValueError, InvalidPipeline):  # what cannot be read, or is another definition by now
+                text = file.read_text(encoding="utf-8")
+                if error.field and from_yaml(text, str(file)).to_dict() == pipeline.to_dict():
+                    what = error.what.removeprefix(f"pipeline {pipeline.name}: ")
+                    error.what = f"{file}:{line_of(text, error.field)}: {what}"
+            raise
+
     def names(self) -> tuple[str, ...]:
-        """Names of the pipelines that are defined here, sorted."""
+        """Names of the pipelines that are defined here, sorted.
+
+        Raises:
+            KpipeError: other users may write to the home.
+        """
+        self._check(*self._entries("pipelines"))
         return tuple(sorted(file.stem for file in self.pipelines.glob("*.yaml")))
 
     def pipeline(self, name: str) -> Pipeline:
@@ -121,6 +175,7 @@ class Home:
 
         Raises:
             InvalidPipeline: there is none, it cannot be read, or it is wrong; with file, line and field.
+            KpipeError: other users may write to the home.
         """
         file = self.pipelines / f"{name}.yaml"
         if not NAME.fullmatch(name) and name in self.names():
@@ -130,6 +185,7 @@ class Home:
             )
         if not NAME.fullmatch(name) or not file.is_file():
             raise self._unknown(name)
+        self._check(file)
         try:
             text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -169,9 +225,10 @@ class Home:
         """What this home has seen committed by that pipeline; saves itself.
 
         Raises:
-            KpipeError: the file is damaged.
+            KpipeError: the file is damaged, or other users may write to the home.
         """
         file = self.state / f"{name}.json"
+        self._check(file)
 
         def save(seen: Seen) -> None:
             _replace(file, json.dumps({"uid": seen.uid, "seq": seen.seq}))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import urllib3
 from urllib3.util.ssl_match_hostname import CertificateError
 
+from resources.http_connections import Connections, Pool, TlsPool, TooMuch, exchange
+
 __all__ = ["Answer", "HttpFailed", "TooLarge", "TooSlow", "Untrusted", "ask", "authorization", "get"]
 
 
@@ -73,15 +75,13 @@ def authorization(username: str, password: str, token: str) -> dict[str, str]:
     return {}
 
 
-def get(
-    pool: urllib3.HTTPConnectionPool | urllib3.PoolManager, url: str, headers: Mapping[str, str], limit_s: float, largest: int
-) -> Answer:
+def get(pool: Pool | TlsPool | Connections, url: str, headers: Mapping[str, str], limit_s: float, largest: int) -> Answer:
     """A GET; see `ask`."""
     return ask(pool, "GET", url, headers, limit_s, largest)
 
 
 def ask(
-    pool: urllib3.HTTPConnectionPool | urllib3.PoolManager,
+    pool: Pool | TlsPool | Connections,
     method: str,
     url: str,
     headers: Mapping[str, str],
@@ -89,54 +89,71 @@ def ask(
     largest: int,
     body: bytes | None = None,
 ) -> Answer:
-    """Ask once. Time and size are bounded as a whole: urllib3's own limit is one for each read.
+    """Send a request and return its answer. Time and size are bounded as a whole, whatever the peer sends.
 
     Args:
         pool: where connections come from; its retries are not used.
         method: of HTTP.
         url: the address, as the pool takes it.
         headers: beside those that are always sent.
-        limit_s: seconds until the whole answer is there.
+        limit_s: seconds until the whole answer is there, from before the connection is made.
         largest: bytes of it.
         body: what is sent.
 
     Raises:
         HttpFailed: it is not there, not whole, too large or too slow.
     """
-    ends = time.monotonic() + limit_s
-    try:
-        response = pool.request(
-            method,
-            url,
-            body=body,
-            headers={"Accept-Encoding": "identity", "User-Agent": "kpipe", **headers},
-            timeout=urllib3.Timeout(connect=limit_s, read=limit_s),
-            redirect=False,
-            retries=False,
-            preload_content=False,
-            decode_content=False,
-        )
+    with exchange(time.monotonic() + limit_s, largest) as now:
         try:
-            found = bytearray()
-            while piece := response.read1(65536):
-                found += piece
-                if len(found) > largest:
-                    raise TooLarge(f"the answer has more than {largest:,} bytes", int(response.status))
-                if time.monotonic() > ends:
-                    raise TooSlow(f"no whole answer within {limit_s:g} s")
-            kind = str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
-            encoding = str(response.headers.get("Content-Encoding", "")).strip().lower()
-            sized = "Content-Length" in response.headers or response.headers.get("Transfer-Encoding", "").lower() == "chunked"
-            again = str(response.headers.get("Retry-After", "")).strip()
-            answer = Answer(int(response.status), bytes(found), kind, "" if encoding == "identity" else encoding, sized, again)
-            response.release_conn()
-            return answer
-        except BaseException:
-            response.close()
-            raise
-    except urllib3.exceptions.SSLError as error:
-        reason = error.args[0] if error.args else error
-        wrong = isinstance(reason, ssl.SSLCertVerificationError | CertificateError)
-        raise (Untrusted if wrong else HttpFailed)(str(error)) from None
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise HttpFailed(str(error)) from None
+            response = pool.request(
+                method,
+                url,
+                body=body,
+                headers={"Accept-Encoding": "identity", "User-Agent": "kpipe", **headers},
+                timeout=max(limit_s, 0.001),  # of each step; connections end them all together
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            now.status = int(response.status)
+            try:
+                answer = _answer(response, largest)
+                response.release_conn()
+                return answer
+            except BaseException:
+                response.close()
+                raise
+        except TooMuch as error:
+            raise (TooLarge(str(error), now.status) if now.status else HttpFailed(str(error))) from None
+        except urllib3.exceptions.SSLError as error:
+            reason = error.args[0] if error.args else error
+            wrong = isinstance(reason, ssl.SSLCertVerificationError | CertificateError)
+            raise (Untrusted if wrong else HttpFailed)(str(error)) from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if now.late:
+                raise TooSlow(f"no whole answer within {limit_s:g} s") from None
+            raise HttpFailed(str(error)) from None
+
+
+def _answer(response: urllib3.BaseHTTPResponse, largest: int) -> Answer:
+    """Read an answer to its end.
+
+    Raises:
+        TooLarge: its body has more bytes than allowed.
+    """
+    found = bytearray()
+    while piece := response.read1(65536):
+        found += piece
+        if len(found) > largest:
+            raise TooLarge(f"the answer has more than {largest:,} bytes", int(response.status))
+    headers = response.headers
+    encoding = headers.get("Content-Encoding", "").strip().lower()
+    return Answer(
+        status=int(response.status),
+        body=bytes(found),
+        type=headers.get("Content-Type", "").partition(";")[0].strip().lower(),
+        encoding="" if encoding == "identity" else encoding,
+        sized="Content-Length" in headers or headers.get("Transfer-Encoding", "").lower() == "chunked",
+        retry_after=headers.get("Retry-After", "").strip(),
+    )

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,3 +108,10 @@ class Kpipe:
             if process.pid != os.getpid() and (str(self.home) in words or str(self.home) in str(process.info["environ"])):
                 found.append(words)
         return found
+
+    def left_behind(self, seconds: float = 60) -> list[str]:
+        """Such processes that do not end by themselves: the JVM ends a moment after the run that started it."""
+        until = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.1)
+        return left

@@ -17,6 +17,7 @@ import pytest
 from kpipe import faults
 from kpipe.errors import KpipeError, NotAvailable
 from resources.java import JavaHome, find_java
+from resources.local import kafka_node
 from resources.local.broker import LocalBroker
 from tests.apicurio import Apicurio, installed
 from tests.registry import LocalRegistry
@@ -26,6 +27,9 @@ from tests.resources.destinations.rest import RestServer
 from tests.resources.destinations.s3 import S3Server
 
 _COSTS = {"slow": 60, "spark": 40, "broker": 10}  # a test of these marks is worth so many others, roughly
+
+# A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
+kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1")
 
 collect_ignore = ["example_destination"]  # a package of its own, with tests of its own: see tests/example.py
 

@@ -21,9 +21,9 @@ from kpipe.batch import Batch, Commit, Committed, Counts
 from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
 from kpipe.notation import from_yaml
 from kpipe.pipeline import Pipeline
-from kpipe_assets.assembly import check_available
 from kpipe_assets.cli import kpipe
 from kpipe_assets.commands.run import Totals, batch_line
+from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
 from resources.destinations.duckdb import layout
 from resources.home import Home
@@ -31,7 +31,8 @@ from resources.kafka.config import client_config
 from resources.kafka.topics import KafkaTopics
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
+TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+DOCUMENTS = [ROOT / name for name in TOP] + sorted((ROOT / "docs").rglob("*.md"))
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 OPERATING = (ROOT / "docs" / "guide" / "operating.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -177,10 +178,10 @@ def definitions() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("where", "body"), definitions(), ids=lambda value: value[:20])
-def test_definitions_can_be_read_and_run(where: str, body: str) -> None:
+def test_definitions_can_be_read_and_run(where: str, body: str, tmp_path: Path) -> None:
     environ = {"KAFKA_USER": "u", "KAFKA_PASSWORD": "p"}
     pipeline = from_yaml(body, where, environ)
-    check_available(pipeline)
+    validate(pipeline, Home(tmp_path), Needs.FIELDS)
     client_config(pipeline.source, environ)
 
 
@@ -248,7 +249,7 @@ def test_what_comes_later_is_refused_by_name(change: dict[str, Any], tmp_path: P
     base = {"name": "p", "source": {"brokers": "b:9092", "topic": "a"}, "into": {"table": "t"}}
     pipeline = Pipeline.model_validate({**base, **change})
     with pytest.raises(NotAvailable):
-        check_available(pipeline)
+        validate(pipeline, Home(tmp_path), Needs.FIELDS)
         KafkaTopics(pipeline.source)
         open_destination(pipeline, Home(tmp_path))
 

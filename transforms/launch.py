@@ -32,7 +32,11 @@ import sys
 # prctl(2); the numbers are kernel ABI.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
+# With these, root reads other processes: SETPCAP, SYS_MODULE, SYS_RAWIO, SYS_PTRACE, SYS_ADMIN, PERFMON, BPF, CHECKPOINT_RESTORE.
+# A process that has one more than the program cannot be traced by it. A user other than root has none of them.
+SPYING = (8, 16, 17, 19, 21, 38, 39, 40)
 ORDERS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 SIGKILL = 9
 EXEC_FAILED = 127
@@ -62,6 +66,8 @@ def become(argv: list[str], status: int, options: dict[str, str]) -> None:
     if os.getppid() != supervisor:  # it died before the line above took effect
         os._exit(EXEC_FAILED)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+    for capability in SPYING:
+        prctl(PR_CAPBSET_DROP, capability)
     try:
         with open("/proc/self/oom_score_adj", "r+") as file:
             if int(file.read()) < OOM_SCORE:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kpipe.errors import TransformFailed
+from kpipe.isolation import deny_tracing
 from transforms.program import Program
 from transforms.stderr import escape
 
@@ -67,6 +68,7 @@ class Child:
         self.stderr: int | None = err
         for descriptor in (self.stdin, out, err, self.status):
             os.set_blocking(descriptor, False)
+        deny_tracing()
         env = program.environment(self.home)
         options: dict[str, object] = {"status": status_write, "worker": os.getpid(), **program.limits.options()}
         if made:

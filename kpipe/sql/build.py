@@ -10,8 +10,9 @@ from lark import Token, Tree
 from kpipe.offsets import Range
 from kpipe.sql import clauses, statements
 from kpipe.sql.definition import definition
+from kpipe.sql.places import Places
 from kpipe.sql.refused import refuse
-from kpipe.sql.trees import child, children, names, string, token, wrong
+from kpipe.sql.trees import child, children, names, span, string, token, wrong
 
 __all__ = ["build"]
 
@@ -32,11 +33,11 @@ def build(tree: _Tree, text: str) -> statements.Statement:
 
 
 def _create(tree: _Tree, text: str) -> statements.Create:
-    pipeline = definition(tree, text)
+    pipeline, places = definition(tree, text)
     replace, keep = child(tree, "or_replace") is not None, child(tree, "if_not_exists") is not None
     if replace and keep:
         wrong(None, "OR REPLACE and IF NOT EXISTS exclude each other")
-    return statements.Create(pipeline, replace, keep)
+    return statements.Create(pipeline, replace, keep, places)
 
 
 # Changes that are refused by these names.
@@ -46,12 +47,15 @@ _NOT_CHANGED = {
 }  # fmt: skip
 
 
-def _alter(tree: _Tree, _: str) -> statements.Alter:
+def _alter(tree: _Tree, text: str) -> statements.Alter:
     changes: list[statements.Change] = []
+    spans: dict[tuple[str, ...], tuple[int, int]] = {}
     for item in children(tree):
         if item.data != "name":
-            changes += _changes(item)
-    return statements.Alter(names(tree)[0], tuple(changes))
+            found = list(_changes(item))
+            spans |= {change.path: span(item) for change in found if isinstance(change, statements.SetField)}
+            changes += found
+    return statements.Alter(names(tree)[0], tuple(changes), Places(text, spans))
 
 
 def _changes(tree: _Tree) -> Iterator[statements.Change]:
@@ -129,6 +133,16 @@ def _backfill(tree: _Tree, _: str) -> statements.Backfill:
     return statements.Backfill(names(tree)[0], partition, _range(offsets) if offsets is not None else None)
 
 
+def _truncate(tree: _Tree, _: str) -> statements.Truncate:
+    table = names(next(children(tree, "qualified")))
+    if len(table) > 1:
+        wrong(tree, "a table's name stands alone: a home has one database", f"leave out `{table[0]}`")
+    condition = child(tree, "where")
+    if condition is not None:
+        refuse(condition, "DELETE ... WHERE")
+    return statements.Truncate(table[0])
+
+
 def _range(tree: _Tree) -> Range | None:
     numbers = [item for item in tree.children if isinstance(item, Token) and item.type == "INT"]
     if not numbers:
@@ -171,10 +185,14 @@ _BUILDERS: dict[str, Callable[[_Tree, str], statements.Statement]] = {
     "show_pipelines": lambda _, __: statements.ShowPipelines(),
     "show_create": lambda tree, _: statements.ShowCreate(names(tree)[0], token(tree, "EXTENDED") is not None),
     "extract": _extract,
-    "infer": lambda tree, text: statements.Infer(definition(tree, text)),
+    "infer": lambda tree, text: statements.Infer(*definition(tree, text)),
     "clear": lambda tree, _: statements.ClearErrors(next(iter(names(tree)), None)),
     "backfill": _backfill,
+    "truncate": _truncate,
+    "delete": _truncate,
+    "reset": lambda tree, _: statements.Reset(tuple(names(tree))),
     "replay": lambda tree, _: statements.Replay(names(tree)[0]),
+    "infer_table": _refusing("INFER TABLE"),
     "create_inferred": _refusing("CREATE INFERRED PIPELINE"),
     "profile": _refusing("PROFILE PIPELINE"),
     "show_profile": _refusing("PROFILE PIPELINE"),

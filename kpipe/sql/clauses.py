@@ -88,6 +88,9 @@ def setting(tree: Tree[Token], key: str, value: Any) -> Any:
             f"CONFIG: {key} is a secret",
             f"""write it under CREDENTIALS, as a template: '{{"{key}": "${{env:NAME}}"}}'""",
         )
+    if isinstance(value, dict | list):
+        instead = "let this machine resolve the brokers' names" if key == "spoof.dns" else 'write {"name": "value"}'
+        wrong(tree, f"CONFIG: {key} is neither a text nor a number", instead)
     return filled(value, tree) if isinstance(value, str) else value
 
 

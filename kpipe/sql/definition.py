@@ -10,6 +10,7 @@ from kpipe.pipeline import Pipeline
 from kpipe.sql import source_clauses as source
 from kpipe.sql import target_clauses as target
 from kpipe.sql.fields import Fields
+from kpipe.sql.places import Places
 from kpipe.sql.refused import refuse
 from kpipe.sql.trees import children, names
 
@@ -18,8 +19,8 @@ __all__ = ["definition"]
 _Clause = Callable[[Fields, Tree[Token]], None]
 
 
-def definition(tree: Tree[Token], text: str) -> Pipeline:
-    """What the statement defines. INFER, which names nothing, gets pipeline and table of the topic's name.
+def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
+    """What the statement defines, and where it says so. INFER, which names nothing, gets pipeline and table of the topic's name.
 
     Args:
         tree: the statement.
@@ -50,7 +51,7 @@ def definition(tree: Tree[Token], text: str) -> Pipeline:
     target.check_columns(fields)
     if fields.options is not None:
         fields.merge_options(fields.options)
-    return fields.pipeline(tree)
+    return fields.pipeline(tree), Places(text, fields.spans())
 
 
 def _plain(topic: str) -> str:
@@ -90,8 +91,12 @@ _CLAUSES: dict[str, _Clause] = {
     "null_text": target.null_text,
     "character_set": target.character_set,
     "columns": target.columns,
+    "key_columns": target.key_columns,
     "set_columns": target.set_columns,
     "where": target.where,
     "on_duplicate": target.on_duplicate,
 }
-_REFUSED = {"link": "LINK", "resource_pool": "RESOURCE POOL", "ignore": "IGNORE", "into_procedure": "INTO PROCEDURE"}
+_REFUSED = {
+    "link": "LINK", "resource_pool": "RESOURCE POOL", "ignore": "IGNORE", "into_procedure": "INTO PROCEDURE",
+    "errors_handle": "ERRORS HANDLE", "max_errors": "MAX_ERRORS",
+}  # fmt: skip

@@ -1,55 +1,31 @@
-"""Expressions of SET, WHERE and ON DUPLICATE KEY UPDATE: DuckDB's SQL, and MySQL's functions where DuckDB has none.
+"""Expressions in DuckDB's SQL, as definitions in YAML and Python hold them: `where`, `set`, `select`, `into.update`.
 
-A definition keeps an expression as its author wrote it; `to_duckdb` gives what a task runs. One text means the same in every
-notation. What stands in it:
+A definition keeps an expression as its author wrote it; `to_duckdb` gives what a task runs. Beside DuckDB's SQL it holds:
 
-- columns of the record, by name, and variables, `@name`, which are columns of that name to DuckDB: "@name"
+- variables, `@name`, which are columns of that name to DuckDB: "@name"; names in backticks
 - Kafka's coordinates: `_kafka_partition`, `_kafka_offset`, `_kafka_timestamp`, `_kafka_topic`, `_kafka_key`, `_kafka_headers`
-- functions and operators of DuckDB; those of MySQL in mysql.py, which mean what they mean there
-- texts in single quotes, where a backslash is a backslash; names in double quotes or backticks
+- GET_KAFKA_PIPELINE_PROP, as in SingleStore
 
-What no rule touches comes out as it was written.
+What is none of these comes out as it was written. MySQL's language has a package of its own (kpipe/mysql), see languages.py.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from kpipe.mysql.kafka_functions import property_of
 from kpipe.sql.tokens import Word, words
 from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["check", "columns_of", "parsed", "to_duckdb"]
 
-# Marks a call that a rule translates, so that the parser leaves it alone.
-_MARK = "kpipe__"
-_TYPES = {"signed": "BIGINT", "unsigned": "UBIGINT", "datetime": "TIMESTAMP"}
-_OPERATORS = {"div": "//", "<=>": "IS NOT DISTINCT FROM"}
-_PARSED = ("rlike", "regexp")  # operators of MySQL's that the parser knows
-_REFUSED_SIGNS = {
-    "!:>": "TRY_CAST(value AS type)",
-    "::$": "JSON_EXTRACT_STRING(value, 'name')",
-    "::%": "JSON_EXTRACT_DOUBLE(value, 'name')",
-    "&&": "AND",
-}
-
-
-@dataclass(frozen=True)
-class _Marked:
-    """A text in which calls are marked and names are DuckDB's.
-
-    Attributes:
-        changed: whether it differs from what was written in more than white space.
-    """
-
-    text: str
-    changed: bool
+_PROP = "get_kafka_pipeline_prop"
+_MYSQLS = frozenset(("<=>", "&&", "!:>", ":>", "::$", "::%", "div", "rlike", "regexp", "xor"))
 
 
 def check(text: str) -> None:
-    """Whether a task could run it, as far as can be told without one.
+    """Check whether a task could run it, as far as can be told without one.
 
     Raises:
         Untranslated: it could not.
@@ -59,29 +35,31 @@ def check(text: str) -> None:
 
 @lru_cache(maxsize=1024)
 def to_duckdb(text: str) -> str:
-    """The expression as DuckDB runs it.
+    """Return the expression as DuckDB runs it.
 
     Raises:
-        Untranslated: not one expression, or it calls a function of MySQL's that kpipe does not translate.
+        Untranslated: not one expression.
     """
-    marked = _marked(text)
-    tree = parsed(marked.text)
-    if not marked.changed:
-        return text.strip()
-    from sqlglot import exp
-
-    from kpipe.sql.mysql import translated
-
-    def rule(node: Any) -> Any:
-        if isinstance(node, exp.Anonymous) and str(node.this).lower().startswith(_MARK):
-            return translated(str(node.this)[len(_MARK) :].upper(), [item.transform(rule) for item in node.expressions])
-        return node
-
-    return str(tree.transform(rule).sql(dialect="duckdb", comments=False))
+    out: list[str] = []
+    at, found = 0, list(words(text))
+    if not found:
+        raise Untranslated("an expression is missing")
+    for here, word in enumerate(found):
+        if word.start < at:
+            continue
+        behind_value = here and (found[here - 1].kind != "sign" or found[here - 1].text in (")", "]"))
+        if behind_value and word.text.lower() in _MYSQLS:
+            raise Untranslated(f"{word.text} is MySQL's", "begin the expression with mysql:")
+        called = word.kind == "name" and word.text.lower() == _PROP
+        out += [text[at : word.start], _prop(found[here + 1 : here + 4]) if called else _as_duckdb(word)]
+        at = found[here + 3].end if called else word.end
+    made = "".join([*out, text[at:]]).strip()
+    parsed(made)
+    return made
 
 
 def columns_of(text: str) -> frozenset[str]:
-    """Names that the expression takes values from: columns, variables with their @, Kafka's coordinates.
+    """Return the names that the expression takes values from: columns, variables with their @, Kafka's coordinates.
 
     Raises:
         Untranslated: as `to_duckdb`.
@@ -93,72 +71,29 @@ def columns_of(text: str) -> frozenset[str]:
     return frozenset(str(item.parts[0].name) for item in tree.find_all(exp.Column)) - own
 
 
-def _marked(text: str) -> _Marked:
-    from kpipe.sql.mysql import REFUSED, is_translated
-
-    out: list[str] = []
-    changed, at = False, 0
-    found = list(words(text))
-    for here, word in enumerate(found):
-        before = found[here - 1].text.lower() if here else ""
-        after = found[here + 1].text if here + 1 < len(found) else ""
-        new = _as_duckdb(word, before)
-        if word.kind == "name" and after == "(" and before != ".":
-            name = word.text.upper()
-            if name in REFUSED:
-                raise Untranslated(f"{name} is not translated: {REFUSED[name][0]}", REFUSED[name][1])
-            if is_translated(name, _arity(found, here + 1)):
-                new = _MARK + word.text
-        out += [text[at : word.start], new]
-        changed = changed or new != word.text or (word.kind == "name" and word.text.lower() in _PARSED)
-        at = word.end
-    if not found:
-        raise Untranslated("an expression is missing")
-    comments = len("".join(word.text for word in found)) < len(re.sub(r"\s", "", text)) and ("--" in text or "/*" in text)
-    return _Marked("".join([*out, text[at:]]), changed or comments)
+def _prop(after: list[Word]) -> str:
+    """GET_KAFKA_PIPELINE_PROP, by the three words behind its name."""
+    opening, name, closing = ([word.text for word in after] + [""] * 3)[:3]
+    if opening != "(" or closing != ")" or not name.startswith("'"):
+        raise Untranslated("GET_KAFKA_PIPELINE_PROP takes one name in quotes", "GET_KAFKA_PIPELINE_PROP('prop_offset')")
+    return property_of(name[1:-1].replace("''", "'"))[1]
 
 
-def _as_duckdb(word: Word, before: str) -> str:
-    """A word of MySQL's as DuckDB has it."""
+def _as_duckdb(word: Word) -> str:
     text = word.text
     if word.kind == "variable":
         return f'"{text}"'
     if word.kind == "backticked":
         return '"' + text[1:-1].replace("``", "`").replace('"', '""') + '"'
-    if text in _REFUSED_SIGNS:
-        raise Untranslated(f"{text} is not translated", f"write {_REFUSED_SIGNS[text]}")
-    if text == ":>":
-        return "::"
     if word.kind == "open":
         raise Untranslated(f"the text that begins with {text[:20]} does not end")
     if text == ";":
         raise Untranslated("an expression holds no ;")
-    folded = text.lower()
-    if word.kind == "name" and before in ("as", "::", ":>") and folded in _TYPES:
-        return _TYPES[folded]
-    if folded == "xor" and before:
-        raise Untranslated("XOR is not translated", "write (a <> b), or xor(a, b) for bits")
-    return _OPERATORS.get(folded, text) if before else text
-
-
-def _arity(found: list[Word], opening: int) -> int:
-    """How many arguments a call has whose parenthesis stands there."""
-    depth, count, empty = 0, 1, True
-    for word in found[opening:]:
-        if word.text in ("(", "[", "{"):
-            depth += 1
-        elif word.text in (")", "]", "}"):
-            depth -= 1
-            if not depth:
-                break
-        elif word.text == "," and depth == 1:
-            count += 1
-        empty = empty and word.text in ("(",)
-    return 0 if empty else count
+    return text
 
 
 def parsed(text: str) -> Any:
-    """The syntax tree, if the text is one expression.
+    """Return the syntax tree, if the text is one expression.
 
     Raises:
         Untranslated: it is not.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lark import Token, Tree
@@ -10,14 +11,21 @@ from pydantic import ValidationError
 
 from kpipe.pipeline import Pipeline
 from kpipe.sql import clauses
-from kpipe.sql.expressions import check
-from kpipe.sql.trees import Node, children, names, token, wrong
+from kpipe.sql.languages import read_expression
+from kpipe.sql.places import Spans
+from kpipe.sql.trees import Node, children, names, span, token, wrong
 from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["Fields"]
 
 # Dictionaries that are one value, not a group of fields.
 _VALUES = ("set", "source.start", "source.end", "columns", "format.mapping", "key_format.mapping", "into.update")
+# Clauses behind an expression, where they would be read as part of it.
+_EARLY = re.compile(
+    r"\b(?:SKIP(?=\s+(?:ALL|CONSTRAINT|DUPLICATE|PARSER)\b)|(?:CONFIG|CREDENTIALS|RETRY_OPTIONS|OPTIONS)(?=\s*['\"])"
+    r"|(?:BATCH_INTERVAL|MAX_\w+_PER_BATCH\w*)(?=\s+\d)|STOP_ON_ERROR(?=\s+O)|WITH(?=\s+TRANSFORM\b))",
+    re.IGNORECASE,
+)
 
 
 class Fields:
@@ -34,17 +42,20 @@ class Fields:
         rule: the clause that says how rows of the same key are treated.
         endpoint: the text of KAFKA, and its place.
         options: the clause OPTIONS.
+        keyed: whether the key's columns were given behind those of the value: both have one format.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._places: dict[tuple[str, ...], tuple[Node, str]] = {}
+        self._parts: dict[tuple[str, ...], Node] = {}
         self.values: dict[str, Any] = {}
         self.format = "format"
         self.skips_all = False
         self.rule = ""
         self.endpoint: tuple[str, Tree[Token]] | None = None
         self.options: Tree[Token] | None = None
+        self.keyed = False
 
     def set(self, path: tuple[str, ...], value: Any, node: Node, clause: str) -> None:
         """A clause sets a field.
@@ -74,26 +85,42 @@ class Fields:
         """Where a field was set."""
         return self._places[path][0]
 
+    def part(self, path: tuple[str, ...], node: Node) -> None:
+        """Remember where a part of a field stands that one clause sets as a whole."""
+        self._parts[path] = node
+
+    def nodes(self) -> Iterator[tuple[tuple[str, ...], Node]]:
+        """Yield where each field stands that a clause has set, and each part of one."""
+        yield from ((path, node) for path, (node, _) in self._places.items())
+        yield from self._parts.items()
+        if self.options is not None:
+            yield ("options",), self.options
+
+    def spans(self) -> Spans:
+        """Return places and lengths of the same in the statement's text."""
+        return {path: span(node) for path, node in self.nodes()}
+
     def slice(self, tree: Tree[Token]) -> str:
         """The text of a node as it is written."""
         return self.text[tree.meta.start_pos : tree.meta.end_pos].strip()
 
     def expression(self, tree: Tree[Token]) -> str:
-        """The expression in a clause, as it is written.
+        """The expression in a clause, as definitions hold it.
 
         Raises:
             Wrong: it calls something that is refused, or is no expression.
         """
         node = next(children(tree, "expression"))
-        text = self.slice(node)
         try:
-            check(text)
+            return read_expression(self.slice(node))
         except Untranslated as error:
+            early = _EARLY.search(self.slice(node))
+            if early is not None:
+                wrong(node, f"{early[0].upper()} stands before SET, WHERE and ON DUPLICATE KEY UPDATE", "move it there")
             wrong(node, error.what, error.hint)
-        return text
 
-    def assignments(self, tree: Tree[Token], clause: str) -> dict[str, str]:
-        """`column = expression, ...`."""
+    def assignments(self, tree: Tree[Token], clause: str, path: tuple[str, ...]) -> dict[str, str]:
+        """`column = expression, ...`, as the field of that path."""
         found: dict[str, str] = {}
         for item in children(tree, "assignment"):
             target = self.target(next(children(item, "target")))
@@ -102,6 +129,7 @@ class Fields:
             if target.lower() in map(str.lower, found):
                 wrong(item, f"{clause} sets {target} twice")
             found[target] = self.expression(item)
+            self.part((*path, target), item)
         return found
 
     def target(self, tree: Tree[Token]) -> str:
@@ -151,7 +179,11 @@ class Fields:
             path = tuple(str(part) for part in first["loc"])
             text = first["msg"].removeprefix("Value error, ")
             known = next((path[:end] for end in range(len(path), 0, -1) if path[:end] in self._places), None)
-            node, clause = self._places[known] if known else (self.options or tree, "OPTIONS" if self.options else "")
+            near = next((place for place in self._places if place[:1] == path[:1]), None) if self.options is None else None
+            if known or near is None:
+                node, clause = self._places[known] if known else (self.options or tree, "OPTIONS" if self.options else "")
+            else:
+                node, clause = self._places[near][0], ""
             rest = ".".join(path[len(known) :] if known else path)
             wrong(node, ": ".join(part for part in (clause, rest, text[:1].lower() + text[1:]) if part))
 

@@ -18,10 +18,11 @@ _RULES = r"""
 start: statement _SEMICOLON?
 
 ?statement: create | alter | drop | start_one | start_many | stop_one | stop_all | detach | test | show_pipelines
-          | show_create | extract | infer | clear | backfill | replay | create_inferred | profile | show_profile
+          | show_create | extract | infer | infer_table | clear | backfill | replay | create_inferred | profile | show_profile
+          | truncate | delete | reset
 
 create: "CREATE" or_replace? AGGREGATOR? "PIPELINE" if_not_exists? name "AS" "LOAD" "DATA" _source \
-        _source_clause* _into _target_clause* also*
+        _source_clause* _into _row_clause* (_shaping _target_clause*)? also*
 or_replace: "OR" "REPLACE"
 if_not_exists: "IF" "NOT" "EXISTS"
 if_exists: "IF" "EXISTS"
@@ -40,22 +41,27 @@ test: "TEST" "PIPELINE" name ("LIMIT" INT)?
 show_pipelines: "SHOW" "PIPELINES"
 show_create: "SHOW" "CREATE" "PIPELINE" name EXTENDED?
 extract: "EXTRACT" "PIPELINE" name ("FROM" partition ("OFFSETS" INT "TO" INT)?)? "INTO" "OUTFILE" string
-infer: "INFER" "PIPELINE" "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause* also*
+infer: "INFER" "PIPELINE" "AS" "LOAD" "DATA" _source _source_clause* (_into _row_clause* | _format_clause*) also*
+infer_table: "INFER" TABLE_ALONE "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
 clear: "CLEAR" "PIPELINE"? "ERRORS" ("FOR" name)?
 backfill: "BACKFILL" "PIPELINE" name ("PARTITION" partition)? range?
 replay: "REPLAY" "PIPELINE" name
+truncate: "TRUNCATE" "TABLE"? qualified
+delete: "DELETE" "FROM" qualified where?
+reset: "RESET" "PIPELINE" name ("," name)*
 range: "FROM" INT "TO" INT
 create_inferred: "CREATE" INFERRED "PIPELINE" name "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
 profile: PROFILE "PIPELINE" name
-show_profile: "SHOW" PROFILE (JSON | UI)? "PIPELINE" name
+show_profile: "SHOW" PROFILE (JSON | UI)? "PIPELINE" name ("ON" "NODE" INT)?
 
 _source: kafka | link | other_source
 kafka: KAFKA string
-link: LINK name string
-other_source: (S3 | FS | AZURE | HDFS | GCS | MONGODB | MYSQL | ICEBERG) string
+link: LINK qualified string
+other_source: (S3 | FS | AZURE | HDFS | GCS | MONGODB | MYSQL | ICEBERG | KAFKACONNECT) string
 
 _source_clause: config | credentials | batch_limit | retry_options | resource_pool | ordering | collecting | stop_on_error
-              | with_transform | replace | ignore | skip_errors | topics | topic_pattern | beginning | lookup | options
+              | with_transform | replace | ignore | skip_errors | errors_handle | max_errors | topics | topic_pattern \
+              | beginning | lookup | options
 
 config: "CONFIG" string
 credentials: "CREDENTIALS" string
@@ -73,6 +79,8 @@ mode: "MODE" (MAP | FILTER | FLATMAP)
 replace: REPLACE
 ignore: IGNORE ((ALL | CONSTRAINT | DUPLICATE "KEY" | PARSER) "ERRORS")?
 skip_errors: "SKIP" (ALL | CONSTRAINT | DUPLICATE "KEY" | PARSER) "ERRORS"
+errors_handle: ERRORS_HANDLE "HANDLE" string
+max_errors: MAX_ERRORS INT
 topics: TOPICS "(" string ("," string)* ")"
 topic_pattern: TOPIC "PATTERN" string
 beginning: OFFSETS moment end?
@@ -92,12 +100,15 @@ place: "IN" name string?
 also: ALSO "INTO" "TABLE" qualified key? settings? _also_clause*
 _also_clause: set_columns | where | on_duplicate
 
-_target_clause: _format_clause | set_columns | where | on_duplicate
+_row_clause: _format_clause | _source_clause
+_shaping: set_columns | where | on_duplicate
+_target_clause: _format_clause | _shaping
 _format_clause: format | schema | registry | descriptors | message | validate | fields | lines | skip_lines | null_text \
-              | character_set | columns
+              | character_set | columns | key_columns
 
 format: FORMAT (JSON | CSV | AVRO | PROTOBUF | RAW | PARQUET) kafka_key?
 kafka_key: "KAFKA" "KEY"
+key_columns: "KAFKA" "KEY" columns
 schema: SCHEMA string
 registry: SCHEMA "REGISTRY" string
 descriptors: DESCRIPTORS string
@@ -159,6 +170,8 @@ string: STRING
 _TERMINALS = r"""
 ON_DUPLICATE.3: /ON(?=GAP+DUPLICATE\b)GAP+DUPLICATE\b/i
 ALSO.3: /ALSO(?=GAP+INTO\b)/i
+ERRORS_HANDLE.3: /ERRORS(?=GAP+HANDLE\b)/i
+TABLE_ALONE.3: /TABLE(?=GAP+AS\b)/i
 FORMAT.3: /FORMAT\b(?!GAP*\()/i
 FIELDS.3: /(FIELDS|COLUMNS)(?=GAP+(\w+GAP+)?\w+GAP+BY\b)/i
 LINES_BY.3: /LINES(?=GAP+\w+GAP+BY\b)/i
@@ -170,8 +183,8 @@ NAME: /[^\W\d][\w$]*|\$[\w$]+/i
 BACKTICKED: /`(?:[^`]|``)+`/
 VARIABLE: /@[A-Za-z_][A-Za-z0-9_]*/
 STRING: /'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"/s
-TEXT.2: /[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'/s
-QUOTED: /"(?:[^"]|"")*"/s
+TEXT.2: /'(?:[^'\\]|\\.|'')*'/s
+QUOTED: /"(?:[^"\\]|\\.|"")*"/s
 INT: /\d+\b/
 NUMBER: /-?\d+(\.\d+)?([eE][-+]?\d+)?|-?\.\d+([eE][-+]?\d+)?/
 PERCENT: "%"

@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kpipe.lookups import Lookup
+from kpipe.mysql.parser import parse
+from kpipe.mysql.tree import Node
 from kpipe.sql.expressions import parsed, to_duckdb
+from kpipe.sql.languages import body_of, checked, is_mysql, of_mysql
+from kpipe.sql.texts import quoted_name
 from kpipe.sql.tokens import words
 from kpipe.sql.untranslated import Untranslated
 
@@ -55,11 +59,13 @@ class Calls:
         self.found: list[Call] = []
 
     def replace(self, text: str) -> str:
-        """The expression as DuckDB runs it, with a column in place of each lookup.
+        """The expression with a column in place of each lookup: as DuckDB runs it, or in MySQL's language as before.
 
         Raises:
             Untranslated: no expression, or a lookup is asked in another way than `name(key).column`.
         """
+        if is_mysql(text):
+            return self._replaced(text)
         marked = self._marked(text)
         if marked is None:
             return to_duckdb(text)
@@ -69,6 +75,31 @@ class Calls:
     def columns(self) -> frozenset[str]:
         """Names of all columns that stand for lookups."""
         return frozenset(call.column(member) for call in self.found for member in call.members)
+
+    def _replaced(self, text: str) -> str:
+        """An expression of MySQL's: its calls of lookups are taken out of the text by their places."""
+        body = body_of(text)
+        found = of_mysql(self._cut(body, parse(body), 0))
+        checked(found)
+        return found
+
+    def _cut(self, text: str, node: Node, start: int) -> str:
+        """The text of a node, which begins there, with a column in place of each lookup."""
+        if node.kind == "member" and str(node.args[0].value).lower() in self._names:
+            call = node.args[0]
+            keys = [of_mysql(self._cut(text[item.start : item.end], item, item.start)) for item in call.args]
+            return quoted_name(self._asked(self._names[str(call.value).lower()], tuple(keys), str(node.value)))
+        if node.kind == "call" and str(node.value).lower() in self._names:
+            raise self._no_value(self._names[str(node.value).lower()])
+        out, at = [], start
+        for item in sorted(node.args, key=lambda item: item.start):
+            if item.end > item.start >= at:  # a default that nobody has written has no place
+                out += [
+                    text[at - start : item.start - start],
+                    self._cut(text[item.start - start : item.end - start], item, item.start),
+                ]
+                at = item.end
+        return "".join([*out, text[at - start :]])
 
     def _marked(self, text: str) -> str | None:
         """The text with every call marked; None where there is none."""
@@ -112,6 +143,13 @@ class Calls:
         """The call, with that column among those that are asked for."""
         name = self._names[str(node.this).lower()[len(_MARK) :]]
         keys = tuple(str(self._without(item.copy()).sql(dialect="duckdb", comments=False)) for item in node.expressions)
+        return self._noted(name, keys, member)
+
+    def _asked(self, name: str, keys: tuple[str, ...], member: str) -> str:
+        """The column that stands for a member of the row that a lookup finds."""
+        return self._noted(name, keys, member).column(member)
+
+    def _noted(self, name: str, keys: tuple[str, ...], member: str) -> Call:
         wanted = self._lookups[name].keys
         if len(keys) != len(wanted):
             raise Untranslated(
@@ -131,7 +169,7 @@ class Calls:
         return self._note(node, "")
 
     def _shown(self, name: str, keys: tuple[str, ...]) -> str:
-        text = ", ".join(keys).replace('"', "")
+        text = ", ".join(body_of(key) for key in keys).replace('"', "").replace("`", "")
         shown = f"{name}({text if len(text) <= _LONGEST else text[:_LONGEST] + '...'})"
         taken = {call.name.lower() for call in self.found}
         while shown.lower() in taken:  # columns of a block are told apart without regard to case
@@ -139,7 +177,9 @@ class Calls:
         return shown
 
     def _wrong(self, node: Any) -> Untranslated:
-        name = self._names[str(node.this).lower()[len(_MARK) :]]
+        return self._no_value(self._names[str(node.this).lower()[len(_MARK) :]])
+
+    def _no_value(self, name: str) -> Untranslated:
         key = ", ".join(self._lookups[name].keys)
         return Untranslated(
             f"{name}(...) is a row of a lookup, and no value", f"write {name}({key}).COLUMN; its key is NULL where there is none"

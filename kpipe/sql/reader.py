@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -13,10 +14,10 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from kpipe.errors import InvalidStatement
 from kpipe.sql.build import build
 from kpipe.sql.grammar import GAP, parser
-from kpipe.sql.masking import masked
-from kpipe.sql.statements import Query, Statement
+from kpipe.sql.places import Places, pointed
+from kpipe.sql.statements import Alter, Create, Infer, Query, Statement
 from kpipe.sql.tokens import words
-from kpipe.sql.trees import Wrong
+from kpipe.sql.trees import Wrong, span
 
 __all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
 
@@ -24,11 +25,12 @@ __all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
 # that a misspelt PIPELINE is found by the grammar.
 _OBJECTS = (
     r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE"
-    r"|PROCEDURE|LINK|ROWSTORE|COLUMNSTORE|REFERENCE|GLOBAL|TRIGGER|USER)\b"
+    r"|PROCEDURE|LINK|RESOURCE|ROLE|GROUP|ROWSTORE|COLUMNSTORE|REFERENCE|GLOBAL|TRIGGER|USER)\b"
 )
 _OURS = re.compile(
     rf"(?:(?:CREATE(?:{GAP}+OR{GAP}+REPLACE)?|ALTER|DROP)(?!{GAP}+OR\b)(?!{GAP}+{_OBJECTS})"
-    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE|PROFILE)|EXTRACT|INFER|CLEAR|BACKFILL|REPLAY|PROFILE)\b",
+    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE|PROFILE)|EXTRACT|INFER|CLEAR|BACKFILL|REPLAY|PROFILE|TRUNCATE"
+    r"|DELETE|RESET)\b",
     re.IGNORECASE,
 )
 _BEHIND = {
@@ -56,13 +58,14 @@ _WORDS = {
     "STRING": "a text in quotes", "NAME": "a name", "BACKTICKED": "a name", "INT": "a number", "NUMBER": "a number",
     "VARIABLE": "a @variable", "_SEMICOLON": "the end", "$END": "the end", "ON_DUPLICATE": "ON DUPLICATE KEY UPDATE",
     "LINES_BY": "LINES", "IGNORE_LINES": "IGNORE n LINES", "NULL_TEXT": "NULL DEFINED BY", "CHARACTER": "CHARACTER SET",
-    "EVERY": "*", "FIELDS": "FIELDS", "FORMAT": "FORMAT",
+    "QUOTED": "a text in quotes",
+    "EVERY": "*", "ALSO": "ALSO INTO TABLE",
 }  # fmt: skip
 _FIRST = (
-    "ALTER PIPELINE", "BACKFILL PIPELINE", "CLEAR PIPELINE ERRORS", "CREATE PIPELINE", "CREATE OR REPLACE PIPELINE",
-    "DETACH PIPELINE", "DROP PIPELINE", "EXTRACT PIPELINE", "INFER PIPELINE", "REPLAY PIPELINE", "SELECT",
-    "SHOW CREATE PIPELINE", "SHOW PIPELINES",
-    "START ALL PIPELINES", "START FAILED PIPELINES", "START PIPELINE", "STOP ALL PIPELINES", "STOP PIPELINE", "TEST PIPELINE",
+    "ALTER PIPELINE", "BACKFILL PIPELINE", "CLEAR PIPELINE ERRORS", "CREATE OR REPLACE PIPELINE", "CREATE PIPELINE",
+    "DELETE FROM", "DETACH PIPELINE", "DROP PIPELINE", "EXTRACT PIPELINE", "INFER PIPELINE", "REPLAY PIPELINE",
+    "RESET PIPELINE", "SELECT", "SHOW CREATE PIPELINE", "SHOW PIPELINES", "START ALL PIPELINES", "START FAILED PIPELINES",
+    "START PIPELINE", "STOP ALL PIPELINES", "STOP PIPELINE", "TEST PIPELINE", "TRUNCATE TABLE",
 )  # fmt: skip
 # Parts of an expression, where one is expected.
 _EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
@@ -70,6 +73,7 @@ _EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
 _HIDDEN = {
     "AGGREGATOR", "LINK", "S3", "FS", "AZURE", "HDFS", "GCS", "MONGODB", "MYSQL", "ICEBERG", "RESOURCE", "IGNORE", "PROCEDURE",
     "PARQUET", "INFERRED", "PROFILE", "OFFSET", "CURSOR", "BATCH_MATCHES_SNAPSHOT", "FILE", "FILES",
+    "KAFKACONNECT", "ERRORS_HANDLE", "MAX_ERRORS", "TABLE_ALONE",
 }  # fmt: skip
 
 
@@ -107,7 +111,7 @@ def read_all(text: str, file: str = "") -> Iterator[Statement]:
         if _OURS.match(text, at):
             statement, at = _ours(text, at, file)
         else:
-            statement, at = _query(text, at)
+            statement, at = _query(text, at, file)
         yield statement
 
 
@@ -165,11 +169,11 @@ def is_complete(text: str) -> bool:
     return not found or found[-1].text == ";"
 
 
-def _query(text: str, start: int) -> tuple[Query, int]:
+def _query(text: str, start: int, file: str) -> tuple[Query, int]:
     """A statement of DuckDB's, up to its `;`."""
     depth_end = next((word for word in words(text[start:]) if word.text == ";"), None)
     end = len(text) if depth_end is None else start + depth_end.start
-    return Query(text[start:end].strip()), end
+    return Query(text[start:end].strip(), Places(text, {(): (start, end - start)}, file)), end
 
 
 def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
@@ -179,12 +183,15 @@ def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
     except UnexpectedInput as error:
         raise _unexpected(error, text, start, file) from None
     except RecursionError:
-        raise _at(text, start, 1, file, "the statement is nested too deeply", "") from None
+        raise pointed(text, start, 1, file, "the statement is nested too deeply", "") from None
     try:
-        return build(tree, part), start + end
+        statement = build(tree, part)
+        if isinstance(statement, Create | Alter | Infer) and statement.places is not None:
+            statement = replace(statement, places=statement.places.moved(text, start, file))
+        return statement, start + end
     except Wrong as error:
-        place, length = _span(error.node)
-        raise _at(text, start + place, length, file, error.what, error.hint) from None
+        place, length = span(error.node)
+        raise pointed(text, start + place, length, file, error.what, error.hint) from None
 
 
 def _parse(text: str) -> tuple[Tree[Token], int]:
@@ -236,16 +243,20 @@ def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> Inv
         place = len(text.rstrip())
     near = get_close_matches(found.upper(), [item for item in expected if item.isupper()], n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}?" if near else _misplaced(found.upper(), expected)
-    return _at(text, place, length, file, f"expected {_listed(expected)}, found {found}", hint)
+    return pointed(text, place, length, file, f"expected {_listed(expected)}, found {found}", hint)
 
 
 def _misplaced(word: str, expected: list[str]) -> str:
     """Clauses are the commonest thing to stand on the wrong side of INTO."""
-    if word == "." and "AS" in expected:
+    if word == "." and not {"FORMAT", "an expression", "KAFKA"} & set(expected):
         return "a pipeline's name stands alone: a home has one database"
+    if word == "\\":
+        return "\\G is a command of MySQL's client: end the statement with ;"
+    if word == "TABLE" and expected == ["PIPELINE"]:
+        return "DESCRIBE name shows a table"
     if word in _BEHIND and "INTO" in expected:
         return f"{word} stands behind INTO TABLE"
-    return f"{word} stands before INTO TABLE" if word in _BEFORE and "FORMAT" in expected else ""
+    return f"{word} stands before SET, WHERE and ON DUPLICATE KEY UPDATE" if word in _BEFORE and "FORMAT" in expected else ""
 
 
 def _names(terminals: set[str]) -> list[str]:
@@ -262,7 +273,8 @@ def _names(terminals: set[str]) -> list[str]:
             found.append(_WORDS[terminal])
         else:
             pattern: Any = grammar.get_terminal(terminal).pattern
-            found.append(str(pattern.value))
+            # A pattern is for the lexer: the terminal's own name says more.
+            found.append(str(pattern.value) if pattern.type == "str" else terminal.strip("_").replace("_", " "))
     return sorted(set(found), key=lambda item: (item == "the end", not item.isupper(), item))
 
 
@@ -270,29 +282,3 @@ def _listed(names: list[str]) -> str:
     if len(names) < 2:
         return names[0] if names else "nothing"
     return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
-def _span(node: Tree[Token] | Token | None) -> tuple[int, int]:
-    """Place and length of a node."""
-    if isinstance(node, Token):
-        return node.start_pos or 0, len(node)
-    if node is None or node.meta.empty:
-        return 0, 1
-    return node.meta.start_pos, node.meta.end_pos - node.meta.start_pos
-
-
-def _at(text: str, place: int, length: int, file: str, what: str, hint: str) -> InvalidStatement:
-    """The error, with the line and a caret under the place. Nothing that may be a secret is in it."""
-    line = text.count("\n", 0, place) + 1
-    first = text.rfind("\n", 0, place) + 1
-    last = text.find("\n", first)
-    shown = masked(text)[first : last if last >= 0 else len(text)]
-    column = place - first
-    marks = "^" * max(1, min(length, len(shown) - column))
-    if len(shown) > 110:  # a long line is cut around the place
-        cut = max(0, column - 50)
-        shown, column = ("…" if cut else "") + shown[cut : cut + 108], column - cut + (1 if cut else 0)
-        marks = marks[: max(1, len(shown) - column)]
-    before = "".join("\t" if sign == "\t" else " " for sign in shown[:column])
-    where = f"{file}:{line}:{place - first + 1}" if file else f"line {line}, column {place - first + 1}"
-    return InvalidStatement(f"{where}: {what}", hint, f"{shown}\n{before}{marks}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline, Timestamp
 from kpipe.source import Part
+from kpipe.sql.places import Places
 
 __all__ = [
     "Alter", "Backfill", "Change", "ClearErrors", "Create", "Detach", "Drop", "DropOrphans", "DropPartition", "Extract",
-    "Infer", "Moment", "Query", "ReloadLookups", "ReloadTransform", "Replay", "SetField", "SetOffsets", "ShowCreate",
-    "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test",
+    "Infer", "Moment", "Query", "ReloadLookups", "ReloadTransform", "Replay", "Reset", "SetField", "SetOffsets",
+    "ShowCreate", "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test", "Truncate",
 ]  # fmt: skip
 
 #: Where to read: `earliest`, `latest`, a time, or next offsets by partition.
@@ -27,11 +28,13 @@ class Create:
         pipeline: the definition.
         or_replace: an existing one is replaced; where it reads stays.
         if_not_exists: an existing one stays, and that is no error.
+        places: where the statement says what.
     """
 
     pipeline: Pipeline
     or_replace: bool = False
     if_not_exists: bool = False
+    places: Places | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,11 @@ Change = SetField | SetOffsets | ReloadTransform | ReloadLookups | DropPartition
 
 @dataclass(frozen=True)
 class Alter:
-    """ALTER PIPELINE: changes in order."""
+    """ALTER PIPELINE: changes in order, and where the statement says them."""
 
     pipeline: str
     changes: tuple[Change, ...]
+    places: Places | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -195,6 +199,7 @@ class Infer:
     """INFER PIPELINE: table and mapping from a sample. The pipeline's name and table are those of the topic."""
 
     pipeline: Pipeline
+    places: Places | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -226,13 +231,28 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class Truncate:
+    """TRUNCATE TABLE, or DELETE FROM without WHERE: all rows of a table go, and the ledgers say so."""
+
+    table: str
+
+
+@dataclass(frozen=True)
+class Reset:
+    """RESET PIPELINE: stopped, its tables cleared, read from the earliest offsets again, started if it was on."""
+
+    pipelines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Query:
-    """Any other statement, in DuckDB's SQL."""
+    """Any other statement, in DuckDB's SQL, and where it begins: `()`."""
 
     text: str
+    places: Places | None = field(default=None, compare=False, repr=False)
 
 
 Statement = (
     Create | Alter | Drop | Start | StartMany | Stop | StopAll | Detach | Test | ShowPipelines | ShowCreate | Extract | Infer
-    | ClearErrors | Backfill | Replay | Query
+    | ClearErrors | Backfill | Replay | Truncate | Reset | Query
 )  # fmt: skip

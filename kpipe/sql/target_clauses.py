@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from lark import Token, Tree
@@ -83,9 +84,9 @@ def lines(fields: Fields, tree: Tree[Token]) -> None:
 
 def skip_lines(fields: Fields, tree: Tree[Token]) -> None:
     """IGNORE n LINES."""
-    count = token(tree, "INT")
-    assert count is not None
-    fields.option("skip_lines", clauses.number(count), tree, "IGNORE LINES")
+    number = token(tree, "INT")
+    assert number is not None
+    fields.option("skip_lines", clauses.number(number), tree, "IGNORE LINES")
 
 
 def null_text(fields: Fields, tree: Tree[Token]) -> None:
@@ -108,6 +109,9 @@ def columns(fields: Fields, tree: Tree[Token]) -> None:
     listed: list[str] = []
     for column in children(tree):
         target = fields.target(next(children(column, "target")))
+        if target.startswith("@") and child(column, "path") is None:
+            _spare(listed, target)
+        fields.part((fields.format, "columns", target), column)
         if target.lower() in {known.lower() for known in (*mapping, *listed)}:
             wrong(column, f"{target} is given twice")
         path, default = child(column, "path"), child(column, "default")
@@ -122,12 +126,38 @@ def columns(fields: Fields, tree: Tree[Token]) -> None:
     fields.option("mapping" if mapping else "fields", mapping or listed, tree, "the list of columns")
 
 
+def _spare(listed: list[str], variable: str) -> None:
+    """Rename a variable that stands in a list a second time: `@dummy` is written for any field that nobody wants.
+
+    The last one keeps the name: it is the value that an expression sees, as in MySQL.
+    """
+    folded = [name.lower() for name in listed]
+    if variable.lower() in folded:
+        place = folded.index(variable.lower())
+        listed[place] = next(name for at in count(1) if (name := f"{listed[place]}_{at}").lower() not in folded)
+
+
+def key_columns(fields: Fields, tree: Tree[Token]) -> None:
+    """KAFKA KEY (...) behind the value's format: the record's key has the same one, with columns of its own."""
+    fields.format = "key_format"
+    columns(fields, next(children(tree, "columns")))
+    fields.format = "format"
+    fields.keyed = True
+
+
+# What a value and its key do not share.
+_OWN = ("mapping", "fields", "schema", "message", "skip_lines")
+
+
 def check_columns(fields: Fields) -> None:
     """Lists of columns fit their formats.
 
     Raises:
         Wrong: one does not.
     """
+    if fields.keyed:
+        shared = {name: value for name, value in fields.values["format"].items() if name not in _OWN}
+        fields.values["key_format"] = {**shared, **fields.values["key_format"]}
     for group in ("format", "key_format"):
         found = fields.values.get(group, {})
         kind = str(found.get("type", ""))
@@ -141,7 +171,7 @@ def check_columns(fields: Fields) -> None:
 
 def set_columns(fields: Fields, tree: Tree[Token]) -> None:
     """SET column = expression."""
-    fields.set(("set",), fields.assignments(tree, "SET"), tree, "SET")
+    fields.set(("set",), fields.assignments(tree, "SET", ("set",)), tree, "SET")
 
 
 def where(fields: Fields, tree: Tree[Token]) -> None:
@@ -154,7 +184,8 @@ def on_duplicate(fields: Fields, tree: Tree[Token]) -> None:
     clause = "ON DUPLICATE KEY UPDATE"
     choose(fields, clause, tree)
     if token(tree, "EVERY") is None:
-        fields.set(("into", "update"), fields.assignments(tree, clause), tree, clause)
+        found = fields.assignments(tree, clause, ("into", "update"))
+        fields.set(("into", "update"), found, tree, clause)
 
 
 def also(fields: Fields, tree: Tree[Token]) -> None:
@@ -171,6 +202,8 @@ def also(fields: Fields, tree: Tree[Token]) -> None:
     if said:
         wrong(more or tree, f"SETTINGS: {said[0]} is said by another clause, too", "leave out one of them")
     known = fields.values.get("also", [])
+    for path, node in own.nodes():
+        fields.part(("also", str(len(known)), *(path[1:] if path[0] == "into" else path)), node)
     fields.forget("also")
     fields.set(("also",), [*known, {**values, **given}], tree, "ALSO INTO TABLE")
 

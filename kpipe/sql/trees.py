@@ -9,7 +9,7 @@ from lark import Token, Tree
 
 from kpipe.sql.texts import name, unquoted
 
-__all__ = ["Node", "Wrong", "child", "children", "names", "string", "strings", "token", "wrong"]
+__all__ = ["Node", "Wrong", "child", "children", "names", "span", "string", "strings", "token", "wrong"]
 
 Node = Tree[Token] | Token
 
@@ -61,3 +61,12 @@ def string(tree: Tree[Token]) -> str:
 def names(tree: Tree[Token]) -> list[str]:
     """Names, in order."""
     return [name(str(item.children[0])) for item in children(tree, "name")]
+
+
+def span(node: Node | None) -> tuple[int, int]:
+    """Return place and length of a node in the text that was parsed."""
+    if isinstance(node, Token):
+        return node.start_pos or 0, len(node)
+    if node is None or node.meta.empty:
+        return 0, 1
+    return node.meta.start_pos, node.meta.end_pos - node.meta.start_pos

@@ -13,6 +13,7 @@ from kpipe.pipeline import Pipeline, Timestamp
 from kpipe.source import Part
 from kpipe.sql import statements as s
 from kpipe.sql.clauses import LIMITS, RETRIES
+from kpipe.sql.languages import write_expression
 from kpipe.sql.masking import masked_credentials, to_statement
 from kpipe.sql.reader import read
 from kpipe.sql.texts import quoted, quoted_name
@@ -79,11 +80,15 @@ def _source(fields: dict[str, Any]) -> Iterator[str]:
         yield _transform(fields)
     for name, lookup in fields.pop("lookups", {}).items():
         yield _lookup(name, lookup)
+    skipped = errors.pop("constraint") if errors.get("constraint") == "dead_letter" else ""
+    if skipped and into.get("on_conflict") == "ignore" and "parse" not in errors:  # a dead letter is its default
+        del into["on_conflict"]
+        yield "SKIP ALL ERRORS"
+        skipped = ""
     if into.get("on_conflict") in ("replace", "ignore"):
         yield {"replace": "REPLACE", "ignore": "SKIP DUPLICATE KEY ERRORS"}[into.pop("on_conflict")]
-    if errors.get("constraint") == "dead_letter":
+    if skipped:
         yield "SKIP CONSTRAINT ERRORS"
-        del errors["constraint"]
     fields.update({"source": source, "batch": batch, "errors": errors})
 
 
@@ -131,7 +136,7 @@ def _computed(columns: Mapping[str, str], where: str | None, update: Mapping[str
     if columns:
         yield f"SET {_assignments(columns)}"
     if where is not None:
-        yield f"WHERE {where}"
+        yield f"WHERE {write_expression(where)}"
     if update is not None:
         yield f"ON DUPLICATE KEY UPDATE {_assignments(update) if update else '*'}"
 
@@ -190,7 +195,7 @@ def _literal(value: Any) -> str:
 
 
 def _assignments(columns: Mapping[str, str]) -> str:
-    return ",\n    ".join(f"{quoted_name(name)} = {expression}" for name, expression in columns.items())
+    return ",\n    ".join(f"{quoted_name(name)} = {write_expression(expression)}" for name, expression in columns.items())
 
 
 def _transform(fields: dict[str, Any]) -> str:
@@ -258,6 +263,10 @@ def _plain(statement: s.Statement) -> str:
             return "STOP ALL PIPELINES" + (" CANCEL" if statement.cancel else "")
         case s.ClearErrors():
             return "CLEAR PIPELINE ERRORS" + (f" FOR {quoted_name(statement.pipeline)}" if statement.pipeline is not None else "")
+        case s.Truncate():
+            return f"TRUNCATE TABLE {quoted_name(statement.table)}"
+        case s.Reset():
+            return f"RESET PIPELINE {', '.join(map(quoted_name, statement.pipelines))}"
         case s.Create() | s.Infer():
             raise AssertionError(statement)
     name = quoted_name(statement.pipeline)

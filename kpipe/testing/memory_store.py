@@ -79,9 +79,9 @@ class MemoryStore:
 
 def entries(commit: Commit) -> list[Entry]:
     """Ranges of a commit with what became of them."""
-    again, loose = commit.kind == "reread", commit.kind == "rows"
+    again, loose, given_up = commit.kind in ("reread", "give_up"), commit.kind == "rows", commit.kind == "give_up"
     counts = {step: commit.counts.get(step.lane.key, Counts()) for step in commit.steps}
-    return [Entry(commit.id, step.source, step.range, counts[step], again, loose) for step in commit.steps]
+    return [Entry(commit.id, step.source, step.range, counts[step], again, loose, given_up) for step in commit.steps]
 
 
 def _view_pipelines(pipeline: str, table: str, known: Registered) -> list[Row]:

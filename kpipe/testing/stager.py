@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.batch import Batch, Counts, RangeReport, StagedFile
+from kpipe.growth import Closed
+from kpipe.inference import infer
 from kpipe.offsets import Range
-from kpipe.schema import Columns, infer
+from kpipe.schema import Columns
 from kpipe.source import PartitionId
 from kpipe.testing.topics import FakeTopics
 
@@ -62,13 +64,18 @@ class FakeStager:
         """Columns inferred from the records of the batch."""
         return infer(value for step in batch.steps for value in self._values(step.source, step.range))
 
-    def stage(self, batch: Batch, columns: Columns) -> Sequence[RangeReport]:
+    def stage(
+        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
+    ) -> Sequence[RangeReport]:
         """Stage every range, in as many pieces as asked for."""
+        assert not also
         self.calls += 1
         self.given.append((batch, columns))
         self.before(batch)
         reports: Sequence[RangeReport] = [
-            self._piece(step.source, piece, columns) for step in batch.steps for piece in step.range.split(self.pieces)
+            self._piece(step.source, piece, columns, bool(closed))
+            for step in batch.steps
+            for piece in step.range.split(self.pieces)
         ]
         if self.calls in self._errors:
             raise self._errors[self.calls]
@@ -82,7 +89,7 @@ class FakeStager:
     def _values(self, source: PartitionId, within: Range) -> list[Mapping[str, Any]]:
         return [slot.value for _, slot in self.topics.read(source, within) if slot.value is not None and not slot.bad]
 
-    def _piece(self, source: PartitionId, within: Range, columns: Columns) -> RangeReport:
+    def _piece(self, source: PartitionId, within: Range, columns: Columns, closed: bool) -> RangeReport:
         rows: list[dict[str, Any]] = []
         dead: list[dict[str, Any]] = []
         size = 0
@@ -94,6 +101,8 @@ class FakeStager:
             size += len(json.dumps(slot.value)) if slot.value is not None else 0
             if slot.bad:
                 dead.append({**where, "reason": "not JSON", "value": slot.value})
+            elif slot.value is not None and closed and infer([slot.value]).without(columns.names()):
+                dead.append({**where, "reason": "new columns", "value": slot.value})
             elif slot.value is not None:
                 rows.append({**where, **{name: value for name, value in slot.value.items() if name in columns}})
         return RangeReport(
@@ -109,7 +118,7 @@ class FakeStager:
             ),
             rows=self._file(rows),
             dead_letters=self._file(dead),
-            new_columns=infer(self._values(source, within)).without(columns.names()),
+            new_columns=Columns() if closed else infer(self._values(source, within)).without(columns.names()),
             sample_dead_letter="not JSON" if dead else "",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kpipe_assets.commands.options import as_json, emit, listing, pipeline_name, wide
+from kpipe_assets.terminal import echo
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -33,7 +34,7 @@ def batches(name: str, limit: int, as_json: bool) -> int:
             emit(row)
         return 0
     if not rows:
-        click.echo(f"{name}: nothing committed yet")
+        echo(f"{name}: nothing committed yet")
         return 0
     console = wide()
     shown = {

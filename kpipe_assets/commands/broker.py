@@ -7,6 +7,7 @@ import json
 import click
 
 from kpipe_assets.commands.options import count
+from kpipe_assets.terminal import echo
 from resources.home import Home
 from resources.local.broker import BrokerStatus, LocalBroker
 
@@ -38,7 +39,14 @@ def start(context: click.Context, port: int | None, as_json: bool) -> None:
 @click.pass_context
 def stop(context: click.Context, as_json: bool) -> None:
     """Stop it; topics and records stay for the next start."""
-    _show(_local(context).stop(), as_json)
+    local = _local(context)
+    before = local.status()
+    after = local.stop()
+    if as_json or not before.running:
+        _show(after, as_json)
+    else:
+        kept = "topics and records stay for the next start" if before.kind == "kafka" else "a mock keeps nothing"
+        echo(f"{before.kind} {before.version} on {before.brokers} stopped; {kept}")
 
 
 @broker.command()
@@ -65,24 +73,24 @@ def topic(context: click.Context, name: str, partitions: int, as_json: bool) -> 
     local = _local(context)
     local.create_topic(name, partitions)
     if as_json:
-        click.echo(json.dumps({"topic": name, "partitions": partitions, "brokers": local.status().brokers}))
+        echo(json.dumps({"topic": name, "partitions": partitions, "brokers": local.status().brokers}))
     else:
-        click.echo(f"topic {name} with {count(partitions, 'partition')} on {local.status().brokers}")
+        echo(f"topic {name} with {count(partitions, 'partition')} on {local.status().brokers}")
 
 
 def _local(context: click.Context) -> LocalBroker:
     """The broker of the home that the command line was given, else of KPIPE_HOME."""
     home = context.find_object(Home) or Home.from_env()
-    return LocalBroker(home.broker)
+    return LocalBroker(home.check().broker)
 
 
 def _show(status: BrokerStatus, as_json: bool) -> None:
     if status.notice:
-        click.echo(f"notice: {status.notice}", err=True)
+        echo(f"notice: {status.notice}", err=True)
     if as_json:
         known = {"running": status.running, "brokers": status.brokers, "kind": status.kind, "version": status.version}
-        click.echo(json.dumps(known))
+        echo(json.dumps(known))
     elif status.running:
-        click.echo(f"{status.kind} {status.version} on {status.brokers} (pid {status.pid})")
+        echo(f"{status.kind} {status.version} on {status.brokers} (pid {status.pid})")
     else:
-        click.echo(f"not running (`kpipe broker start` starts {status.kind} {status.version})")
+        echo(f"not running (`kpipe broker start` starts {status.kind} {status.version})")

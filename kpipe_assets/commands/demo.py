@@ -18,6 +18,7 @@ from kpipe_assets.commands.run import run_pipeline
 from kpipe_assets.commands.verify import prove, show
 from kpipe_assets.example.tweets import PARTITIONS
 from kpipe_assets.signals import Stop
+from kpipe_assets.terminal import echo
 from resources.home import Home
 from resources.local.broker import BrokerStatus, LocalBroker
 
@@ -70,7 +71,7 @@ def demo(records: int | None) -> int:
             if not finished and not ran_before:
                 broker.stop()
     if not finished:
-        click.echo("stopped; nothing is half done: `kpipe demo` goes on from here", err=True)
+        echo("stopped; nothing is half done: `kpipe demo` goes on from here", err=True)
         return 130
     _next(console, home)
     return 0

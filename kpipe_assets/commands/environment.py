@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kpipe_assets.commands.options import as_json, emit
+from kpipe_assets.terminal import echo
 from resources.home import Home
 
 __all__ = ["environment"]
@@ -27,5 +28,5 @@ def environment(as_json: bool) -> int:
     if as_json:
         emit({"path": str(made.path), "bytes": made.size, "seconds": made.seconds, "packages": packages()})
     else:
-        click.echo(f"{made.path}: {made.size / 1e6:.0f} MB, {len(packages())} packages, in {made.seconds:.0f} s")
+        echo(f"{made.path}: {made.size / 1e6:.0f} MB, {len(packages())} packages, in {made.seconds:.0f} s")
     return 0

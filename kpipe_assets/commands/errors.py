@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from kpipe_assets.commands.options import as_json, emit, pipeline_name, plain, wide
+from kpipe_assets.terminal import echo
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -48,7 +49,7 @@ def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
             emit({key: _readable(value) for key, value in row.items()})
         return 0
     if not rows:
-        click.echo(f"{name}: no errors")
+        echo(f"{name}: no errors")
         return 0
     console = wide()
     for row in rows:
@@ -56,7 +57,7 @@ def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
     if len(rows) == limit:
         total = next((known.get("error_events") for known in destination.view("pipelines")), None)
         if total is not None and total > limit:
-            click.echo(f"{limit:,} of {total:,} shown; --limit for more")
+            echo(f"{limit:,} of {total:,} shown; --limit for more")
     return 0
 
 
@@ -69,7 +70,7 @@ def _retry(name: str, home: Home, as_json: bool) -> int:
             emit({"event": "replay", "pipeline": name, **asdict(page)})
         done.append(page)
     if not as_json:
-        click.echo(in_words(name, done))
+        echo(in_words(name, done))
     return 0
 
 

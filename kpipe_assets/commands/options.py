@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from kpipe import terminal
 from kpipe.source import Part
+from kpipe.terminal import plain
+from kpipe_assets.terminal import Terminal
 
 __all__ = ["as_json", "as_partitions", "count", "emit", "first_sentence", "listing", "pipeline_name", "plain", "wide"]
 
@@ -29,10 +30,10 @@ def pipeline_name(command: _F) -> _F:
     return click.argument("name", metavar="NAME")(command)
 
 
-def wide(stderr: bool = False) -> Console:
+def wide(stderr: bool = False) -> Terminal:
     """A console as wide as the terminal, or wide enough for our tables where there is none."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
+    return Terminal(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
 
 
 def listing(*titles: str) -> Table:
@@ -48,11 +49,6 @@ def count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def plain(text: str) -> str:
-    """What can be printed, with the rest (colours, line ends, signs that turn the direction of text) as escapes."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
 def first_sentence(error: str) -> str:
     """What happened, without what follows from it and without the hint."""
     return plain(re.split(r" -> |; |\n", error, maxsplit=1)[0])
@@ -60,7 +56,7 @@ def first_sentence(error: str) -> str:
 
 def emit(value: Any) -> None:
     """One JSON line on stdout, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(terminal.as_json(value) + "\n")
     sys.stdout.flush()
 
 

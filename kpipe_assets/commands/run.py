@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +18,7 @@ from kpipe_assets.assembly import Run
 from kpipe_assets.commands.options import as_json, as_partitions, count, emit, pipeline_name
 from kpipe_assets.progress import Progress
 from kpipe_assets.signals import Stop
+from kpipe_assets.terminal import echo
 from resources.home import Home
 
 __all__ = ["Totals", "batch_line", "run", "run_pipeline"]
@@ -46,6 +46,12 @@ __all__ = ["Totals", "batch_line", "run", "run_pipeline"]
     default="fail",
     help="`accept`: go on from a restored destination.",
 )
+@click.option(
+    "--on-unfinished-batch",
+    type=click.Choice(["finish", "skip"]),
+    default="finish",
+    help="`skip`: give up a batch that a webhook may have taken in part; its offsets become skipped.",
+)
 @as_json
 def run(
     name: str,
@@ -55,6 +61,7 @@ def run(
     on_data_loss: str | None,
     on_new_topic: str,
     on_older_ledger: str,
+    on_unfinished_batch: str,
     as_json: bool,
 ) -> int:
     """Ingest the pipeline NAME until caught up.
@@ -69,7 +76,7 @@ def run(
     """
     home = Home.from_env()
     who = f"{getpass.getuser()} on the command line"
-    decisions = Decisions(on_data_loss, on_new_topic, on_older_ledger, who)
+    decisions = Decisions(on_data_loss, on_new_topic, on_older_ledger, who, on_unfinished_batch)
     pipeline = home.pipeline(name)
     run_pipeline(pipeline, home, decisions, partitions, max_batches, follow, as_json)
     return 0
@@ -196,7 +203,7 @@ def run_pipeline(
             if as_json:
                 emit(totals.line(pipeline.name))
             else:
-                click.echo(_sentence(pipeline.name, totals, progress), file=sys.stdout)
+                echo(_sentence(pipeline.name, totals, progress))
     return totals
 
 
@@ -211,7 +218,7 @@ def _sentence(name: str, totals: Totals, progress: Progress) -> str:
             "finished": "nothing new; it has been read to its end (source.end)",
             "no_partitions": "nothing to read: no partition was chosen, or none exists",
         }
-        return f"{name}: " + why.get(idle or totals.status, "nothing new; every committed offset is already in the table")
+        return f"{name}: " + why.get(idle or totals.status, f"nothing new; {_why_nothing(progress)}")
     words = {"caught_up": "caught up", "limit": "batch limit reached", "stopped": "stopped", "error": "failed"}
     done = "read to its end (source.end)" if idle == "finished" else words[totals.status]
     rate = counts.messages / totals.seconds if totals.seconds > 0 else 0
@@ -221,3 +228,10 @@ def _sentence(name: str, totals: Totals, progress: Progress) -> str:
         f" {count(counts.gaps, 'gap')} in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
         + (f"; {waiting}" if idle == "open_transaction" else "")
     )
+
+
+def _why_nothing(progress: Progress) -> str:
+    left_out = f"{count(progress.skipped, 'offset')} {'was' if progress.skipped == 1 else 'were'} skipped"
+    if progress.has_read:
+        return "every committed offset is already in the table" + (f", {left_out}" if progress.skipped else "")
+    return f"no record has come since it began; {left_out}" if progress.skipped else "no record has come yet"

@@ -16,6 +16,7 @@ from kpipe.sql.statements import Statement
 from kpipe_assets.commands.options import as_json, count, emit, listing, plain, wide
 from kpipe_assets.statements.execute import Session
 from kpipe_assets.statements.result import Result
+from kpipe_assets.terminal import echo
 from resources.home import Home
 
 __all__ = ["sql"]
@@ -27,7 +28,7 @@ START PIPELINE name [FOREGROUND [LIMIT n BATCHES]]                START ALL PIPE
 STOP PIPELINE name [CANCEL]        DETACH PIPELINE name           SHOW CREATE PIPELINE name [EXTENDED]
 TEST PIPELINE name [LIMIT n]       EXTRACT PIPELINE name INTO OUTFILE 'file'
 BACKFILL PIPELINE name [PARTITION n] [FROM a TO b]                CLEAR PIPELINE ERRORS [FOR name]
-REPLAY PIPELINE name
+REPLAY PIPELINE name               TRUNCATE TABLE table           RESET PIPELINE name
 INFER PIPELINE AS LOAD DATA KAFKA 'host:port/topic' FORMAT JSON
 SELECT * FROM kpipe_cursors        any question in DuckDB's SQL   exit"""
 
@@ -58,7 +59,7 @@ def sql(text: str | None, execute: tuple[str, ...], files: tuple[str, ...], data
     ]
     if not texts and not sys.stdin.isatty():
         texts = [("", sys.stdin.read())]
-    with Session(Home.from_env(), as_json, database, tell=lambda line: click.echo(line, err=True)) as session:
+    with Session(Home.from_env(), as_json, database, tell=lambda line: echo(line, err=True)) as session:
         if not texts:
             return _dialogue(session, as_json)
         statements = [statement for name, item in texts for statement in _parsed(item, name)]
@@ -94,25 +95,25 @@ def _execute(session: Session, statement: Statement, as_json: bool) -> None:
 def _point(error: InvalidStatement) -> None:
     """The place, above the line that says what is wrong."""
     for line in error.excerpt.splitlines():
-        click.echo(f"  {plain(line)}", err=True)
+        echo(f"  {plain(line)}", err=True)
 
 
 def _dialogue(session: Session, as_json: bool) -> int:
     from kpipe_assets.prompt import Dialogue
 
     home = Home.from_env().make()
-    click.echo("statements end with ; (help lists them, Tab completes, Ctrl-D leaves)")
+    echo("statements end with ; (help lists them, Tab completes, Ctrl-D leaves)")
     for text in Dialogue(home.path / "sql_history", home.names):
         if text.strip().rstrip(";").lower() == "help":
-            click.echo(_HELP)
+            echo(_HELP)
             continue
         try:
             for statement in _parsed(text, ""):
                 _execute(session, statement, as_json)
         except KpipeError as error:
-            click.echo(f"kpipe: {error}", err=True)
+            echo(f"kpipe: {error}", err=True)
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+            echo("interrupted", err=True)
     return 0
 
 
@@ -121,15 +122,15 @@ def _print(result: Result, as_json: bool) -> None:
         for row in result.rows:
             emit({name: _plain(value) for name, value in zip(result.columns, row, strict=True)})
         if result.message:
-            click.echo(result.message, err=True)
+            echo(result.message, err=True)
         return
     if result.text:
         for row in result.rows:
-            click.echo(row[-1])
+            (echo if sys.stdout.isatty() else click.echo)(row[-1])  # a statement goes into a file as it is
     elif result.columns:
         _table(result)
     if result.message:
-        click.echo("\n".join(plain(line) for line in result.message.split("\n")))
+        echo(result.message)
 
 
 def _table(result: Result) -> None:
@@ -141,7 +142,7 @@ def _table(result: Result) -> None:
     if rows:
         wide().print(table)
     if not result.message:
-        click.echo(count(rows, "row"))
+        echo(count(rows, "row"))
 
 
 def _shown(value: Any) -> str:

@@ -17,6 +17,7 @@ from kpipe.source import part
 from kpipe_assets.commands.options import as_json, emit, first_sentence, listing, wide
 from kpipe_assets.states import state_of
 from kpipe_assets.switch import Switches
+from kpipe_assets.terminal import echo
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -38,17 +39,17 @@ def status(name: str | None, as_json: bool) -> int:
     """
     home = Home.from_env()
     with Switches(home) as switches:
-        on = switches.on()
+        on, served = switches.on(), switches.is_served()
     names = [name] if name else home.names()
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # what takes time is waiting for brokers, above all for those that are gone
-        seen = list(pool.map(lambda item: describe(home, item, item in on), names))
+        seen = list(pool.map(lambda item: describe(home, item, item in on, served), names))
     lines = [line for line, _ in seen]
     if as_json:
         for line in lines:
             emit(line)
         return 0
     if not lines:
-        click.echo(f"no pipelines in {home.pipelines}")
+        echo(f"no pipelines in {home.pipelines}")
         return 0
     table = listing("pipeline", "state", "positions", "lag>", "last commit (UTC)")
     for line in lines:
@@ -64,6 +65,8 @@ def status(name: str | None, as_json: bool) -> int:
     console = wide()
     console.print(table)
     for line, trouble in seen:
+        if line["state"] == "waiting":
+            console.print(Text(f"{line['pipeline']}: is on, and nothing is there that would run it: start `kpipe ui`"))
         if line["skipped"]:
             console.print(Text(f"{line['pipeline']}: skipped; BACKFILL PIPELINE reads it: {', '.join(line['skipped'])}"))
         if line["lost"]:
@@ -79,7 +82,7 @@ def status(name: str | None, as_json: bool) -> int:
     return 0
 
 
-def describe(home: Home, name: str, on: bool) -> tuple[dict[str, Any], str | None]:
+def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, Any], str | None]:
     """The object that `kpipe status --json` prints for a pipeline, and what is wrong with the brokers at this moment.
 
     Lag is null where they do not answer. `last_error` is what the last run recorded; only without that, what they say now.
@@ -88,6 +91,7 @@ def describe(home: Home, name: str, on: bool) -> tuple[dict[str, Any], str | Non
         home: where it keeps things.
         name: the pipeline's name.
         on: whether its switch is on.
+        served: whether something runs what is switched on.
     """
     from resources.kafka.topics import KafkaTopics
 
@@ -108,7 +112,7 @@ def describe(home: Home, name: str, on: bool) -> tuple[dict[str, Any], str | Non
         trouble = str(error)
     return {
         "pipeline": name,
-        "state": state_of(home, name, on),
+        "state": state_of(home, name, on, served),
         "positions": {str(part(source, several)): offset for source, offset in sorted(positions.items())},
         "high": high,
         "lag": behind,

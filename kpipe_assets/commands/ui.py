@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,21 +18,25 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any
 
 import click
 
 from kpipe.errors import KpipeError
-from kpipe_assets.guard import LOCATION
+from kpipe_assets.access import Rules, is_loopback
+from kpipe_assets.guard import LOCATION, READY, RULES
+from kpipe_assets.terminal import echo
 from resources.home import Home
 
 __all__ = ["ui"]
 
 _MODULE = "kpipe_assets.definitions"
-_LOOPBACK = ("localhost", "::1")
+_TOKEN_BYTES = 32
 _LOG_BYTES = 20_000_000
 _PORTS = 50
+_BACKLOG = 128
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LOCATIONS = """{workspaceOrError {... on Workspace {locationEntries {
   locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
@@ -40,38 +46,59 @@ _HARMLESS = ("No cursor for event type",)
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. There is no authentication.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, without encryption.")
 @click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="Port; the next free one if taken.")
-def ui(host: str, port: int) -> int:
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Further host name of the UI. Repeatable.")
+@click.option("--no-token", is_flag=True, help="Ask for no token: a proxy in front authenticates.")
+def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
     """Dagster's web UI and daemon on this home.
 
     Shows every pipeline of KPIPE_HOME/pipelines: topics, tables, their metadata and checks. Switch the sensor
     NAME_ingest on for continuous ingest. What is added to the folder, or changed, appears by itself. Ctrl-C stops it
     with everything that it has started; an interrupted batch writes nothing, and the next run begins there.
 
+    The printed address contains a token, new with every start. Scripts read it from KPIPE_HOME/state/ui.token.
+
     \b
     Examples:
       kpipe ui
       kpipe ui --port 3001
+      kpipe ui --allow-host kpipe.example.com --no-token   # behind a proxy that authenticates
     """
     from kpipe_assets.instance import make_storage, prepare
 
     home = Home.from_env()
     environ = prepare(home)
     with _only_one(home) as note:
-        port = _free(host, port)
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        listening = _listen(host, port)
+        bound, port = listening.getsockname()[:2]
+        # A browser may look for `localhost` at another address first, where another user listens.
+        address = _url(bound if host == "localhost" else host, port)
         note(address)
-        _advise(home, host)
+        _advise(home, host, no_token)
         make_storage(environ)
-        return _Ui(home, host, port, address, environ).run()
+        if not is_loopback(host):
+            names = (*names, socket.gethostname())
+        rules = Rules(host, port, names, None if no_token else secrets.token_urlsafe(_TOKEN_BYTES))
+        with listening, _token_file(home, rules.token) as file:
+            return _Ui(home, rules, address, listening, file, environ).run()
 
 
 class _Ui:
-    """The processes of one `kpipe ui`, as the terminal sees them."""
+    """The processes of one `kpipe ui`, as the terminal sees them.
 
-    def __init__(self, home: Home, host: str, port: int, address: str, environ: dict[str, str]) -> None:
-        self._home, self._host, self._port, self._address, self._environ = home, host, port, address, environ
+    Args:
+        listening: socket of the web server. It stays open here, too: as long as this process may send the token to it, nobody
+            else can listen on its port.
+    """
+
+    def __init__(
+        self, home: Home, rules: Rules, address: str, listening: socket.socket, token_file: Path, environ: dict[str, str]
+    ) -> None:
+        self._home, self._rules, self._address, self._environ = home, rules, address, environ
+        self._listening, self._token_file = listening, token_file
+        bound, port = listening.getsockname()[:2]
+        self._own_address = _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound), port)
         self._log = home.logs / "dagster.log"
         self._asked = threading.Event()
         self._shown = 0
@@ -85,8 +112,12 @@ class _Ui:
             with self._log.open("ab") as log:
                 self._shown = log.tell()
                 folder = tempfile.mkdtemp(prefix="kpipe-ui-")  # of a short path, since a socket's is limited
+                self._rules.write(Path(folder) / RULES)
+                handle = self._listening.fileno()
+                where = [folder, self._rules.host, str(self._rules.port), str(handle)]
                 guard = subprocess.Popen(
-                    [sys.executable, "-m", "kpipe_assets.guard", folder, self._host, str(self._port), _MODULE],
+                    [sys.executable, "-m", "kpipe_assets.closed", "kpipe_assets.guard", *where, _MODULE],
+                    pass_fds=(handle,),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
@@ -94,21 +125,22 @@ class _Ui:
                     start_new_session=True,
                 )
             try:
-                return self._watch(guard)
+                return self._watch(guard, Path(folder) / READY)
             finally:
                 guard.communicate()  # closes its stdin, upon which it ends everything, and waits
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _watch(self, guard: subprocess.Popen[bytes]) -> int:
-        click.echo("starting Dagster ...")
-        while not self._asked.is_set() and not self._answers():
+    def _watch(self, guard: subprocess.Popen[bytes], ready: Path) -> int:
+        echo("starting Dagster ...")
+        # The port takes connections from the start; until the web server is ready, nothing answers them.
+        while not self._asked.is_set() and not (ready.exists() and self._answers()):
             if guard.poll() is not None:
                 raise self._failed()
             self._asked.wait(0.1)
         if not self._asked.is_set():
-            click.echo(f"Dagster's UI: {self._address}\nlog: {self._log}\nCtrl-C stops it")
+            echo(f"Dagster's UI: {self._printed()}\nlog: {self._log}\nCtrl-C stops it")
         seen = _definitions(self._home)
         while not self._asked.wait(1):
             self._tell()
@@ -118,8 +150,16 @@ class _Ui:
             if now != seen:
                 seen = now
                 self._reload()
-        click.echo("stopping ...", err=True)
+        echo("stopping ...", err=True)
         return 0
+
+    def _printed(self) -> str:
+        """Return the address that logs in. What is not a terminal may be a log, and gets the file of the token."""
+        if self._rules.token is None:
+            return self._address
+        if sys.stdout.isatty():
+            return f"{self._address}/?token={self._rules.token}"
+        return f"{self._address}\nits token: {self._token_file} (open {self._address}/?token=TOKEN)"
 
     def _stop(self, *_: object) -> None:
         self._asked.set()
@@ -127,7 +167,7 @@ class _Ui:
     def _answers(self) -> bool:
         """Whether a browser would see the definitions, or what is wrong with them."""
         try:
-            found = _graphql(_reachable(self._address), _LOCATIONS, {})
+            found = self._graphql(_LOCATIONS, {}, timeout=10)
         except (OSError, ValueError):
             return False
         known = [entry["locationOrLoadError"] or {} for entry in found["data"]["workspaceOrError"].get("locationEntries", ())]
@@ -143,15 +183,23 @@ class _Ui:
         for line in whole:
             text = _COLOURS.sub("", line.decode("utf-8", "replace")).rstrip()
             if re.search(r" - (WARNING|ERROR|CRITICAL) - ", text) and not any(known in text for known in _HARMLESS):
-                click.echo(text, err=True)
+                echo(text, err=True)
 
     def _reload(self) -> None:
         """Show the definitions as they are now. What is wrong with one of them comes with the log."""
         try:
-            _graphql(_reachable(self._address), _RELOAD, {"name": LOCATION})
-            click.echo(f"definitions read again: {', '.join(self._home.names()) or 'none'}")
+            self._graphql(_RELOAD, {"name": LOCATION}, timeout=120)
+            echo(f"definitions read again: {', '.join(self._home.names()) or 'none'}")
         except (OSError, ValueError) as error:
-            click.echo(f"definitions could not be read again: {error} -> Reload in the UI", err=True)
+            echo(f"definitions could not be read again: {error} -> Reload in the UI", err=True)
+
+    def _graphql(self, query: str, variables: dict[str, Any], timeout: float) -> Any:
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._rules.token}"}
+        request = urllib.request.Request(f"{self._own_address}/graphql", body, headers)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment's gets the token
+        with direct.open(request, timeout=timeout) as answer:
+            return json.load(answer)
 
     def _failed(self) -> KpipeError:
         end = self._log.read_bytes()[self._shown :].decode("utf-8", "replace").strip().splitlines()
@@ -165,7 +213,8 @@ def _only_one(home: Home) -> Iterator[Any]:
         if not _taken(file):
             file.seek(0)
             where = file.read().strip()
-            raise KpipeError(f"the UI of {home.path} is running already{where and ' on ' + where}", "open it, or stop it")
+            hint = f"open it with the token of {home.state / 'ui.token'}, or stop it"
+            raise KpipeError(f"the UI of {home.path} is running already{where and ' on ' + where}", hint)
 
         def note(address: str) -> None:
             file.truncate(0)
@@ -187,18 +236,23 @@ def _taken(file: IO[str]) -> bool:
     return False
 
 
-def _free(host: str, wanted: int) -> int:
-    """The port, or the next one that is free.
+def _listen(host: str, wanted: int) -> socket.socket:
+    """Return a socket that listens on the port, or on the next one that is free.
+
+    On Linux two sockets with SO_REUSEADDR may be bound to one port as long as neither listens. A port that is only bound can
+    therefore be taken by another user; one with a listening socket cannot.
 
     Raises:
         KpipeError: none is, or the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(wanted, min(wanted + _PORTS, 65536)):
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with ExitStack() as unless_it_listens:
+            listening = unless_it_listens.enter_context(socket.socket(family))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier start do not count
             try:
-                probe.bind((host, port))
+                listening.bind((host, port))
+                listening.listen(_BACKLOG)
             except PermissionError as error:
                 raise KpipeError(f"port {port} is reserved", "choose one of 1024 or more") from error
             except socket.gaierror as error:
@@ -207,27 +261,42 @@ def _free(host: str, wanted: int) -> int:
                 if error.errno == errno.EADDRNOTAVAIL:
                     raise KpipeError(f"{host} is not an address of this machine", "give one, or none for 127.0.0.1") from error
                 continue
-            return port
+            unless_it_listens.pop_all()
+            return listening
     raise KpipeError(f"no free port from {wanted} on", "choose another with --port")
 
 
-def _advise(home: Home, host: str) -> None:
-    """What a person should know before the UI is there."""
+@contextmanager
+def _token_file(home: Home, token: str | None) -> Iterator[Path]:
+    """Inside, scripts of this user find the token in state/ui.token."""
+    file = home.state / "ui.token"
+    file.unlink(missing_ok=True)
+    if token is not None:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(handle, token.encode())
+        os.close(handle)
+    try:
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _advise(home: Home, host: str, no_token: bool) -> None:
+    """Warn of what an operator should know before the UI starts."""
     from resources.local.broker import LocalBroker
 
-    if not (host.startswith("127.") or host in _LOOPBACK):
-        click.echo(
-            f"warning: anybody who reaches {host} can start runs and read metadata; Dagster has no authentication", err=True
-        )
+    if no_token:
+        echo(f"warning: --no-token: every user and program that reaches {host} can run code as this user", err=True)
+    elif not is_loopback(host):
+        echo(f"warning: {host} is reached without encryption; the token can be read on the way", err=True)
     if home.broker.is_dir() and not LocalBroker(home.broker).status().running:
-        click.echo("the local Kafka of this home is not running: `kpipe broker start` starts it")
+        echo("the local Kafka of this home is not running: `kpipe broker start` starts it")
     if not home.names():
-        click.echo(f"no pipelines yet: `kpipe demo` makes one, or write {home.pipelines}/NAME.yaml; it appears by itself")
+        echo(f"no pipelines yet: `kpipe demo` makes one, or write {home.pipelines}/NAME.yaml; it appears by itself")
 
 
-def _reachable(address: str) -> str:
-    """From here: 0.0.0.0 is no address to connect to."""
-    return address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _definitions(home: Home) -> dict[str, int]:
@@ -237,10 +306,3 @@ def _definitions(home: Home) -> dict[str, int]:
         with suppress(FileNotFoundError):
             found[file.name] = file.stat().st_mtime_ns
     return found
-
-
-def _graphql(address: str, query: str, variables: dict[str, Any]) -> Any:
-    body = json.dumps({"query": query, "variables": variables}).encode()
-    request = urllib.request.Request(f"{address}/graphql", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return json.load(answer)

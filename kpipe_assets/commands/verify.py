@@ -10,11 +10,13 @@ from kpipe.audit import Audit, audit
 from kpipe.errors import InvalidPipeline
 from kpipe.pipeline import Pipeline
 from kpipe_assets.commands.options import as_json, count, emit, listing, pipeline_name, wide
+from kpipe_assets.terminal import echo
 from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["prove", "show", "verify"]
 
+_BUT = " of the batches that were given up nothing is proven"
 _GUIDE = "When it is not proven"
 
 
@@ -69,26 +71,30 @@ def show(result: Audit) -> None:
     wide().print(table)
     counts = result.counts
     if result.lost:
-        click.echo(
-            f"NOT read, lost unless a run is at work on them; not among what is counted: {', '.join(result.lost)}", err=True
-        )
+        echo(f"NOT read, lost unless a run is at work on them; not among what is counted: {', '.join(result.lost)}", err=True)
     if result.skipped:
-        click.echo(f"left out, and not among what is counted; BACKFILL PIPELINE reads it: {', '.join(result.skipped)}", err=True)
+        echo(f"left out, and not among what is counted; BACKFILL PIPELINE reads it: {', '.join(result.skipped)}", err=True)
     if result.repeated:
-        click.echo(f"read more than once, or to be read again, each reading is counted: {', '.join(result.repeated)}", err=True)
+        echo(f"read more than once, or to be read again, each reading is counted: {', '.join(result.repeated)}", err=True)
+    if result.given_up:
+        echo(
+            "NOT proven: the receiver may have taken rows of batches that were given up; they are not among what is counted:"
+            f" {', '.join(result.given_up)}",
+            err=True,
+        )
     if result.ok:
         rows, aside = _made(result)
-        click.echo(
+        echo(
             f"proven: {count(result.span, 'offset')} = {rows}"
             + (f" + {count(counts.deletes, 'delete')}" if counts.deletes else "")
             + f" + {count(aside, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
-            + (" no offset is missing" if result.repeated else " no offset twice")
+            + (" no offset is missing" if result.repeated else " no offset twice" if not result.given_up else _BUT)
             + "".join(f"; table {name} holds its {count(item['rows_found'], 'row')}" for name, item in result.targets.items())
         )
         return
     for problem in result.problems:
-        click.echo(f"problem: {problem}", err=True)
-    click.echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/guide/operating.md, "{_GUIDE}"', err=True)
+        echo(f"problem: {problem}", err=True)
+    echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/guide/operating.md, "{_GUIDE}"', err=True)
 
 
 def _made(result: Audit) -> tuple[str, int]:

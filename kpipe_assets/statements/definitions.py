@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
-from kpipe.errors import InvalidStatement, KpipeError
+from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError
 from kpipe.pipeline import Pipeline
+from kpipe.ports import Keyed, Resuming
 from kpipe.source import Part, part
+from kpipe.sql.places import Places, pointing
 from kpipe.sql.statements import Alter, Create, Drop, SetField, SetOffsets, ShowCreate
 from kpipe.sql.writer import to_sql, write
-from kpipe.targets import targets
-from kpipe_assets.assembly import check_available
 from kpipe_assets.requests import ask
 from kpipe_assets.statements.result import Result
 from kpipe_assets.states import state_of
 from kpipe_assets.switch import Switches
+from kpipe_assets.validation import validate
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["changed", "check", "create", "drop", "exists", "save", "show_create", "show_pipelines"]
-
-
-class _Later(dict[str, str]):
-    """The environment, with something for every variable that is not set: it is needed when the pipeline runs."""
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return os.environ.get(key, default if default is not None else "x")
-
-
-def check(pipeline: Pipeline) -> None:
-    """Whether it could run here, as far as can be told without brokers: what CREATE and ALTER refuse.
-
-    Raises:
-        InvalidPipeline, NotAvailable: it could not.
-    """
-    from resources.kafka.config import client_config
-    from resources.kafka.topics import KafkaTopics
-    from resources.lookups.read import Lookups
-    from resources.spark.stager import asked, selection, version
-
-    check_available(pipeline)
-    Lookups(pipeline, asked(map(selection, targets(pipeline))), environ=_Later()).check_files()
-    client_config(pipeline.source, _Later())
-    KafkaTopics(pipeline.source.model_copy(update={"credentials": {}, "config": {}}))
-    version(pipeline)
+__all__ = ["changed", "create", "drop", "exists", "save", "show_create", "show_pipelines"]
 
 
 def exists(home: Home, name: str) -> bool:
@@ -76,20 +50,45 @@ def create(home: Home, statement: Create) -> Result:
         raise InvalidStatement(
             f"pipeline {pipeline.name} exists already", "write CREATE OR REPLACE, which keeps where it reads, or IF NOT EXISTS"
         )
-    check(pipeline)
-    destination = open_destination(pipeline, home)
+    with pointing(statement.places, pipeline.name):
+        pipeline, note = _fitting(home, pipeline)
+        notes = "".join(f"; {more}" for more in validate(pipeline, home)) + note
+        destination = open_destination(pipeline, home)
     save(home, pipeline)
     _, ledger = destination.ledger()
     at = ", ".join(f"{source} at {offset}" for source, offset in sorted(ledger.positions().items()))
     done = "replaced" if there else "created"
     if not at:
-        return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}")
+        return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}{notes}")
     before = "" if there else "; a pipeline of that name has written there before"
-    return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}; it goes on from {at}{before}")
+    return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}; it goes on from {at}{before}{notes}")
 
 
-def changed(pipeline: Pipeline, changes: list[SetField]) -> Pipeline:
-    """The definition with other values.
+def _fitting(home: Home, pipeline: Pipeline) -> tuple[Pipeline, str]:
+    """The definition for the table that is there, and a note of what it no longer says.
+
+    Rows of a table without a key are no duplicates of each other: as in SingleStore, SKIP DUPLICATE KEY ERRORS skips none of
+    them there, and so does SKIP ALL ERRORS.
+    """
+    into = pipeline.into
+    if into.on_conflict != "ignore" or into.key is not None:
+        return pipeline, ""
+    destination = open_destination(pipeline, home)
+    if not isinstance(destination, Keyed):
+        return pipeline, ""
+    try:
+        destination.key()
+    except InvalidPipeline:
+        note = (
+            f"\nnote: SKIP DUPLICATE KEY ERRORS is left out: table {into.table} has no primary key, so no row is a duplicate;"
+            " KEY (column) behind INTO TABLE would make it one"
+        )
+        return pipeline.model_copy(update={"into": into.model_copy(update={"on_conflict": "error"})}), note
+    return pipeline, ""
+
+
+def changed(pipeline: Pipeline, changes: list[SetField], places: Places | None = None) -> Pipeline:
+    """The definition with other values, which stand at those places of a statement.
 
     Raises:
         InvalidStatement: a value is wrong.
@@ -108,8 +107,9 @@ def changed(pipeline: Pipeline, changes: list[SetField]) -> Pipeline:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         text = first["msg"].removeprefix("Value error, ")
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidStatement(f"pipeline {pipeline.name}: {where}: {text[:1].lower() + text[1:]}") from None
+        path = tuple(str(part) for part in first["loc"])
+        wrong = InvalidStatement(f"pipeline {pipeline.name}: {'.'.join(path)}: {text[:1].lower() + text[1:]}").about(*path)
+        raise (places.pointed(wrong, pipeline.name) if places is not None else None) or wrong from None
 
 
 def drop(home: Home, switches: Switches, statement: Drop) -> Result:
@@ -119,19 +119,24 @@ def drop(home: Home, switches: Switches, statement: Drop) -> Result:
         if statement.if_exists:
             return Result(f"there is no pipeline {name}")
         home.pipeline(name)  # says which there are
+    begun = None
     try:
-        kept = open_destination(home.pipeline(name), home).describe()
+        destination = open_destination(home.pipeline(name), home)
+        kept = destination.describe()
+        begun = destination.unfinished() if isinstance(destination, Resuming) else None
     except KpipeError:  # a definition that cannot be read can be dropped all the same
         kept = "its destination"
     home.remove(name)
     switches.forget(name)
-    return Result(f"pipeline {name} dropped; rows, history and ledger stay in {kept}")
+    left = f"; batch {begun.id} is not finished: a new pipeline {name} with this ledger finishes it first" if begun else ""
+    return Result(f"pipeline {name} dropped; rows, history and ledger stay in {kept}{left}")
 
 
 def show_pipelines(home: Home, switches: Switches) -> Result:
     """SHOW PIPELINES."""
-    on = switches.on()
-    return Result(columns=("pipeline", "state"), rows=[(name, state_of(home, name, name in on)) for name in home.names()])
+    on, served = switches.on(), switches.is_served()
+    rows = [(name, state_of(home, name, name in on, served)) for name in home.names()]
+    return Result(columns=("pipeline", "state"), rows=rows)
 
 
 def show_create(home: Home, statement: ShowCreate) -> Result:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from kpipe.errors import InvalidStatement, NotAvailable
 from kpipe.sql import statements as s
+from kpipe_assets.commands.options import count
 from kpipe_assets.statements.result import Result
 from kpipe_assets.switch import Switches
 from resources.home import Home
@@ -44,12 +45,12 @@ class Session:
         if isinstance(statement, s.Query):
             from kpipe_assets.statements.queries import query  # an engine is loaded when it is used
 
-            yield from query(self._home, statement, self._database)
+            yield from query(self._home, self._switches, statement, self._database)
         else:
             yield self._one(statement)
 
     def _one(self, statement: s.Statement) -> Result:
-        from kpipe_assets.statements import definitions, positions, running, samples
+        from kpipe_assets.statements import clearing, definitions, positions, running, samples
 
         home, switches, tell = self._home.make(), self._switches, self._tell
         match statement:
@@ -61,6 +62,10 @@ class Session:
                 return positions.backfill(home, statement)
             case s.Replay():
                 return positions.replay(home, statement)
+            case s.Truncate():
+                return clearing.truncate(home, statement)
+            case s.Reset():
+                return clearing.reset(home, switches, statement, tell)
             case s.Drop():
                 if statement.pipeline in home.names() and not running.is_stopped(home, switches, statement.pipeline):
                     running.stop(home, switches, s.Stop(statement.pipeline, if_running=True), tell)
@@ -106,4 +111,4 @@ class Session:
             noted = self._home.noted(name)
             if noted:
                 self._home.note(name, noted["state"])
-        return Result(f"{cleared:,} errors cleared; dead letters stay, they are counted by the proof")
+        return Result(f"{count(cleared, 'error')} cleared; dead letters stay, they are counted by the proof")

@@ -6,12 +6,13 @@ import getpass
 from collections.abc import Callable, Iterable, Mapping
 
 from kpipe.beginnings import moments
-from kpipe.errors import Fenced, InvalidStatement, NotAvailable
+from kpipe.errors import Fenced, InvalidStatement
 from kpipe.ledger import Ledger
 from kpipe.oversight import Decisions
 from kpipe.pipeline import Pipeline
 from kpipe.repositioning import Decision, backfills, forget, set_offsets
 from kpipe.source import Part, PartitionId, TopicSnapshot, unnamed
+from kpipe.sql.places import pointing
 from kpipe.sql.statements import (
     Alter,
     Backfill,
@@ -27,16 +28,18 @@ from kpipe.sql.statements import (
 from kpipe.survey import Survey
 from kpipe_assets.marks import is_running
 from kpipe_assets.statements import definitions
+from kpipe_assets.statements.excerpt import in_definition
 from kpipe_assets.statements.result import Result
+from kpipe_assets.validation import validate
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["alter", "backfill", "check_named", "replay"]
+__all__ = ["Wish", "alter", "backfill", "check_named", "decide", "replay", "survey"]
 
 # A run at work commits between our look and our commit; each such miss costs it a batch, too, so that few follow.
 _TRIES = 5
 
-_Wish = Callable[[Ledger, TopicSnapshot], Iterable[Decision]]
+Wish = Callable[[Ledger, TopicSnapshot], Iterable[Decision]]
 
 
 def alter(home: Home, statement: Alter) -> Result:
@@ -51,9 +54,11 @@ def alter(home: Home, statement: Alter) -> Result:
     moves = [change for change in statement.changes if isinstance(change, SetOffsets | DropPartition | DropOrphans)]
     reload = any(isinstance(change, ReloadTransform) for change in statement.changes)
     again = any(isinstance(change, ReloadLookups) for change in statement.changes)
-    after = definitions.changed(before, fields)
+    after = definitions.changed(before, fields, statement.places)
+    notes: list[str] = []
     if fields or reload or again:
-        definitions.check(after)
+        with in_definition(after), pointing(statement.places, after.name):
+            notes = validate(after, home)
     if reload and after.transform is None:
         raise InvalidStatement(f"pipeline {after.name} has no program to reload")
     if again and not after.lookups:
@@ -64,15 +69,15 @@ def alter(home: Home, statement: Alter) -> Result:
             raise InvalidStatement(
                 f"pipeline {after.name} is running, and would be moved under its feet", f"STOP PIPELINE {after.name} first"
             )
-        done += _decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
+        done += decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
     if fields or reload or again:
         definitions.save(home, after)  # also for a program or a lookup: runs at work hold those that they began with
         what = "program" if reload else "lookups"
         done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its {what} will be read again")
-    return Result("; ".join(done) or f"pipeline {after.name} stands there already")
+    return Result("; ".join([*(done or [f"pipeline {after.name} stands there already"]), *notes]))
 
 
-def _wish(pipeline: Pipeline, move: Change) -> _Wish:
+def _wish(pipeline: Pipeline, move: Change) -> Wish:
     def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
         match move:
             case DropPartition():
@@ -112,15 +117,10 @@ def backfill(home: Home, statement: Backfill) -> Result:
     """BACKFILL PIPELINE: what was skipped is read once more, beside what is new; it may go on running.
 
     Raises:
-        NotAvailable: tombstones delete rows of the table.
+        NotAvailable: the definition needs Kafka's order (kpipe/order.py).
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
     pipeline = home.pipeline(statement.pipeline)
-    if pipeline.into.on_null == "delete":
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: BACKFILL PIPELINE with into.on_null: delete: what was deleted could come back",
-            "set into.on_null: skip first (CREATE OR REPLACE PIPELINE), and delete what tombstones in the range ask for",
-        )
     check_named(pipeline, statement.partition)
     gone = 0
 
@@ -129,7 +129,7 @@ def backfill(home: Home, statement: Backfill) -> Result:
         found, gone = backfills(ledger, snapshot, statement.partition, statement.offsets)
         return found
 
-    done = _decide(home, pipeline, wish)
+    done = decide(home, pipeline, wish)
     words = done or [f"pipeline {pipeline.name}: nothing that can be read was skipped there"]
     if gone:
         words.append(f"{gone:,} skipped offsets are gone from Kafka, and stay skipped")
@@ -149,30 +149,34 @@ def replay(home: Home, statement: Replay) -> Result:
     return Result(in_words(pipeline.name, retry(pipeline, home, f"{getpass.getuser()} in kpipe sql")))
 
 
-def _decide(home: Home, pipeline: Pipeline, wish: _Wish, forgetting: bool = False) -> list[str]:
+def decide(home: Home, pipeline: Pipeline, wish: Wish, forgetting: bool = False) -> list[str]:
     """Commit what a wish means for the ledger as it is now; what was done, in words."""
-    from resources.kafka.topics import KafkaTopics
-
     home.make()
-    who = f"{getpass.getuser()} in kpipe sql"
-    survey = Survey(
-        pipeline=pipeline,
-        topics=KafkaTopics(pipeline.source),
-        destination=open_destination(pipeline, home),
-        decisions=Decisions(who=who),
-        seen=home.seen(pipeline.name),
-        run_id="sql",
-        forgetting=forgetting,
-    )
+    looking = survey(home, pipeline, forgetting)
     for attempt in range(1, _TRIES + 1):
         try:
-            snapshot, ledger = survey.look()
+            snapshot, ledger = looking.look()
             done = []
             for decision in wish(ledger, snapshot):
-                survey.decide(decision.kind, decision.changes, f"{decision.note}; {who}", decision.steps)
+                looking.decide(decision.kind, decision.changes, f"{decision.note}; {looking.decisions.who}", decision.steps)
                 done.append(decision.note)
             return done
         except Fenced:
             if attempt == _TRIES:
                 raise
     raise AssertionError
+
+
+def survey(home: Home, pipeline: Pipeline, forgetting: bool = False) -> Survey:
+    """Look at brokers and ledger, as a statement does."""
+    from resources.kafka.topics import KafkaTopics
+
+    return Survey(
+        pipeline=pipeline,
+        topics=KafkaTopics(pipeline.source),
+        destination=open_destination(pipeline, home),
+        decisions=Decisions(who=f"{getpass.getuser()} in kpipe sql"),
+        seen=home.seen(pipeline.name),
+        run_id="sql",
+        forgetting=forgetting,
+    )

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.statements import Detach, Start, StartMany, Stop, StopAll
-from kpipe_assets.marks import is_locked, is_running, runs
+from kpipe_assets.marks import is_running, runs
 from kpipe_assets.requests import ask, stop_at_once
 from kpipe_assets.statements.result import Result
 from kpipe_assets.states import note_state, state_of
 from kpipe_assets.switch import Switches
 from resources.home import Home
 
-__all__ = ["detach", "foreground", "is_stopped", "start", "start_many", "stop", "stop_all"]
+__all__ = ["detach", "foreground", "is_stopped", "start", "start_again", "start_many", "stop", "stop_all"]
 
 # How long STOP waits for a batch to be finished before it says that it still is.
 _PATIENCE_S = 120.0
@@ -29,36 +29,32 @@ def start(home: Home, switches: Switches, statement: Start) -> Result:
     """
     name = statement.pipeline
     home.pipeline(name)
-    if state_of(home, name, name in switches.on()) != "running":
-        return Result(_started(home, switches, name))
+    if state_of(home, name, name in switches.on(), switches.is_served()) != "running":
+        return Result(start_again(home, switches, name))
     if statement.if_not_running:
         return Result(f"pipeline {name} is running already")
     raise InvalidStatement(f"pipeline {name} is running already", "START PIPELINE IF NOT RUNNING takes that for no error")
 
 
-def _started(home: Home, switches: Switches, name: str) -> str:
+def start_again(home: Home, switches: Switches, name: str) -> str:
+    """Turn the switch on, whatever the last run has left behind; what that means, in words."""
     note_state(home, name, "stopped")  # what the last run has left behind counts no longer
     switches.turn(name, on=True)
-    if _has_daemon(home):
+    if switches.is_served():
         return f"pipeline {name} started"
-    return f"pipeline {name} is on; it runs as soon as `kpipe ui` does (without it: kpipe run {name} --follow)"
-
-
-def _has_daemon(home: Home) -> bool:
-    """Whether `kpipe ui`, with Dagster's daemon, runs on this home."""
-    return is_locked(home.state / "ui.lock")
+    return f"pipeline {name} is on, and waits: nothing is there that would run it; start `kpipe ui`, or kpipe run {name} --follow"
 
 
 def start_many(home: Home, switches: Switches, statement: StartMany) -> Result:
     """START ALL, or FAILED, PIPELINES: each that is not running; with `failed` each that an error has stopped."""
-    on = switches.on()
+    on, served = switches.on(), switches.is_served()
     rows = []
     for name in home.names():
-        state = state_of(home, name, name in on)
+        state = state_of(home, name, name in on, served)
         if state == "needs_operator":
             rows.append((name, "needs an operator first: see kpipe status"))
         elif state == "error" or not statement.failed:
-            rows.append((name, "is running already" if state == "running" else _started(home, switches, name)))
+            rows.append((name, "is running already" if state == "running" else start_again(home, switches, name)))
     return Result(columns=("pipeline", "result"), rows=rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from kpipe.plan import Idle, Limits, arrivals, check_source, plan
 from kpipe.repositioning import no_partition
 from kpipe.schema import Columns
 from kpipe.source import TopicSnapshot, chosen
+from kpipe.sql.places import pointing
 from kpipe.sql.statements import Extract, Infer, Test
 from kpipe.sql.writer import to_sql
 from kpipe.targets import targets
 from kpipe_assets.commands.options import count
-from kpipe_assets.statements import definitions
+from kpipe_assets.statements.excerpt import in_definition
 from kpipe_assets.statements.positions import check_named
 from kpipe_assets.statements.result import Result
+from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.tables import asking
@@ -47,26 +50,33 @@ def test(home: Home, statement: Test) -> Result:
     Raises:
         KpipeError: what would stop a run stops a test.
     """
+    pipeline = home.pipeline(statement.pipeline)
+    with in_definition(pipeline):
+        return _tested(home, pipeline, statement.limit)
+
+
+def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
     from resources.kafka.topics import KafkaTopics
     from resources.spark.trial import LocalStager
 
-    pipeline = home.pipeline(statement.pipeline)
-    definitions.check(pipeline)
+    destination = open_destination(pipeline, home)
+    validate(pipeline, home, destination=destination)
     place = Home(home.make().staging / f"test-{uuid.uuid4().hex}")
     place.staging.mkdir(mode=0o700, parents=True)
     try:
         topics = KafkaTopics(pipeline.source)
-        destination = open_destination(pipeline, home)
         keyed = with_key(pipeline, destination)
         stager = LocalStager(keyed, place, required=lambda part: required_columns(part, home), ask=asking(pipeline, home))
         loop = Ingest(pipeline, topics, stager, destination)
         ledger, snapshot = _as_if_begun(loop)
         limits = pipeline.batch
-        bounds = Limits(statement.limit or _TEST_OFFSETS, limits.max_bytes_per_partition, limits.max_partitions)
+        bounds = Limits(limit or _TEST_OFFSETS, limits.max_bytes_per_partition, limits.max_partitions)
         batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex)
         if isinstance(batch, Idle):
             return Result(f"pipeline {pipeline.name}: nothing to read: {batch.reason.replace('_', ' ')}; nothing was written")
-        columns, reports = loop.stage(batch)
+        sample = partial(stager.sampled, batch)
+        validate(pipeline, home, Needs.RECORDS, destination, sample)
+        columns, _, reports = loop.stage(batch)
         return _shown(pipeline, columns, reports)
     finally:
         shutil.rmtree(place.path, ignore_errors=True)
@@ -179,7 +189,8 @@ def infer(home: Home, statement: Infer) -> Result:
     from resources.spark.trial import LocalStager
 
     pipeline = statement.pipeline
-    definitions.check(pipeline)
+    with pointing(statement.places, pipeline.name):
+        validate(pipeline, home, Needs.FILES)
     topics = KafkaTopics(pipeline.source)
     snapshot = topics.snapshot()
     empty = Ledger(pipeline.name)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kpipe.formats import Format
+from kpipe.formats import Format, Mapped
+from kpipe.paths import parse_path, write_path
 from kpipe.schema import Columns
+from resources.decode.avro_nodes import Plan
 from resources.decode.avro_resolution import Resolution
 from resources.decode.avro_rows import Reader
 from resources.decode.avro_schema import plan
 from resources.decode.block import Decoded, Payloads
+from resources.decode.bounded import Bound
 from resources.decode.native_avro import native_avro
 from resources.decode.schemas import Part, Written, assembled
 from resources.decode.typed import Typed
@@ -35,6 +38,7 @@ class AvroDecoder:
         columns: the payload columns.
         access: to the registry.
         name: of the column, where a schema is no record.
+        bound: which new columns a schema may bring; None: any.
 
     Raises:
         InvalidPipeline: the registry's address is none.
@@ -42,8 +46,10 @@ class AvroDecoder:
 
     takes_nulls = False
 
-    def __init__(self, kind: Format, columns: Columns, access: Access | None = None, name: str = "value") -> None:
-        self._columns = columns
+    def __init__(
+        self, kind: Format, columns: Columns, access: Access | None = None, name: str = "value", bound: Bound | None = None
+    ) -> None:
+        self._columns, self._bound = columns, bound
         self._written = Written(kind, "AVRO", lambda schema: _schema(schema, columns, name, kind), access)
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
@@ -58,13 +64,22 @@ class AvroDecoder:
                 parts.append(Part(None, chosen, [(int(at), reader) for at in chosen], Columns()))
             else:
                 parts.append(reader.decode(payloads, chosen, skip))
-        return assembled(parts, self._columns, len(payloads))
+        return assembled(parts, self._columns, len(payloads), self._bound)
 
 
 def _schema(schema: Schema, columns: Columns, name: str, kind: Format) -> Typed:
     """Data of one schema."""
     found = plan(schema.text, schema.references, name)
-    reader, other = Reader(found), None
+    reader, other, wanted = Reader(found), None, found
     if kind.registry is not None and kind.definition is not None:
-        other = Resolution(found, plan(kind.definition, name=name))
-    return Typed(found.columns, found.carried, native_avro(found), reader.row, reader.leaves(), columns, kind.mapping, other)
+        wanted = plan(kind.definition, name=name)
+        other = Resolution(found, wanted)
+    mapping = kind.mapping and {column: _plain(item, wanted) for column, item in kind.mapping.items()}
+    return Typed(found.columns, found.carried, native_avro(found), reader.row, reader.leaves(), columns, mapping, other)
+
+
+def _plain(item: str | Mapped, wanted: Plan) -> str | Mapped:
+    """A path as the columns have it: a branch that a record has not taken is NULL, as in SingleStore, and no reason."""
+    path, default = (item.path, item.default) if isinstance(item, Mapped) else (item, None)
+    parts, named = wanted.without_branches(parse_path(path))
+    return Mapped(path=write_path(parts), default=default) if named else item

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.schema import Scalar
-from resources.decode import avro_schema as steps
-from resources.decode.avro_schema import Node, Plan
+from resources.decode import avro_nodes as steps
+from resources.decode.avro_nodes import Node, Plan
 from resources.decode.schemas import Unfit
 from resources.decode.types import staged_type
 
@@ -47,6 +47,7 @@ class Resolution:
 
     def __init__(self, writer: Plan, reader: Plan) -> None:
         self._written, self._wanted, self.columns = writer.nodes, reader.nodes, reader.columns
+        self._alike: set[tuple[int, int]] = set()
         self._root = self._record(writer.nodes[0], reader.nodes[0], "")
 
     def resolve(self, arrays: Sequence[pa.Array], rows: int, reasons: dict[int, str]) -> list[pa.Array]:
@@ -93,7 +94,7 @@ class Resolution:
             return self._struct(one, two, path)
         if one.op == two.op == steps.ARRAY:
             return self._list(one, two, path)
-        if one.op == two.op == steps.SPAN and _same(self._written, one, self._wanted, two, 0):
+        if one.op == two.op == steps.SPAN and self._same(one, two):
             return lambda array, *_: array
         if one.op == two.op == steps.ENUM:
             return _symbols(two, path)
@@ -137,6 +138,30 @@ class Resolution:
             return pa.ListArray.from_arrays(offsets, items, type=kind, mask=array.is_null())
 
         return apply
+
+    def _same(self, one: Node, two: Node) -> bool:
+        """Whether two parts are read alike. A part may be used in many places, and in itself: each pair is compared once."""
+        seen: set[tuple[int, int]] = set()
+        waiting = [(one, two)]
+        while waiting:
+            a, b = waiting.pop()
+            pair = id(a), id(b)
+            if pair in self._alike or pair in seen:
+                continue
+            if (a.op, a.kind, a.a, a.b, a.names, a.scale, len(a.inner)) != (
+                b.op,
+                b.kind,
+                b.a,
+                b.b,
+                b.names,
+                b.scale,
+                len(b.inner),
+            ):
+                return False
+            seen.add(pair)
+            waiting += [(self._written[x], self._wanted[y]) for x, y in zip(a.inner, b.inner, strict=True)]
+        self._alike.update(seen)  # proven now: no pair that any of them leads to differs
+        return True
 
     def _default(self, node: Node, given: Any, path: str) -> Any:
         """A default of the reader's schema as a value of its column."""
@@ -219,13 +244,3 @@ def _symbols(two: Node, path: str) -> _Step:
         return array
 
     return apply
-
-
-def _same(nodes: list[Node], one: Node, others: list[Node], two: Node, depth: int) -> bool:
-    """Whether two parts are read alike; those inside of themselves are not compared to the end."""
-    alike = (one.op, one.kind, one.a, one.b, one.names, one.scale, len(one.inner)) == (
-        two.op, two.kind, two.a, two.b, two.names, two.scale, len(two.inner),
-    )  # fmt: skip
-    if not alike or depth > 30:
-        return False
-    return all(_same(nodes, nodes[a], others, others[b], depth + 1) for a, b in zip(one.inner, two.inner, strict=True))

@@ -6,13 +6,13 @@ import struct
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Context, Decimal
-from functools import partial
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any
 from uuid import UUID as Uuid
 
-from resources.decode import avro_schema as steps
-from resources.decode.avro_schema import Node, Plan
+from resources.decode import avro_nodes as steps
+from resources.decode.avro_nodes import Node, Plan
 from resources.decode.json_rows import Reject
 from resources.decode.typed import Digits, Leaves, dumped
 
@@ -193,7 +193,7 @@ class _Datum:
         if not raw:
             raise self._fail(path, "a decimal without digits")
         value = int.from_bytes(raw, "big", signed=True)
-        if abs(value) >= 10**node.b:
+        if abs(value) >= _power(node.b):
             raise self._fail(path, f"a decimal of more than {node.b} digits")
         return _EXACT.scaleb(Decimal(value), -node.scale)
 
@@ -219,6 +219,11 @@ class _Datum:
     def real(self, node: Node, path: str) -> float:
         size, code = (4, "<f") if node.op == steps.FLOAT else (8, "<d")
         return float(struct.unpack(code, self._take(size, path))[0])
+
+
+@lru_cache(maxsize=64)
+def _power(digits: int) -> int:
+    return int(10**digits)
 
 
 def _string(datum: _Datum, node: Node, path: str) -> str:

@@ -1,4 +1,4 @@
-"""An Avro schema as a plan: how a datum is read, step by step, and which columns come of it.
+"""An Avro schema as a plan of steps (avro_nodes.py), and which columns come of it.
 
 Types (Avro 1.12, "Schemas"): int INTEGER, long BIGINT, float FLOAT, double DOUBLE, bytes and fixed BLOB, string and enum
 VARCHAR, record STRUCT, array a list; `["null", T]` is T that may be NULL. What no column type is exact for is JSON: maps,
@@ -12,20 +12,41 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from kpipe.schema import BIGINT, BLOB, BOOLEAN, DOUBLE, INSTANT, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
+from resources.decode.avro_nodes import (
+    ARRAY,
+    BYTES,
+    DAY,
+    DECIMAL,
+    ENUM,
+    FIXED,
+    FLAG,
+    FLOAT,
+    INT,
+    LONG,
+    MAP,
+    MOMENT,
+    NOTHING,
+    OPTIONAL,
+    REAL,
+    RECORD,
+    SCALED,
+    SPAN,
+    STRING,
+    TIME_OF_DAY,
+    UNION,
+    UUID,
+    Node,
+    Plan,
+)
 from resources.decode.schemas import Unfit
 from resources.decode.types import carried
 
-__all__ = ["WITHIN", "Node", "Plan", "plan"]
-
-# The steps; resources/native/avro.c has the same numbers.
-(NOTHING, FLAG, INT, LONG, FLOAT, REAL, BYTES, STRING, FIXED, ENUM, RECORD, ARRAY, MAP, OPTIONAL, UNION, SPAN, SCALED, DECIMAL,
- UUID) = range(19)  # fmt: skip
+__all__ = ["plan"]
 
 _PLAIN = {
     "boolean": (FLAG, BOOLEAN), "int": (INT, Scalar("INTEGER")), "long": (LONG, BIGINT), "float": (FLOAT, Scalar("FLOAT")),
@@ -36,62 +57,17 @@ _TIMES = {
     ("long", "timestamp-millis"): (SCALED, 0, str(INSTANT)), ("long", "timestamp-micros"): (LONG, 0, str(INSTANT)),
     ("long", "local-timestamp-millis"): (SCALED, 0, "TIMESTAMP"), ("long", "local-timestamp-micros"): (LONG, 0, "TIMESTAMP"),
 }  # fmt: skip
-_TIME_OF_DAY, _MOMENT, _DAY = 1, 2, 3
-#: What a number may be, in microseconds and days. Moments and days: the years 1 to 9999, which every destination has.
-WITHIN = {
-    0: (-(2**63), 2**63 - 1), _TIME_OF_DAY: (0, 86_399_999_999), _MOMENT: (-62_135_596_800_000_000, 253_402_300_799_999_999),
-    _DAY: (-719_162, 2_932_896),
-}  # fmt: skip
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A schema is a stranger's: with more it is refused instead of filling memory. Confluent's largest are some thousand.
 _MOST_NODES = 20_000
 # Parts that are used in several places count once there and in each of them here: 60 records of two fields each can make 2 ** 60.
 _MOST_COLUMNS = 20_000
 _DEEPEST = 60
-
-
-@dataclass
-class Node:
-    """A step.
-
-    Attributes:
-        op: which.
-        kind: type of the column that it gives; None: none.
-        a: FIXED: size; OPTIONAL: index of null; SCALED: 1 for an int; DECIMAL: size, -1 for its own.
-        b: DECIMAL: precision; INT, LONG, SCALED: which of `WITHIN`.
-        inner: nodes of the parts: fields, items, branches.
-        places: RECORD: which member of the struct each field is; -1: none.
-        names: RECORD: names of fields; ENUM: symbols.
-        scale: DECIMAL.
-        said: what the schema calls it.
-        given: RECORD: its fields, ENUM: itself, as the schema has them.
-    """
-
-    op: int
-    kind: Type | None = None
-    a: int = 0
-    b: int = 0
-    inner: list[int] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    scale: int = 0
-    said: str = ""
-    given: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass
-class Plan:
-    """How data of one schema are read.
-
-    Attributes:
-        nodes: the steps; the first is the record.
-        columns: of the table that data of this schema would make.
-        carried: Arrow type of each column as it is read: JSON as the bytes of the part that it is made of.
-    """
-
-    nodes: list[Node]
-    columns: Columns
-    carried: pa.StructType
+# Parts without a byte (nulls, records of nothing else, a fixed of size 0) are read without using up the datum, so that nested
+# records of them take steps that nothing else bounds: 60 records of two such fields each take 2 ** 60.
+_MOST_EMPTY = 200
+# Python refuses to convert more digits to text, as that takes quadratic time (sys.int_info.default_max_str_digits).
+_MOST_DIGITS = 4_300
 
 
 def plan(text: str, references: Iterable[tuple[str, str]] = (), name: str = "value") -> Plan:
@@ -138,6 +114,8 @@ class _Builder:
         self._built: dict[str, int] = {}
         self._open: set[str] = set()
         self._columns: dict[int, int] = {}  # columns and members that a node makes, where that is not one
+        self._empty: dict[int, int] = {}  # parts without a byte that reading a node takes at most; absent: none
+        self._bytes: dict[int, bool] = {}  # of records: whether a datum has a byte
 
     def type_of(self, schema: Any) -> str:
         """The name of a schema's type."""
@@ -191,7 +169,7 @@ class _Builder:
             return self._decimal(schema, -1) or self._add(Node(BYTES, BLOB, said="bytes"))
         if isinstance(logical, str) and (kind, logical) in _TIMES:
             op, a, name = _TIMES[kind, logical]
-            within = {"DATE": _DAY, "TIME": _TIME_OF_DAY}.get(name, _MOMENT)
+            within = {"DATE": DAY, "TIME": TIME_OF_DAY}.get(name, MOMENT)
             return self._add(Node(op, Scalar(name), a=a, b=within, said=logical))
         if logical == "uuid" and kind == "string":
             return self._add(Node(STRING, Scalar("UUID"), said="uuid"))
@@ -204,7 +182,7 @@ class _Builder:
         return len(self.nodes) - 1
 
     def _span(self, at: int) -> int:
-        return self._add(Node(SPAN, JSON, inner=[at]))
+        return self._add(Node(SPAN, JSON, inner=[at], said=self.nodes[at].said))
 
     def _named(self, name: Any, space: str, depth: int) -> int:
         if not isinstance(name, str):
@@ -230,6 +208,7 @@ class _Builder:
         if full in self._built:
             raise Unfit(f"the schema defines {full[:80]} twice")
         self._built[full] = at
+        self.nodes[at].full = full
         return full, space
 
     def _record(self, schema: dict[str, Any], space: str, depth: int) -> int:
@@ -257,6 +236,11 @@ class _Builder:
             if kind is not None:
                 members.append((name, kind))
         self._open.discard(full)
+        self._bytes[at] = any(self._has_bytes(inner) for inner in node.inner)
+        empty = sum(self._empty_parts(inner) for inner in node.inner) + (not self._bytes[at])
+        if empty > _MOST_EMPTY:
+            raise Unfit(f"{full[:80]} has more than {_MOST_EMPTY} parts that no byte stands for")
+        self._empty[at] = empty
         node.kind = Struct(tuple(members)) if members else None
         made = sum(self._columns.get(inner, 0) for inner in node.inner) + len(members)
         if made > _MOST_COLUMNS:
@@ -276,12 +260,23 @@ class _Builder:
         return at
 
     def _has_bytes(self, at: int) -> bool:
+        """Whether each datum of a node has a byte. Each node's answer is computed once: a part may be used in many places."""
         node = self.nodes[at]
-        if node.op in (NOTHING, RECORD):
-            return any(self._has_bytes(item) for item in node.inner)
-        if node.op == SPAN:  # a map or a union, or a record that is still being built: it holds itself, so it has a choice
-            return True
-        return node.op != FIXED or node.a > 0
+        if node.op == RECORD:
+            return self._bytes[at]
+        # SPAN: a map or a union, or a record that is still being built: it contains itself, so it has a choice.
+        return node.op != NOTHING and (node.op != FIXED or node.a > 0)
+
+    def _empty_parts(self, at: int) -> int:
+        """Return how many parts without a byte are read with one datum of a node, or with one item of it."""
+        if at in self._empty:
+            return self._empty[at]
+        node = self.nodes[at]
+        if node.op in (OPTIONAL, UNION, ARRAY, MAP, SPAN):
+            # A record that is still being built is reached by a choice, and has a count of its own.
+            built = [inner for inner in node.inner if self.nodes[inner].op != RECORD or inner in self._empty]
+            return max((self._empty_parts(inner) for inner in built), default=0)
+        return int(not self._has_bytes(at))
 
     def _union(self, schema: list[Any], space: str, depth: int) -> int:
         if not schema or any(isinstance(item, list) for item in schema):
@@ -321,6 +316,8 @@ class _Builder:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if not isinstance(precision, int) or not isinstance(scale, int) or precision <= 0 or not 0 <= scale <= precision:
             return None
+        if precision > _MOST_DIGITS:
+            raise Unfit(f"the schema has a decimal of more than {_MOST_DIGITS:,} digits")
         node = Node(DECIMAL, Scalar(f"DECIMAL({precision},{scale})"), a=size, b=precision, scale=scale, said="decimal")
         if precision <= 38:
             return self._add(node)

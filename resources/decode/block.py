@@ -94,7 +94,8 @@ class Payloads:
     def part(self, start: int, end: int) -> Payloads:
         """Payloads `[start, end)`."""
         first, last = int(self.bounds[start]), int(self.bounds[end])
-        return Payloads(memoryview(self.text)[first:last], self.bounds[start : end + 1] - first)
+        missing = None if self.missing is None else self.missing.slice(start, end - start)
+        return Payloads(memoryview(self.text)[first:last], self.bounds[start : end + 1] - first, missing)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import BLOB, JSON, VARCHAR, ListOf, Scalar, Struct, Type, parse_type
+from kpipe.schema import BLOB, JSON, VARCHAR, ListOf, MapOf, Scalar, Struct, Type, parse_type
 from resources.decode import engine
 from resources.decode.types import LARGEST_FLOAT
 from resources.destinations.fitting import fits
@@ -77,12 +77,16 @@ def stored(kind: Type) -> str:
         return "STRUCT(" + ", ".join(f"{_quoted(name)} {stored(item)}" for name, item in kind.fields) + ")"
     if isinstance(kind, ListOf):
         return f"{stored(kind.item)}[]"
+    if isinstance(kind, MapOf):
+        return f"MAP(VARCHAR, {stored(kind.item)})"
     return "VARCHAR" if kind.name in ("JSON", "UUID", "HUGEINT") else kind.name
 
 
 def _plain(kind: Type) -> str:
     if isinstance(kind, Struct):
         return "STRUCT(" + ", ".join(f"{_quoted(name)} {_plain(item)}" for name, item in kind.fields) + ")"
+    if isinstance(kind, MapOf):
+        return f"MAP(VARCHAR, {_plain(kind.item)})"
     return f"{_plain(kind.item)}[]" if isinstance(kind, ListOf) else kind.name
 
 

@@ -13,7 +13,7 @@ from kpipe.lakes import Part
 
 __all__ = ["Values", "apart"]
 
-#: The values of one division, one for each part; None is NULL.
+#: The values of one division, one for each part: a DATE as its days since 1970; None is NULL.
 Values = tuple[Any, ...]
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 
@@ -57,4 +57,4 @@ def _valued(table: pa.Table, part: Part) -> pa.Array:
             f"into.partition_by: {part}: the column is {kind}",
             "divide by text, whole numbers, dates or true and false; or by year, month, day or hour of an instant",
         )
-    return array
+    return array.cast(pa.int32()) if pa.types.is_date32(kind) else array

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb.func import FunctionNullHandling
 
+from kpipe.mysql import document_functions
 from kpipe.schema import Columns, Type
+from resources.decode import numerals
 from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
-__all__ = ["ask", "cast", "castable", "evaluated", "json_valid", "parse_sql", "parsed", "query"]
+__all__ = [
+    "ask",
+    "cast",
+    "castable",
+    "evaluated",
+    "forget",
+    "interrupter",
+    "json_valid",
+    "parse_sql",
+    "parsed",
+    "query",
+    "register",
+]
 
 
 _own = threading.local()
@@ -39,10 +54,44 @@ def _made() -> duckdb.DuckDBPyConnection:
         "enable_external_access": "false",
     }
     connection = duckdb.connect(":memory:")
+    connection.create_function("kpipe_fixed", numerals.fixed, ["VARCHAR", "INTEGER"], "VARCHAR")
+    connection.create_function("kpipe_real", numerals.real, ["VARCHAR"], "VARCHAR")
+    register(connection)
     for name, value in settings.items():
         connection.execute(f"SET {name} = '{value}'")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give a connection the functions that compiled expressions call."""
+    for name, result in document_functions.NAMES.items():
+        connection.create_function(
+            name,
+            document_functions.call,
+            ["VARCHAR", "VARCHAR[]"],
+            result,
+            null_handling=FunctionNullHandling.SPECIAL,  # NULL is an argument like others
+        )
+
+
+def interrupter() -> Callable[[], None]:
+    """Return what another thread calls to end the query that this thread has under way; it does nothing where there is none."""
+    own = vars(_own)  # this thread's, whoever reads it
+
+    def interrupt() -> None:
+        connection = own.get("connection")
+        if connection is not None:
+            connection.interrupt()
+
+    return interrupt
+
+
+def forget() -> None:
+    """Close this thread's connection; the next call makes another one."""
+    if hasattr(_own, "connection"):
+        _own.connection.close()
+        del _own.connection
 
 
 def query(sql: str, table: pa.Table) -> pa.Table:
@@ -83,7 +132,7 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     if not any(needs_cast(kind) for _, kind in columns):
         return table
     renamed = table.rename_columns([f"c{at}" for at in range(table.num_columns)])
-    lossy = [_LOSSY[str(kind)].format(f"c{at}") for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
+    lossy = [f"({_LOSSY[str(kind)].format(f'c{at}')})" for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
     sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
     if lossy and query(sql, renamed).column("n")[0].as_py():
         msg = "text that a cast would take and change"
@@ -97,11 +146,14 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     return pa.table(arrays, names=list(columns.names()))
 
 
+_DATE = r"\s*(-?[0-9]+[-/\\ ][0-9][0-9]?[-/\\ ][0-9][0-9]?( \(BC\))?|epoch|-?inf(inity)?)\s*"
+_TIME = r"\s*[0-9][0-9]?:[0-9][0-9]?(:[0-9][0-9]?([.][0-9]*)?)?\s*"
 # Text that DuckDB casts without a word while it drops or rounds something (measured on 2.0.0), as conditions on a column.
-# DECIMAL rounds to its scale, and times are cut to microseconds: that is what the declared types mean.
+# DECIMAL rounds to its scale, and times are cut to microseconds: that is what the declared types mean. Of a TIME it leaves
+# out whatever follows the digits (PM, a zone), of a DATE a time of day; `2026-11-20` is not looked at for longer than needed.
 _LOSSY = {
-    "DATE": "length({0}) > 10",
-    "TIME": "regexp_matches({0}, '[zZ+-]')",
+    "DATE": f"(length({{0}}) <> 10 OR contains({{0}}, ':')) AND NOT regexp_full_match({{0}}, '{_DATE}', 'i')",
+    "TIME": f"NOT regexp_full_match({{0}}, '{_TIME}')",
     "HUGEINT": "NOT regexp_full_match({0}, '[+-]?[0-9]+')",
 }
 
@@ -115,7 +167,16 @@ def _cast(column: str, kind: Type) -> str:
         return f"encode({column}) AS {column}"
     if staged_type(kind) == pa.string():  # UUID, HUGEINT: checked, kept as text
         return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
-    return f"CAST({column} AS {cast_type(kind)}) AS {column}"
+    return f"CAST({_exact(column, str(kind))} AS {cast_type(kind)}) AS {column}"
+
+
+def _exact(column: str, kind: str) -> str:
+    """SQL of a text that DuckDB casts to that scalar type exactly; another type's text is as it is."""
+    if not kind.startswith("DECIMAL("):
+        return column
+    scale = int(kind.removesuffix(")").rpartition(",")[2])
+    other = f"strlen({column}) > {numerals.PLAIN} OR contains(lower({column}), 'e')"
+    return f"CASE WHEN {other} THEN kpipe_fixed({column}, {scale}) ELSE {column} END"
 
 
 def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
@@ -134,10 +195,14 @@ def parse_sql(column: str, kind: str) -> str:
     if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 become 16
         value = f"CASE WHEN regexp_full_match({column}, '[+-]?[0-9]+') THEN TRY_CAST({column} AS {kind}) END"
         return f"CAST({value} AS VARCHAR)" if kind == "HUGEINT" else value
-    if kind == "FLOAT":  # beyond its range a cast gives infinity
-        wide = f"TRY_CAST({column} AS DOUBLE)"
+    if kind in ("DOUBLE", "FLOAT"):
+        exact = f"CASE WHEN strlen({column}) > {numerals.LONGEST} THEN kpipe_real({column}) ELSE {column} END"
+        wide = f"TRY_CAST({exact} AS DOUBLE)"
+        if kind == "DOUBLE":
+            return wide
+        # Beyond the range of a FLOAT a cast gives infinity.
         return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
-    value = f"TRY_CAST({column} AS {kind})"
+    value = f"TRY_CAST({_exact(column, kind)} AS {kind})"
     if kind.startswith("TIMESTAMP"):
         instant = f"TRY_CAST({column} AS TIMESTAMPTZ)"
         return f"CAST({instant} AT TIME ZONE 'UTC' AS TIMESTAMP)" if kind == "TIMESTAMP" else instant
@@ -150,9 +215,9 @@ def parse_sql(column: str, kind: str) -> str:
 @lru_cache(maxsize=4096)
 def castable(text: str, kind: str) -> str | None:
     """The text as it can be cast to that type without losing anything; None if it cannot. Times with a zone come in UTC."""
-    value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else "$1"
+    value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else _exact("$1", kind)
     refused = _LOSSY.get(kind, "false").format("$1")
-    where = f"TRY_CAST($1 AS {kind}) IS NOT NULL AND NOT ({refused})"
+    where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({refused})"
     found = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
     return str(found[0][0]) if found and found[0][0] is not None else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,62 +13,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kpipe.errors import InvalidPipeline
+from kpipe.mysql.columns import of_columns
 from kpipe.schema import VARCHAR, Columns, Scalar, Type, parse_type
+from kpipe.sql.languages import is_mysql, to_duckdb
+from kpipe.sql.untranslated import Untranslated
 from resources.decode import engine
 from resources.decode.coerce import NotCoercible, coercion
+from resources.decode.messages import in_words
 from resources.decode.types import staged_type
 
-__all__ = ["Assigned", "Evaluator", "check", "described", "fitted"]
+__all__ = ["Assigned", "Evaluator", "described", "empty", "fitted", "in_duckdb", "records"]
 
 # What fails for the values of a row. Anything else (memory, a defect) is no row's fault.
 _ROW_ERRORS = (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.InvalidTypeException)
 _BIND_ERRORS = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.NotImplementedException)
 # Each further failing row of a block has no message of its own: it would have to be run alone.
 _MOST_REASONS = 100
-# Volatile functions (duckdb_functions(), DuckDB 2.0) that change nothing and wait for nothing.
-_HARMLESS = {"random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "error"}
-_REFUSED_CLASSES = {
-    "SUBQUERY": "holds a query",
-    "WINDOW": "holds a window",
-    "STAR": "holds a *",
-    "PARAMETER": "holds a parameter",
-}
-
-
-def check(text: str, where: str) -> None:
-    """Whether DuckDB's own parser reads one expression there, and nothing in it reaches beyond the row.
-
-    Args:
-        text: the expression, as DuckDB is to run it.
-        where: for messages.
-
-    Raises:
-        InvalidPipeline: it is not one, or it calls what changes or waits for something.
-    """
-    found = json.loads(engine.ask("SELECT json_serialize_sql($1)", [f"SELECT ({text}\n)"]))
-    if found["error"]:
-        raise InvalidPipeline(f"{where}: not an expression: {found['error_message']}")
-    nodes = [statement["node"] for statement in found["statements"]]
-    plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE" and len(nodes[0]["select_list"]) == 1
-    extra = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
-    if not plain or nodes[0]["from_table"]["type"] != "EMPTY" or any(nodes[0][key] for key in extra):
-        raise InvalidPipeline(f"{where}: not one expression")
-    for node in _walk(nodes[0]["select_list"]):
-        kind, name = node.get("class"), str(node.get("function_name", "")).lower()
-        if kind in _REFUSED_CLASSES:
-            raise InvalidPipeline(f"{where}: it {_REFUSED_CLASSES[kind]}", "an expression sees one record at a time")
-        if kind == "FUNCTION" and name in _volatile() - _HARMLESS:
-            raise InvalidPipeline(f"{where}: {name} is not for a record: it changes, waits for or asks about the engine")
-    nothing = Columns(tuple((name, None) for name in _names(nodes[0]["select_list"])))  # type: ignore[misc]
-    try:
-        engine.query(f"SELECT 1 FROM {_records(nothing)} WHERE ({text}\n) IS NULL", _empty(nothing))  # noqa: S608
-    except duckdb.CatalogException as error:  # without types only this is certain: there is no such function
-        raise InvalidPipeline(f"{where}: {_message(error)}") from error
-    except duckdb.BinderException as error:
-        if "aggregates" in str(error) or "UNNEST" in str(error):
-            raise InvalidPipeline(f"{where}: {_message(error)}", "an expression gives one value for one record") from error
-    except duckdb.Error:
-        pass
 
 
 @dataclass(frozen=True)
@@ -100,12 +59,13 @@ class Evaluator:
     """
 
     def __init__(self, inputs: Columns, where: str, assigned: Sequence[Assigned]) -> None:
-        self.inputs, self._where = inputs, where
-        self._texts = [item.text for item in assigned]
+        self.inputs = inputs
+        self._where = self._duckdb("where", where, "BOOLEAN") if where else ""
+        self._texts = [self._duckdb(f"set.{item.name}", item.text, str(item.kind or "")) for item in assigned]
         self._names = [item.name for item in assigned]
         if where:
-            self.bound("where", f"CAST(({where}\n) AS BOOLEAN)")
-        found = [self.bound(f"set.{item.name}", item.text) for item in assigned]
+            self.bound("where", f"CAST(({self._where}\n) AS BOOLEAN)")
+        found = [self.bound(f"set.{item.name}", text) for item, text in zip(assigned, self._texts, strict=True)]
         kinds = [_kind(item, have) if item.kind is None else item.kind for item, have in zip(assigned, found, strict=True)]
         #: The computed columns with their types.
         self.columns = Columns(tuple(zip(self._names, kinds, strict=True)))
@@ -121,17 +81,17 @@ class Evaluator:
         self._bad = [at for at, (_, bad) in enumerate(parts) if bad]
         values += [f"({parts[at][1]}) AS b{at}" for at in self._bad]
         inner = ", ".join(f'({text}\n) AS "__kpipe_{at}"' for at, text in enumerate(self._texts))
-        self._values = f"SELECT {', '.join(values)} FROM (SELECT {inner} FROM {_records(inputs)})"  # noqa: S608 - see _records
+        self._values = f"SELECT {', '.join(values)} FROM (SELECT {inner} FROM {records(inputs)})"  # noqa: S608 - see `records`
         if assigned:
             try:
-                engine.query(self._values, _empty(inputs))
+                engine.query(self._values, empty(inputs))
             except duckdb.Error as error:
-                raise InvalidPipeline(f"set: {_message(error)}", "write CAST(... AS type)") from error
+                raise InvalidPipeline(f"set: {in_words(str(error))}", "write CAST(... AS type)") from error
 
     def holds(self, block: pa.Table) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
         """For each row whether it is wanted, and the reasons of those for which that cannot be said."""
         text = f"CAST(({self._where}\n) AS BOOLEAN)"
-        sql = f"SELECT {text} AS w FROM {_records(self.inputs)}"  # noqa: S608 - see _records
+        sql = f"SELECT {text} AS w FROM {records(self.inputs)}"  # noqa: S608 - see `records`
         found, reasons = self._run(sql, block, [("where", text)])
         wanted = np.zeros(block.num_rows, bool)
         good = _others(reasons, block.num_rows)
@@ -169,7 +129,7 @@ class Evaluator:
         """Rows for which some expression fails: TRY gives NULL for these, and a STRUCT is none otherwise."""
         tries = " AND ".join(f"TRY({{'v': ({text}\n)}}) IS NOT NULL" for _, text in said)
         try:
-            found = self._asked(f"SELECT {tries} AS ok FROM {_records(self.inputs)}", block)  # noqa: S608 - see _records
+            found = self._asked(f"SELECT {tries} AS ok FROM {records(self.inputs)}", block)  # noqa: S608 - see `records`
             return [int(at) for at in np.flatnonzero(~found.column("ok").to_numpy())]
         # TRY takes nothing volatile; and what stands there twice is evaluated once, outside of it: in halves, then.
         except (duckdb.BinderException, *_ROW_ERRORS):
@@ -178,7 +138,7 @@ class Evaluator:
     def _halves(self, block: pa.Table, said: Sequence[tuple[str, str]], start: int) -> Iterator[int]:
         texts = ", ".join(f"({text}\n) AS t{at}" for at, (_, text) in enumerate(said))
         try:
-            self._asked(f"SELECT {texts} FROM {_records(self.inputs)}", block)  # noqa: S608 - see _records
+            self._asked(f"SELECT {texts} FROM {records(self.inputs)}", block)  # noqa: S608 - see `records`
         except _ROW_ERRORS:
             if block.num_rows == 1:
                 yield start
@@ -190,14 +150,14 @@ class Evaluator:
     def _why(self, row: pa.Table, said: Sequence[tuple[str, str]]) -> str:
         for name, text in said:
             try:
-                self._asked(f"SELECT ({text}\n) AS v FROM {_records(self.inputs)}", row)  # noqa: S608 - see _records
+                self._asked(f"SELECT ({text}\n) AS v FROM {records(self.inputs)}", row)  # noqa: S608 - see `records`
             except _ROW_ERRORS as error:
                 return f"{name}: {_message(error)}"
         return "an expression fails for it"
 
     def _shown(self, at: int, row: pa.Table) -> str:
         """The value of an expression for a row, in a few characters."""
-        sql = f"SELECT CAST(({self._texts[at]}\n) AS VARCHAR) AS v FROM {_records(self.inputs)}"  # noqa: S608 - see _records
+        sql = f"SELECT CAST(({self._texts[at]}\n) AS VARCHAR) AS v FROM {records(self.inputs)}"  # noqa: S608 - see `records`
         text = str(self._asked(sql, row).column("v")[0].as_py())
         return text if len(text) <= 40 else text[:40] + "..."
 
@@ -209,20 +169,44 @@ class Evaluator:
         """
         try:
             # Where WHERE takes it, it is no aggregate, no window and no UNNEST.
-            engine.query(f"SELECT 1 FROM {_records(self.inputs)} WHERE ({text}\n) IS NULL", _empty(self.inputs))  # noqa: S608
-            found = engine.query(f"DESCRIBE SELECT ({text}\n) AS v FROM {_records(self.inputs)}", _empty(self.inputs))  # noqa: S608
+            engine.query(f"SELECT 1 FROM {records(self.inputs)} WHERE ({text}\n) IS NULL", empty(self.inputs))  # noqa: S608
+            found = engine.query(f"DESCRIBE SELECT ({text}\n) AS v FROM {records(self.inputs)}", empty(self.inputs))  # noqa: S608
         except _BIND_ERRORS as error:
             texts = [name for name, kind in self.inputs if str(kind) == "VARCHAR"]
             hint = (
                 f"these are text: {', '.join(texts)}; CAST(... AS type), or declare their types under `columns`" if texts else ""
             )
-            raise InvalidPipeline(f"{where}: {_message(error)}", hint) from error
+            raise InvalidPipeline(f"{where}: {in_words(str(error))}", hint) from error
         except _ROW_ERRORS as error:
-            raise InvalidPipeline(f"{where}: it fails whatever the record holds: {_message(error)}") from error
+            raise InvalidPipeline(f"{where}: it fails whatever the record holds: {in_words(str(error))}") from error
         return str(found.column("column_type")[0].as_py())
 
     def _asked(self, sql: str, block: pa.Table) -> pa.Table:
         return engine.query(sql, block)
+
+    def _duckdb(self, where: str, text: str, wanted: str) -> str:
+        """An expression of either language as DuckDB runs it over these inputs."""
+        return in_duckdb(self.inputs, where, text, wanted)
+
+
+def in_duckdb(inputs: Columns, where: str, text: str, wanted: str = "") -> str:
+    """Return an expression as DuckDB runs it. One of DuckDB's language is taken as it is: `Selection` has made it so.
+
+    Args:
+        inputs: names and types of what it takes values from.
+        where: for messages.
+        text: the expression, of either language.
+        wanted: type that its value is to have; empty: any.
+
+    Raises:
+        InvalidPipeline: it is none, or does not fit these types.
+    """
+    if not is_mysql(text):
+        return text
+    try:
+        return to_duckdb(text, of_columns(inputs), wanted)
+    except Untranslated as error:
+        raise InvalidPipeline(f"{where}: {error.what}", error.hint) from error
 
 
 def fitted(inputs: Columns, where: str, text: str, kind: Type) -> str:
@@ -231,6 +215,7 @@ def fitted(inputs: Columns, where: str, text: str, kind: Type) -> str:
     Raises:
         InvalidPipeline: it does not fit these types, or no value of it is one of that type.
     """
+    text = in_duckdb(inputs, where, text, str(kind))
     have = Evaluator(inputs, "", ()).bound(where, text)
     known = _column_type(have)
     try:
@@ -276,13 +261,14 @@ def _kind(item: Assigned, have: str) -> Type:
     raise InvalidPipeline(f"set.{item.name}: the expression has {what}", "write CAST(... AS type), or declare the column's type")
 
 
-def _records(columns: Columns) -> str:
-    """The block with every column in its type: text stands for what Arrow has no type for."""
+def records(columns: Columns) -> str:
+    """Return the block with every column in its type: text stands for what Arrow has no type for."""
     casts = [f"CAST({_quoted(n)} AS {k}) AS {_quoted(n)}" for n, k in columns if str(k) in ("JSON", "UUID", "HUGEINT")]
     return f"(SELECT * REPLACE ({', '.join(casts)}) FROM block) AS records" if casts else "block AS records"  # noqa: S608 - quoted
 
 
-def _empty(columns: Columns) -> pa.Table:
+def empty(columns: Columns) -> pa.Table:
+    """Return a block of these columns without rows; a type of None is unknown."""
     arrays = [pa.array([], pa.null() if kind is None else staged_type(kind)) for _, kind in columns]
     names = list(columns.names())
     return pa.table(arrays, names=names) if names else pa.table([pa.array([], pa.bool_())], names=["__kpipe_none"])
@@ -299,33 +285,8 @@ def _others(rows: dict[int, str], count: int) -> np.ndarray[Any, Any]:
     return np.flatnonzero(left)
 
 
-def _walk(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, dict):
-        yield node
-        for item in node.values():
-            yield from _walk(item)
-    elif isinstance(node, list):
-        for item in node:
-            yield from _walk(item)
-
-
-def _names(node: Any) -> list[str]:
-    found = {str(item["column_names"][0]).lower(): item["column_names"][0] for item in _walk(node) if item.get("column_names")}
-    return list(found.values())
-
-
-_known_volatile: set[str] = set()
-
-
-def _volatile() -> set[str]:
-    if not _known_volatile:
-        sql = "SELECT list(DISTINCT lower(function_name)) FROM duckdb_functions() WHERE stability = 'VOLATILE'"
-        _known_volatile.update(engine.ask(sql, []))
-        _known_volatile.update(("query", "query_table", "getenv", "getvariable", "current_setting"))
-    return _known_volatile
-
-
 def _message(error: duckdb.Error) -> str:
     """The first sentence of what DuckDB says, without its prefix."""
     text = str(error).split("\n", 1)[0].partition("Error: ")[2] or str(error).split("\n", 1)[0]
+    text = text.partition("while executing the UDF: Invalid: ")[2] or text  # what document_functions.py says
     return text if len(text) <= 200 else text[:200] + "..."

@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.schema import BLOB, INSTANT, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
+from kpipe.inference import nameable
+from kpipe.nesting import shallow
+from kpipe.schema import BLOB, INSTANT, JSON, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type
 from resources.decode import engine
-from resources.decode.json_rows import nameable, wrong
+from resources.decode.json_rows import wrong
 from resources.decode.texts import Texts
 from resources.decode.types import LARGEST_FLOAT, staged_type
 
@@ -109,7 +111,9 @@ class Fitting:
             return _as_json(array, natural)
         if not isinstance(wanted, Scalar) and natural == JSON:
             return self._read(array, wanted, path)
-        if isinstance(natural, Struct | ListOf):
+        if isinstance(natural, Struct) and isinstance(wanted, MapOf):
+            return self._read(_as_json(array, natural), wanted, path)
+        if isinstance(natural, Struct | ListOf | MapOf):
             return _as_json(array, natural) if wanted == VARCHAR else pa.nulls(len(array), target)
         if natural == JSON:  # text in JSON is text
             array = engine.evaluated(array, "CASE WHEN json_type(v) = 'VARCHAR' THEN json_extract_string(v, '$') ELSE v END")
@@ -135,9 +139,9 @@ class Fitting:
 
 
 def beyond(natural: Columns, columns: Columns) -> Columns:
-    """What a schema has beyond the table's columns."""
+    """What a schema has beyond the table's columns; JSON where it is nested too deeply."""
     found = _beyond(natural.items, columns.items)
-    return Columns(tuple((name, kind) for name, kind in found if not name.lower().startswith("_kafka_")))
+    return Columns(tuple((name, shallow(kind)) for name, kind in found if not name.lower().startswith("_kafka_")))
 
 
 def _beyond(natural: Sequence[tuple[str, Type]], columns: Sequence[tuple[str, Type]]) -> list[tuple[str, Type]]:
@@ -185,18 +189,41 @@ def _number(natural: Scalar, wanted: Scalar) -> str:
         return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
     if wanted.name == "DOUBLE":
         return "CAST(v AS DOUBLE)"
-    return f"TRY_CAST(CAST(v AS VARCHAR) AS {wanted})" if real else f"TRY_CAST(v AS {wanted})"
+    return engine.parse_sql("CAST(v AS VARCHAR)", str(wanted)) if real else f"TRY_CAST(v AS {wanted})"
 
 
 def _as_json(array: pa.Array, natural: Type) -> pa.Array:
     """Each value as JSON text; NULL where JSON has no such value (NaN, infinity)."""
     if natural == JSON:
         return array
-    text = f"CAST(to_json(TRY_CAST(v AS {natural})) AS VARCHAR)"
+    text = _json_sql("v", natural, 0)
     texts = engine.evaluated(array, f"CASE WHEN v IS NOT NULL AND {text} <> 'null' THEN {text} END")
     odd = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(texts, "NaN|Infinity"), False)).to_pylist()
     lost = [at for at in odd if not _is_json(texts[at].as_py())]
     return pc.if_else(pa.array(np.isin(np.arange(len(texts)), lost)), None, texts) if lost else texts
+
+
+def _json_sql(value: str, kind: Type, depth: int) -> str:
+    """SQL of a value as JSON text. JSON inside of it stays as it is: DuckDB's to_json drops digits of its numbers."""
+    if kind == JSON:
+        return value
+    if "JSON" not in str(kind):
+        return f"CAST(to_json(TRY_CAST({value} AS {kind})) AS VARCHAR)"
+    if isinstance(kind, ListOf):
+        item = f"i{depth}"
+        items = f"list_transform({value}, lambda {item}: coalesce({_json_sql(item, kind.item, depth + 1)}, 'null'))"
+        return f"CASE WHEN {value} IS NOT NULL THEN concat('[', array_to_string({items}, ','), ']') END"
+    assert isinstance(kind, Struct)
+    parts = []
+    for at, (name, inner) in enumerate(kind.fields):
+        head = ("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"
+        member = f"struct_extract({value}, {_literal(name)})"
+        parts.append(f"{_literal(head)}, coalesce({_json_sql(member, inner, depth)}, 'null')")
+    return f"CASE WHEN {value} IS NOT NULL THEN concat({', '.join(parts)}, '}}') END"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_json(text: str) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kpipe.formats import Format
-from kpipe.schema import Columns, infer
+from kpipe.inference import infer
+from kpipe.room import Room
+from kpipe.schema import Columns
 from resources.decode.block import Decoder, Payloads
+from resources.decode.bounded import Bound, Bounded
 from resources.decode.csv_format import CsvDecoder
 from resources.decode.framed_format import FramedDecoder
 from resources.decode.json_format import JsonDecoder
@@ -20,7 +23,9 @@ from resources.registry.access import Access
 __all__ = ["decoder", "key_decoder", "sampled"]
 
 
-def decoder(kind: Format, columns: Columns, key: Format | None = None, access: Access | None = None) -> Decoder:
+def decoder(
+    kind: Format, columns: Columns, key: Format | None = None, access: Access | None = None, bound: Bound | None = None
+) -> Decoder:
     """The decoder of a format. Not for two threads at once.
 
     Args:
@@ -28,14 +33,18 @@ def decoder(kind: Format, columns: Columns, key: Format | None = None, access: A
         columns: the payload columns.
         key: the format of keys, if they become columns, too.
         access: to the schema registry.
+        bound: which new columns a record may hold; None: any.
 
     Raises:
         InvalidPipeline: the format's schema or registry is none.
     """
     if key is None:
-        return _decoder(kind, columns, access, "value")
-    value = _decoder(kind, _given(kind, columns), access, "value")
-    return KeyedDecoder(value, _decoder(key, _given(key, columns), access, "key"), columns)
+        found = _decoder(kind, columns, access, "value", bound)
+    else:
+        value = _decoder(kind, _given(kind, columns), access, "value")
+        found = KeyedDecoder(value, _decoder(key, _given(key, columns), access, "key"), columns)
+    looks = key is None and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
+    return found if bound is None else Bounded(found, bound, looks)
 
 
 def _given(kind: Format, columns: Columns) -> Columns:
@@ -49,7 +58,7 @@ def key_decoder(kind: Format, columns: Columns, access: Access | None = None) ->
     return _decoder(kind, columns, access, "key")
 
 
-def _decoder(kind: Format, columns: Columns, access: Access | None, name: str) -> Decoder:
+def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, bound: Bound | None = None) -> Decoder:
     if kind.type == "raw":
         return RawDecoder()
     if kind.type == "csv":
@@ -57,12 +66,16 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str) -
     if kind.type == "avro":
         from resources.decode.avro_format import AvroDecoder
 
-        return AvroDecoder(kind, columns, access, name)
+        return AvroDecoder(kind, columns, access, name, bound)
     if kind.type == "protobuf":
         from resources.decode.protobuf_format import ProtobufDecoder
 
-        return ProtobufDecoder(kind, columns, access)
-    read: Decoder = JsonDecoder(columns) if kind.mapping is None else MappedJsonDecoder(kind.mapping, columns)
+        return ProtobufDecoder(kind, columns, access, bound)
+    read: Decoder = (
+        JsonDecoder(columns, bound if not kind.validated else None)
+        if kind.mapping is None
+        else MappedJsonDecoder(kind.mapping, columns)
+    )
     if kind.validated:
         from resources.decode.validated_format import ValidatedDecoder
 
@@ -76,19 +89,28 @@ def sampled(
     key: Format | None = None,
     keys: Sequence[bytes] = (),
     access: Access | None = None,
+    named: Collection[str] = (),
+    destination: str = "",
+    room: Room | None = None,
+    table: Columns | None = None,
 ) -> Columns:
     """The columns that payloads and keys hold, for a table that is yet to be made; those that cannot be decoded are left out.
+
+    So are those with more columns than a record may bring, beside the ones that the definition names (`named`, in lower case),
+    to a table with the columns `table` that takes what `room` leaves, and those with names that columns of the `destination`
+    cannot have.
 
     Raises:
         RegistryFailed, CredentialsRefused: the registry did not say what an id is.
     """
-    found = _sampled(kind, payloads, access, "value")
-    return found if key is None else found.joined(_sampled(key, keys, access, "key"))
+    bound = Bound(free=frozenset(named), destination=destination, room=room, table=table or Columns())
+    found = Columns().joined(_sampled(kind, payloads, access, "value", bound))
+    return found if key is None else found.joined(_sampled(key, keys, access, "key", bound))
 
 
-def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str) -> Columns:
+def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str, bound: Bound) -> Columns:
     if kind.type != "json" or (kind.validated and kind.mapping is None):
-        return _decoder(kind, Columns(), access, name).decode(Payloads.of(payloads)).new_columns
+        return Bounded(_decoder(kind, Columns(), access, name, bound), bound).decode(Payloads.of(payloads)).new_columns
     if kind.registry is not None:
         block = Payloads.of(payloads)
         payloads = [payload[wire.LENGTH :] for payload, good in zip(payloads, wire.framed(block)[1], strict=True) if good]
@@ -97,7 +119,9 @@ def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, nam
     objects = []
     for payload in payloads:
         try:
-            objects.append(load(payload))
+            value = load(payload)
         except Reject:
             continue
+        if not bound.beyond(infer([value], apart=True), alone=True):
+            objects.append(value)
     return infer(objects)

@@ -7,7 +7,6 @@ these and reports unknown members, at 270 MB/s and core against 145 MB/s for fro
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import duckdb
@@ -16,10 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from kpipe.schema import Columns, ListOf, Scalar, Struct, Type, infer
+from kpipe.growth import names_in
+from kpipe.inference import infer, nameable
+from kpipe.schema import Columns, ListOf, Scalar, Struct, Type
 from resources.decode import engine
 from resources.decode.block import Decoded, Payloads
-from resources.decode.json_rows import Reject, load, nameable, row
+from resources.decode.bounded import Bound
+from resources.decode.json_blocks import affordable, has_constant, is_utf8, one_line, one_object_each, too_deep
+from resources.decode.json_rows import Reject, load, row
 from resources.decode.native_json import LOOK, UNKNOWN, native_json
 from resources.decode.types import beyond, from_arrow, is_direct, names, staged_type, wire_type
 
@@ -42,12 +45,14 @@ class JsonDecoder:
 
     Args:
         columns: the payload columns.
+        bound: which new columns a record may hold; None: any.
     """
 
     takes_nulls = False
 
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
+    def __init__(self, columns: Columns, bound: Bound | None = None) -> None:
+        self.columns, self._bound = columns, bound or Bound(rejects=False)
+        self._names, self._known = set(columns.names()), sum(names_in(kind) for _, kind in columns)
         self._direct = Columns(tuple((name, kind) for name, kind in columns if is_direct(kind)))
         self._apart = Columns(tuple((name, kind) for name, kind in columns if not is_direct(kind)))
         # Arrow's reader cannot prove these, and gives numbers otherwise than they were written: compiled, or row by row.
@@ -88,10 +93,12 @@ class JsonDecoder:
 
     def _try_block(self, payloads: Payloads) -> Decoded | None:
         """The block, if all of it is good; None when anything in it has to be looked at."""
-        if not self._blockwise or not _one_object_each(payloads):
+        if not self._blockwise or not one_object_each(payloads):
             return None
         data = payloads.joined
-        if not _is_utf8(data) or _has_constant(data):  # the reader does not look at the one, and takes the other
+        if not is_utf8(data) or has_constant(data):  # the reader does not look at the one, and takes the other
+            return None
+        if too_deep(data) or not affordable(data, self._known):
             return None
         try:
             table = pj.read_json(
@@ -103,7 +110,7 @@ class JsonDecoder:
             if table.num_rows != len(payloads):
                 return None
             new = self._unexpected(table)
-            if new is None:
+            if new is None or self._bound.beyond(new):
                 return None
             return Decoded(self._finish(table), table.num_rows, new_columns=new)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, duckdb.Error):
@@ -120,7 +127,7 @@ class JsonDecoder:
                 kind = from_arrow(item.type)
                 if kind is not None and not item.name.lower().startswith("_kafka_"):
                     found.append((item.name, kind))
-            elif item.name not in self.columns.names():
+            elif item.name not in self._names:
                 return None
             elif item.name in self._direct and item.type != wire_type(known):
                 if _clashes(item.type, known):
@@ -145,7 +152,7 @@ class JsonDecoder:
         good = list(range(len(payloads)))
         if len(payloads) > _SMALLEST_BLOCK:
             good, rejects = _valid(payloads)
-        values = [_one_line(payloads.values[at]) for at in good]
+        values = [one_line(payloads.values[at]) for at in good]
         parts: list[Decoded] = []
         kept: list[int] = []
 
@@ -162,10 +169,10 @@ class JsonDecoder:
             else:
                 parts.append(self._row_by_row(part, lambda at: good[start + at], kept, rejects))
 
-        work(0, len(values), tried=len(good) == len(payloads) and _one_object_each(payloads))
+        work(0, len(values), tried=len(good) == len(payloads) and one_object_each(payloads))
         new = Columns()
         for part in parts:
-            new = new.joined(part.new_columns)
+            new = new.joined(part.new_columns, apart=True)
         table = pa.concat_tables([part.table for part in parts]) if parts else self._empty()
         return Decoded(table, len(kept), kept, sorted(rejects), new)
 
@@ -176,6 +183,8 @@ class JsonDecoder:
         for at, payload in enumerate(payloads.values):
             try:
                 converted, extra = row(load(payload), self.columns)
+                if extra and (why := self._bound.beyond(infer([extra], apart=True), alone=True)):
+                    raise Reject(why)
             except Reject as error:
                 rejects.append((index(at), str(error)))
                 continue
@@ -183,60 +192,16 @@ class JsonDecoder:
             extras.append(extra)
             kept.append(index(at))
         if not len(self.columns):
-            return Decoded(self._empty(), len(rows), new_columns=infer(extras))
+            return Decoded(self._empty(), len(rows), new_columns=infer(extras, apart=True))
         wire = pa.table(
             [pa.array([item[name] for item in rows], wire_type(kind)) for name, kind in self.columns],
             names=list(self.columns.names()),
         )
-        return Decoded(engine.cast(wire, self.columns), len(rows), new_columns=infer(extras))
+        return Decoded(engine.cast(wire, self.columns), len(rows), new_columns=infer(extras, apart=True))
 
     def _empty(self) -> pa.Table:
         """A table without rows."""
         return pa.table([pa.array([], staged_type(kind)) for _, kind in self.columns], names=list(self.columns.names()))
-
-
-def _one_object_each(payloads: Payloads) -> bool:
-    """Proof, without looking at them one by one, that the k-th object of the joined payloads is the k-th payload.
-
-    Every payload begins with a brace, ends with one and holds no newline, so at a payload's begin the reader is between
-    objects (an object left open would be followed by `}` newline `{`, and a text left open by a raw newline: both are
-    errors), and each payload holds at least one object. With as many objects as payloads, each holds exactly one.
-    """
-    data, between = payloads.joined, len(payloads) - 1
-    return (
-        data.startswith(b"{")
-        and data.endswith(b"}")
-        and data.count(b"\n") == between
-        and data.count(b"}\n{") == between
-        and not data.startswith(b"\xef\xbb\xbf")
-    )
-
-
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        pa.array([data], pa.large_binary()).cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _has_constant(data: bytes) -> bool:
-    """Whether NaN or an infinity may stand there as a value; inside of a text it only costs a closer look."""
-    return (b"NaN" in data or b"Inf" in data) and _CONSTANT.search(data) is not None
-
-
-# What Arrow's reader takes for a number.
-_CONSTANT = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf)")
-
-
-def _one_line(payload: bytes) -> bytes:
-    """The payload without raw newlines, which in JSON are white space only, and without white space around it."""
-    return payload.translate(_SPACES).strip() if b"\n" in payload or b"\r" in payload else payload.strip()
-
-
-_SPACES = bytes.maketrans(b"\n\r", b"  ")
 
 
 def _valid(payloads: Payloads) -> tuple[list[int], list[tuple[int, str]]]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from kpipe.schema import JSON, Columns, ListOf, Scalar, Struct, Type
+from kpipe.inference import Values, nameable
+from kpipe.nesting import DEEPEST_JSON
+from kpipe.schema import JSON, Columns, ListOf, MapOf, Scalar, Struct, Type
 from resources.decode.engine import castable
+from resources.decode.json_blocks import too_deep
+from resources.decode.numerals import whole
 from resources.decode.types import LARGEST_FLOAT
 
-__all__ = ["Reject", "load", "nameable", "row", "wire_value", "wrong"]
+__all__ = ["Reject", "load", "row", "wire_value", "wrong"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
     "UTINYINT": (0, 2**8), "USMALLINT": (0, 2**16), "UINTEGER": (0, 2**32), "UBIGINT": (0, 2**64),
 }  # fmt: skip
-# Nesting beyond this is refused before Python's own recursion limit (1000) is met; RapidJSON and yyjson go deeper.
-_DEEPEST = 200
+# Members of a list's objects, whether they are there or not: each takes its place in a column.
+_MOST_VALUES = 1 << 23
 
 
 class Reject(Exception):
@@ -45,8 +50,7 @@ class _Number(float):
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise Reject(f"member {_short(twice)} is given twice")
     return members
 
@@ -55,8 +59,10 @@ def load(payload: bytes) -> dict[str, Any]:
     """The object that a payload holds.
 
     Raises:
-        Reject: not UTF-8, not JSON, not an object, or a member is given twice.
+        Reject: not UTF-8, not JSON, not an object, nested too deeply, or a member is given twice.
     """
+    if too_deep(payload):
+        raise Reject("not JSON: nested too deeply")
     try:
         text = payload.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -88,11 +94,6 @@ def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dic
     """
     converted, extra = _members(value, columns.items, "", 0)
     return converted, {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
-
-
-def nameable(name: str) -> bool:
-    """Whether a column or a field can have that name: not empty, no NUL (DuckDB 1.5 refuses it), 255 characters at most."""
-    return 0 < len(name) <= 255 and "\0" not in name
 
 
 def wire_value(value: Any, kind: Type, path: str) -> Any:
@@ -129,7 +130,7 @@ def _members(
 def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
     if value is None:
         return None, None
-    if depth > _DEEPEST:
+    if depth > DEEPEST_JSON:
         raise Reject(f"{_short(path)}: nested too deeply")
     if isinstance(kind, Struct):
         if not isinstance(value, dict):
@@ -139,9 +140,19 @@ def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
     if isinstance(kind, ListOf):
         if not isinstance(value, list):
             raise wrong(value, kind, path)
+        if isinstance(kind.item, Struct) and len(value) * len(kind.item.fields) > _MOST_VALUES:
+            raise Reject(
+                f"{_short(path)}: a list of {len(value):,} objects, of {len(kind.item.fields):,} members each, is too large"
+            )
         pairs = [_value(item, kind.item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
         more = [item for _, item in pairs if item is not None]
         return [item for item, _ in pairs], more or None
+    if isinstance(kind, MapOf):
+        if not isinstance(value, dict):
+            raise wrong(value, kind, path)
+        found = {name: _value(item, kind.item, f"{path}.{name}", depth + 1) for name, item in value.items()}
+        beyond = Values(item for _, item in found.values() if item is not None)
+        return [(name, item) for name, (item, _) in found.items()], beyond or None
     return _scalar(value, kind, path), None
 
 
@@ -185,8 +196,8 @@ def _integer(value: Any, kind: Scalar, path: str) -> int:
     number: int | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
-    elif isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        number = int(value)
+    elif isinstance(value, _Number):
+        number = whole(value.text, 20)  # digits of a UBIGINT
     elif isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,25}", value):
         number = int(value)
     low, high = _INTEGERS[kind.name]

@@ -11,8 +11,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from kpipe.errors import NotAvailable
+from kpipe.inference import nameable
+from kpipe.nesting import shallow
 from kpipe.schema import BIGINT, BOOLEAN, DOUBLE, INSTANT, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
-from resources.decode.json_rows import nameable
+from resources.decode.json_schema_cost import MOST_EVALUATIONS, Cost
 from resources.decode.schemas import Unfit
 from resources.registry.client import Schema
 
@@ -58,13 +60,23 @@ class JsonSchema:
             self._validator = jsonschema_rs.validator_for(self._root, retriever=known)
         except (ValueError, jsonschema_rs.ValidationError) as error:  # that is: the schema does not conform to its own
             raise Unfit(f"the schema cannot be used: {str(error).splitlines()[0][:300]}") from None
+        self._given = given
+        self._cost = Cost(self._root, self._meant)
         self._open: list[str] = []
         self._columns = 0
         root = self._type(self._root, 0)
-        self.columns = Columns(root.fields if isinstance(root, Struct) else ())
+        fields = root.fields if isinstance(root, Struct) else ()
+        self.columns = Columns(tuple((name, shallow(kind)) for name, kind in fields))
 
-    def reason(self, value: Any) -> str | None:
-        """Why a record does not conform; None: it does."""
+    def reason(self, value: Any, size: int) -> str | None:
+        """Return why a record does not conform; None: it does.
+
+        Args:
+            value: the record.
+            size: bytes of its text.
+        """
+        if self._cost.is_too_much(value, size):
+            return f"the record cannot be validated: its schema could take more than {MOST_EVALUATIONS:,} evaluations of it"
         try:
             if self._validator.is_valid(value):
                 return None
@@ -112,19 +124,39 @@ class JsonSchema:
 
     def _referred(self, where: str, depth: int) -> Type:
         """Inside of the same schema only; what refers to itself is JSON."""
-        if not where.startswith("#/") or where in self._open:
+        found = pointed(self._root, where)
+        if found is None or where in self._open:
             return JSON
-        found = self._root
-        for part in where[2:].split("/"):
-            name = unquote(part).replace("~1", "/").replace("~0", "~")
-            if not isinstance(found, dict) or name not in found:
-                return JSON
-            found = found[name]
         self._open.append(where)
         try:
-            return self._type(found, depth + 1)
+            return self._type(found[0], depth + 1)
         finally:
             self._open.pop()
+
+    def _meant(self, document: Any, reference: str) -> tuple[Any, Any] | None:
+        """The document and the subschema that a reference in a document means; the whole document where that is not clear."""
+        name, _, fragment = reference.partition("#")
+        for known, content in self._given.items() if name else ():
+            if name == known or name.endswith(f"/{known}"):
+                document = content
+        found = pointed(document, f"#{fragment}") if fragment.startswith("/") else None
+        return document, found[0] if found is not None else document
+
+
+def pointed(document: Any, reference: str) -> tuple[Any] | None:
+    """What a JSON Pointer in a reference (`#/$defs/a`, RFC 6901) finds; None: nothing, or it is another kind of reference."""
+    if not reference.startswith("#/"):
+        return None
+    found = document
+    for part in reference[2:].split("/"):
+        name = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return (found,)
 
 
 def _parsed(text: str) -> Any:

@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import VARIABLE, Mapped
+from kpipe.inference import infer
 from kpipe.paths import parse_path, write_path
-from kpipe.schema import JSON, Columns, ListOf, Struct, Type, infer
+from kpipe.schema import JSON, Columns, ListOf, Struct, Type
 from resources.decode import engine
 from resources.decode.block import Payloads
 from resources.decode.fitted import Fitting
 from resources.decode.json_format import JsonDecoder
+from resources.decode.json_rows import load
 from resources.decode.types import staged_type
 
 __all__ = ["MappedFitting"]
@@ -68,8 +70,14 @@ class MappedFitting:
         known = Columns(tuple((way.name, way.kind) for way in self._ways if way.kind is not None))
         self._fitting = Fitting(known, columns)
         defaults = infer([{way.name: way.default for way in self._ways if way.kind is None and way.name not in columns}])
-        new = self._fitting.new.joined(defaults)
-        self.new = new.without(name for name in new.names() if VARIABLE.fullmatch(name))
+        inside = [way for way in self._ways if way.steps and isinstance(way.steps[-1], str)]
+        # Their types are those of the values: the schema only says that they are inside of JSON.
+        self._inside = [way for way in inside if way.name not in columns and not VARIABLE.fullmatch(way.name)]
+        wholes = {way.name for way in self._ways if not way.steps and way.name not in columns}
+        brought = Columns(tuple((name, JSON if name in wholes else kind) for name, kind in self._fitting.new))
+        new = brought.joined(defaults).without(way.name for way in self._inside)
+        self._named = new.without(name for name in new.names() if VARIABLE.fullmatch(name))
+        self.new, self._names = self._named, natural.names()
         self._defaults = {
             way.name: _default(way, columns) for way in self._ways if way.default is not None and way.name in columns
         }
@@ -77,14 +85,18 @@ class MappedFitting:
     def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
         """See `Fitting`."""
         reasons: dict[int, str] = {}
-        whole = pa.StructArray.from_arrays(list(arrays), names=[f"f{at}" for at in range(len(arrays))])
+        whole = pa.StructArray.from_arrays(list(arrays), names=list(self._names))
         found: list[pa.Array] = []
+        self.new = self._named
         instead: dict[str, Absent] = {}
         for way in self._ways:
             absent = np.ones(rows, bool)
             if way.kind is not None:
                 array, absent = _follow(whole, way)
                 found.append(array)
+                if way in self._inside:
+                    texts = array.drop_null().to_pylist()
+                    self.new = self.new.joined(infer({way.name: load(f'{{"v":{text}}}'.encode())["v"]} for text in texts))
             if not way.optional:
                 for at in np.flatnonzero(absent).tolist():
                     reasons.setdefault(at, f"{way.name}: the record has no {way.path} (DEFAULT NULL makes that NULL)")

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import VARIABLE, Mapped
+from kpipe.inference import infer
 from kpipe.paths import parse_path, write_path
-from kpipe.schema import JSON, VARCHAR, Columns, Scalar, Type, infer
+from kpipe.schema import JSON, VARCHAR, Columns, Scalar, Type
 from resources.decode import engine
 from resources.decode.block import Decoded, Payloads
 from resources.decode.json_rows import Reject, load, wire_value
 from resources.decode.native_json import GOOD, native_json
-from resources.decode.trees import Trees, picked, pruned
+from resources.decode.trees import Trees, picked
 from resources.decode.types import is_direct, schema, wire_type
 
 __all__ = ["Leaf", "MappedJsonDecoder", "sampled_paths"]
@@ -83,7 +84,8 @@ class MappedJsonDecoder:
         compiled = all(isinstance(leaf.kind, Scalar) or is_direct(leaf.kind) for leaf in inner)
         compiled = compiled and all(leaf.kind in (JSON, VARCHAR) for leaf in self._wholes)
         self._trees = Trees([(leaf.name, leaf.kind, leaf.parts) for leaf in inner]) if compiled else None
-        self._natives = [native_json(tree, skip=True) for tree in self._trees.columns] if self._trees else []
+        trees = zip(self._trees.columns, self._trees.ways, strict=True) if self._trees else ()
+        self._natives = [native_json(tree, ways) for tree, ways in trees]
         self._whole = native_json(Columns((("v", JSON),))) if self._wholes and compiled else None
         if None in self._natives or not (self._natives or self._whole):
             self._natives, self._whole = [], None
@@ -113,7 +115,10 @@ class MappedJsonDecoder:
         if len(places) > 1 and (np.diff(places) < 0).any():
             order = np.argsort(places, kind="stable")
             table, places = table.take(pa.array(order)) if len(self.columns) else table, places[order]
-        new = infer({name: load(f'{{"v":{text}}}'.encode())["v"]} for name, found in texts.items() for text in found)
+        wholes = {leaf.name for leaf in self._new if not leaf.parts}
+        values = ((name, text) for name, found in texts.items() if name not in wholes for text in found)
+        new = infer({name: load(f'{{"v":{text}}}'.encode())["v"]} for name, text in values)
+        new = new.joined(Columns(tuple((name, JSON) for name in texts if name in wholes and texts[name])))
         whole = len(places) == len(payloads)
         return Decoded(table, len(places), None if whole else places.tolist(), sorted(rejects), new)
 
@@ -206,16 +211,19 @@ class MappedJsonDecoder:
 
 
 def sampled_paths(mapping: Mapping[str, str | Mapped], payloads: Sequence[bytes]) -> Columns:
-    """The columns that paths lead to in these payloads; where they lead nowhere, as their defaults are."""
+    """The columns that paths lead to in these payloads; where they lead nowhere, as their defaults are. `%` gives JSON."""
     targets = {name: item for name, item in mapping.items() if not VARIABLE.fullmatch(name)}
+    wholes = [name for name, item in targets.items() if not _path(item)]
     objects: list[dict[str, Any]] = []
     for payload in payloads:
         try:
             value = load(payload)
         except Reject:
             continue
-        objects.append({name: picked(value, _path(item))[1] for name, item in targets.items()})
-    seen = infer(objects)
+        objects.append({name: picked(value, _path(item))[1] for name, item in targets.items() if name not in wholes})
+    places = {name.lower(): at for at, name in enumerate(targets)}
+    found = (*infer(objects), *((name, JSON) for name in wholes if objects))
+    seen = Columns(tuple(sorted(found, key=lambda column: places[column[0].lower()])))
     return seen.joined(infer([{n: item.default} for n, item in targets.items() if isinstance(item, Mapped) and n not in seen]))
 
 
@@ -252,7 +260,7 @@ def _wire(value: Any, leaf: Leaf) -> Any:
         if not leaf.optional:
             raise Reject(leaf.missing)
         return leaf.default
-    return wire_value(pruned(found, leaf.kind), leaf.kind, leaf.name)
+    return wire_value(found, leaf.kind, leaf.name)
 
 
 def _wrapped(payloads: Payloads) -> Payloads:

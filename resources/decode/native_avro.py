@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from resources.decode import avro_schema as steps
-from resources.decode.avro_schema import Node, Plan
+from resources.decode import avro_nodes as steps
+from resources.decode.avro_nodes import Node, Plan
 from resources.decode.native_columns import Decoder, planned
 from resources.native import library
 

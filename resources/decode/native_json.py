@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from resources.decode.native_columns import arrays
 from resources.decode.types import is_direct, wire_type
 from resources.native import library
 
-__all__ = ["GOOD", "LOOK", "UNKNOWN", "NativeJson", "native_json"]
+__all__ = ["GOOD", "LOOK", "UNKNOWN", "NativeJson", "Place", "native_json"]
 
 GOOD, LOOK, UNKNOWN = 0, 1, 2
 """Of each payload: it is a row; exact code must look at it; it has a member without a column."""
@@ -26,12 +26,17 @@ _STRUCT, _LIST, _BOOLEAN, _INTEGER, _DOUBLE, _TEXT = range(6)
 
 # Which values a column of text takes: texts only; any value, as compact JSON; texts as they are and all else as JSON.
 _TEXTS, _AS_JSON, _ANYTHING = range(3)
+# Which members beyond its fields a STRUCT leaves to exact code, where others are left out.
+_NONE, _SIMILAR, _EVERY = range(3)
+
+#: A place in the columns: names of members, None for the items of a list.
+Place = tuple[str | None, ...]
 
 
-def native_json(columns: Columns, skip: bool = False) -> NativeJson | None:
+def native_json(columns: Columns, ways: Collection[Place] | None = None) -> NativeJson | None:
     """A decoder for these columns; None where nothing is compiled, or there are none."""
     found = library()
-    return NativeJson(found, columns, skip) if found is not None and len(columns) else None
+    return NativeJson(found, columns, ways) if found is not None and len(columns) else None
 
 
 class NativeJson:
@@ -40,22 +45,24 @@ class NativeJson:
     Args:
         found: the compiled part.
         columns: types that `types.is_direct` names, and beside these, at the top, scalars of any other: they come as text.
-        skip: whether members without a column are left out, at any depth, instead of being `UNKNOWN`.
+        ways: places of objects that only lead to values; then members without a column are left out, at any depth, instead of
+            being `UNKNOWN`. In other objects a member that may differ from a field by upper and lower case only is left to
+            exact code, as is a name that no field can have.
     """
 
-    def __init__(self, found: ctypes.CDLL, columns: Columns, skip: bool = False) -> None:
+    def __init__(self, found: ctypes.CDLL, columns: Columns, ways: Collection[Place] | None = None) -> None:
         self._library = found
         self._kind = pa.struct([(name, wire_type(kind)) for name, kind in columns])
         nodes: list[int] = []
         ranges: list[int] = []
         names = bytearray()
-        _plan("", Struct(columns.items), nodes, ranges, names)
+        _plan("", Struct(columns.items), (), ways or (), nodes, ranges, names)
         plan, limits = np.array(nodes, np.int32), np.array(ranges, np.uint64)
         self._decoder = found.kp_json_new(plan.ctypes.data, limits.ctypes.data, bytes(names))
         if not self._decoder:
             raise MemoryError
         weakref.finalize(self, found.kp_json_free, self._decoder)
-        if skip:
+        if ways is not None:
             found.kp_json_skip(self._decoder)
 
     def absent(self, node: int, rows: int) -> np.ndarray[Any, Any]:
@@ -85,7 +92,9 @@ class NativeJson:
         return pa.table(arrays(self._library, self._decoder, self._kind, rows), names=[kind.name for kind in self._kind]), status
 
 
-def _plan(name: str, kind: Type, nodes: list[int], ranges: list[int], names: bytearray) -> None:
+def _plan(
+    name: str, kind: Type, place: Place, ways: Collection[Place], nodes: list[int], ranges: list[int], names: bytearray
+) -> None:
     """A node and all below it, as json.c's `build` reads them."""
     raw = name.encode()
     names += raw
@@ -94,6 +103,7 @@ def _plan(name: str, kind: Type, nodes: list[int], ranges: list[int], names: byt
     wire = wire_type(kind)
     if isinstance(kind, Struct):
         code, children = _STRUCT, kind.fields
+        width = _NONE if place in ways else _SIMILAR if all(field.isascii() for field, _ in children) else _EVERY
     elif isinstance(kind, ListOf):
         code, children = _LIST, [("", kind.item)]
     elif pa.types.is_boolean(wire):
@@ -111,4 +121,5 @@ def _plan(name: str, kind: Type, nodes: list[int], ranges: list[int], names: byt
     nodes += [code, width, len(children), len(raw)]
     ranges += [most, least]
     for child, inner in children:
-        _plan(child, inner, nodes, ranges, names)
+        step = child if isinstance(kind, Struct) else None
+        _plan(child, inner, (*place, step), ways, nodes, ranges, names)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from kpipe.formats import Format
 from kpipe.schema import Columns
 from resources.decode.block import Decoded, Payloads
+from resources.decode.bounded import Bound
 from resources.decode.native_protobuf import native_protobuf
 from resources.decode.protobuf_files import Files
 from resources.decode.protobuf_plan import plan
@@ -38,6 +39,7 @@ class ProtobufDecoder:
         kind: the format.
         columns: the payload columns.
         access: to the registry.
+        bound: which new columns a schema may bring; None: any.
 
     Raises:
         InvalidPipeline: the registry's address is none.
@@ -45,8 +47,8 @@ class ProtobufDecoder:
 
     takes_nulls = False
 
-    def __init__(self, kind: Format, columns: Columns, access: Access | None = None) -> None:
-        self._columns = columns
+    def __init__(self, kind: Format, columns: Columns, access: Access | None = None, bound: Bound | None = None) -> None:
+        self._columns, self._bound = columns, bound
         self._written = Written(kind, "PROTOBUF", lambda schema: _Types(schema, columns, kind), access)
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
@@ -61,7 +63,7 @@ class ProtobufDecoder:
                 parts.append(Part(None, chosen, [(int(at), reader) for at in chosen], Columns()))
             else:
                 parts += reader.decode(payloads, chosen, skip)
-        return assembled(parts, self._columns, len(payloads))
+        return assembled(parts, self._columns, len(payloads), self._bound)
 
 
 class _Types:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.schema import BLOB, VARCHAR, Columns, ListOf, Struct, Type
+from kpipe.schema import BLOB, VARCHAR, Columns, ListOf, MapOf, Struct, Type
 from resources.decode import engine
 from resources.decode.block import Decoder, Payloads
 from resources.decode.json_format import JsonDecoder
@@ -31,7 +31,7 @@ class Texts:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._nested: dict[str, Decoder] = {
-            name: JsonDecoder(Columns((("v", kind),))) for name, kind in columns if isinstance(kind, Struct | ListOf)
+            name: JsonDecoder(Columns((("v", kind),))) for name, kind in columns if isinstance(kind, Struct | ListOf | MapOf)
         }
 
     def read(self, texts: Sequence[pa.Array]) -> tuple[pa.Table, dict[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.schema import Columns, ListOf, Struct, Type
-from resources.decode.native_json import NativeJson
+from resources.decode.native_json import NativeJson, Place
 
-__all__ = ["Trees", "picked", "pruned"]
+__all__ = ["Trees", "picked"]
 
 Parts = tuple[str | int, ...]
 
@@ -29,15 +29,6 @@ def picked(value: Any, parts: Parts) -> tuple[bool, Any]:
     return True, value
 
 
-def pruned(value: Any, kind: Type) -> Any:
-    """The value without members that its type does not name."""
-    if isinstance(kind, Struct) and isinstance(value, dict):
-        return {name: pruned(value[name], item) for name, item in kind.fields if name in value}
-    if isinstance(kind, ListOf) and isinstance(value, list):
-        return [pruned(item, kind.item) for item in value]
-    return value
-
-
 @dataclass
 class _Node:
     """Members by name, or the items of a list (under the name None), or a leaf."""
@@ -51,6 +42,13 @@ class _Node:
         if None in self.below:
             return ListOf(self.below[None].type())
         return Struct(tuple((str(name), node.type()) for name, node in self.below.items()))
+
+    def ways(self) -> Iterator[Place]:
+        """Places of this node and those below it that are no leaves."""
+        if self.kind is None:
+            yield ()
+            for name, node in self.below.items():
+                yield from ((name, *place) for place in node.ways())
 
 
 class Trees:
@@ -76,6 +74,8 @@ class Trees:
                 self._leaves.append([(name, parts)])
         #: What is to be decoded for each tree.
         self.columns = [Columns(tuple((str(name), node.type()) for name, node in root.below.items())) for root in roots]
+        #: Of each tree the places of objects and lists that only lead to leaves.
+        self.ways = [frozenset(root.ways()) for root in roots]
 
     def leaves(self, at: int, table: pa.Table, native: NativeJson) -> dict[str, tuple[pa.Array, np.ndarray[Any, Any]]]:
         """The leaves of a tree, by name: values, and where the path leads nowhere.

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kpipe.schema import BLOB, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
+from kpipe.nesting import ends
+from kpipe.schema import BLOB, BOOLEAN, DOUBLE, JSON, VARCHAR, WIDEST_STRUCT, Columns, ListOf, MapOf, Scalar, Struct, Type
 
 __all__ = [
-    "LARGEST_FLOAT", "beyond", "carried", "cast_type", "from_arrow", "is_direct", "names", "needs_cast", "schema",
+    "LARGEST_FLOAT", "beyond", "carried", "cast_type", "entries", "from_arrow", "is_direct", "names", "needs_cast", "schema",
     "staged_type", "wire_type",
 ]  # fmt: skip
 
@@ -38,6 +39,8 @@ def wire_type(kind: Type) -> pa.DataType:
         return pa.struct([(name, wire_type(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
         return pa.list_(wire_type(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), wire_type(kind.item))
     if kind.name == "FLOAT":  # read as DOUBLE, so that the cast can see what is out of range
         return pa.float64()
     return _DIRECT.get(kind.name, pa.string())
@@ -49,6 +52,8 @@ def carried(kind: Type) -> pa.DataType:
         return pa.struct([(name, carried(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
         return pa.list_(carried(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), carried(kind.item))
     return pa.binary() if kind == JSON else staged_type(kind)
 
 
@@ -58,6 +63,8 @@ def staged_type(kind: Type) -> pa.DataType:
         return pa.struct([(name, staged_type(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
         return pa.list_(staged_type(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), staged_type(kind.item))
     decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
     if decimal:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
@@ -75,6 +82,8 @@ def _proven(kind: Type) -> bool:
         return all(_proven(item) for _, item in kind.fields)
     if isinstance(kind, ListOf):
         return _proven(kind.item)
+    if isinstance(kind, MapOf):
+        return False
     return kind.name in _DIRECT or kind.name == "FLOAT"
 
 
@@ -82,7 +91,7 @@ def needs_cast(kind: Type) -> bool:
     """Whether the wire type is not yet the staged type, or its text has to be checked."""
     if isinstance(kind, Struct):
         return any(needs_cast(item) for _, item in kind.fields)
-    if isinstance(kind, ListOf):
+    if isinstance(kind, (ListOf, MapOf)):
         return needs_cast(kind.item)
     return kind.name not in _DIRECT and kind != JSON
 
@@ -93,6 +102,8 @@ def cast_type(kind: Type) -> Type:
         return Struct(tuple((name, cast_type(item)) for name, item in kind.fields))
     if isinstance(kind, ListOf):
         return ListOf(cast_type(kind.item))
+    if isinstance(kind, MapOf):
+        return MapOf(cast_type(kind.item))
     return VARCHAR if kind == JSON else kind
 
 
@@ -106,8 +117,14 @@ def names(kind: pa.DataType) -> Iterator[str]:
             yield from names(kind.field(at).type)
 
 
-def from_arrow(kind: pa.DataType) -> Type | None:
-    """The column type for what a JSON reader inferred; None while only nulls or empty values were seen."""
+def from_arrow(kind: pa.DataType, levels: int = 0, lists: int = 0) -> Type | None:
+    """The column type for what a JSON reader inferred; None while only nulls or empty values were seen.
+
+    Args:
+        kind: what was inferred.
+        levels: lists and STRUCTs of the column around it.
+        lists: lists among them.
+    """
     if pa.types.is_null(kind):
         return None
     if pa.types.is_boolean(kind):
@@ -116,22 +133,24 @@ def from_arrow(kind: pa.DataType) -> Type | None:
         return Scalar("BIGINT")
     if pa.types.is_floating(kind):
         return DOUBLE
+    if pa.types.is_nested(kind) and ends(levels, lists, pa.types.is_list(kind)):
+        return JSON
     if pa.types.is_list(kind):
-        item = from_arrow(kind.value_type)
+        item = from_arrow(kind.value_type, levels + 1, lists + 1)
         return None if item is None else ListOf(item)
     if pa.types.is_struct(kind):
-        known = [(kind.field(i).name, from_arrow(kind.field(i).type)) for i in range(kind.num_fields)]
+        known = [(kind.field(i).name, from_arrow(kind.field(i).type, levels + 1, lists)) for i in range(kind.num_fields)]
         fields = tuple((name, item) for name, item in known if item is not None)
-        if len({name.lower() for name, _ in fields}) < len(fields):
+        if len(fields) > WIDEST_STRUCT or len({name.lower() for name, _ in fields}) < len(fields):
             return JSON
         return Struct(fields) if fields else None
     return BLOB if pa.types.is_binary(kind) else VARCHAR  # text, also what the reader took for a timestamp
 
 
-def beyond(found: pa.DataType, known: Type) -> Type | None:
-    """Members inside a column that its type lacks, as a type with only these; None when there are none."""
+def beyond(found: pa.DataType, known: Type, levels: int = 0, lists: int = 0) -> Type | None:
+    """Members inside a column that its type lacks, as a type with only these (JSON: too many for one); None: there are none."""
     if isinstance(known, ListOf) and pa.types.is_list(found):
-        item = beyond(found.value_type, known.item)
+        item = beyond(found.value_type, known.item, levels + 1, lists + 1)
         return None if item is None else ListOf(item)
     if not isinstance(known, Struct) or not pa.types.is_struct(found):
         return None
@@ -139,10 +158,21 @@ def beyond(found: pa.DataType, known: Type) -> Type | None:
     extra: list[tuple[str, Type]] = []
     for at in range(found.num_fields):
         field = found.field(at)
-        inner = beyond(field.type, members[field.name]) if field.name in members else from_arrow(field.type)
+        if field.name in members:
+            inner = beyond(field.type, members[field.name], levels + 1, lists)
+        else:
+            inner = from_arrow(field.type, levels + 1, lists)
         if inner is not None:
             extra.append((field.name, inner))
+    if len(extra) > WIDEST_STRUCT:
+        return JSON
     return Struct(tuple(extra)) if extra else None
+
+
+def entries(array: pa.Array) -> pa.Array:
+    """Return a column of maps as lists of entries, laid out as `MapOf.entries`."""
+    kind = array.type
+    return array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
 
 
 def schema(columns: Columns) -> pa.Schema:

@@ -82,7 +82,7 @@ def _reason(schema: JsonSchema, text: bytes) -> str | None:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None  # no JSON at all: the decoder says so, and where
-    return schema.reason(value)
+    return schema.reason(value, len(text))
 
 
 def _refuse(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
-from kpipe.schema import Columns, ListOf, Scalar, Struct, Type
+from kpipe.schema import Columns, ListOf, MapOf, Scalar, Struct, Type
 
 __all__ = ["COORDINATES", "Path", "additions", "carried", "carries", "fits", "grown"]
 
@@ -58,6 +58,8 @@ def fits(given: Type, wanted: Type) -> bool:
         return True
     if isinstance(given, ListOf) and isinstance(wanted, ListOf):
         return fits(given.item, wanted.item)
+    if isinstance(given, MapOf) and isinstance(wanted, MapOf):
+        return fits(given.item, wanted.item)
     if isinstance(given, Struct) and isinstance(wanted, Struct):
         known = Columns(wanted.fields)
         kinds = [(kind, known.get(name)) for name, kind in given.fields]
@@ -68,6 +70,8 @@ def fits(given: Type, wanted: Type) -> bool:
 def carries(stored: Type, meant: Type) -> bool:
     """Whether a staged column of type `stored` is how values of `meant` are written to Parquet."""
     if isinstance(stored, ListOf) and isinstance(meant, ListOf):
+        return carries(stored.item, meant.item)
+    if isinstance(stored, MapOf) and isinstance(meant, MapOf):
         return carries(stored.item, meant.item)
     if isinstance(stored, Struct) and isinstance(meant, Struct):
         known = Columns(meant.fields)

@@ -11,20 +11,23 @@ from typing import Any
 
 from kpipe.audit import Entry
 from kpipe.batch import Batch, Commit, Counts
+from kpipe.clearing import CLEARED
 from kpipe.errors import RecordRejected, SourceError, TransformFailed, by_name
 from kpipe.offsets import Range
 from kpipe.source import PartitionId, TopicId, part
 
 __all__ = [
-    "DEAD_LETTER", "LOOSE", "SKIPS", "STATES", "SUCCEEDED", "clean", "commit_row", "end_rows", "entry", "event_row", "keyed",
-    "range_rows",
+    "DEAD_LETTER", "LOOSE", "SKIPS", "STATES", "SUCCEEDED", "UNREAD", "clean", "commit_row", "end_rows", "entry", "event_row",
+    "keyed", "made_entry", "range_rows",
 ]  # fmt: skip
 
-SKIPS = ("jump", "loss", "skip")  #: kinds of commit that leave offsets unread
+SKIPS = ("jump", "loss", "skip", "give_up")  #: kinds of commit that leave offsets unread
 LOOSE = "Landed"  #: state of a range whose rows landed before the ledger moved (`delivery: at_least_once`)
 SUCCEEDED = "Succeeded"
 #: State of a range by the kind of its commit, where that is not `SUCCEEDED`.
-STATES = {"reread": "Reread", "rows": LOOSE}
+STATES = {"reread": "Reread", "rows": LOOSE, "give_up": "GivenUp", "clear": "Cleared"}
+#: What `closed_by` says of ranges of which nothing was read.
+UNREAD = ("reread", "given_up")
 #: Columns of a staged file of dead letters.
 DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
 
@@ -131,7 +134,15 @@ def entry(row: Mapping[str, Any]) -> Entry:
     source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
     where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
     counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers know fewer
-    return Entry(row["batch_id"], source, where, counts, row["closed_by"] == "reread", row["batch_state"] == LOOSE)
+    return made_entry(row["batch_id"], source, where, counts, row["closed_by"], row["batch_state"])
+
+
+def made_entry(
+    batch: str, source: PartitionId, where: Range, counts: Counts, closed_by: str, state: str, table: str = ""
+) -> Entry:
+    """Return the range with what its columns `closed_by` and `batch_state` mean."""
+    unread, given_up, cleared = closed_by in UNREAD, closed_by == "given_up", closed_by == CLEARED
+    return Entry(batch, source, where, counts, unread, state == LOOSE, given_up, cleared, table)
 
 
 def keyed(commit: Commit) -> dict[str, Mapping[str, object]]:

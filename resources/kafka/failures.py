@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from kpipe.errors import BrokerUnreachable, CredentialsRefused, ReadFailed, RecordsUnreadable, SourceError, TopicUnknown
+from kpipe.terminal import plain
 from resources.kafka.secret import redact
 
 __all__ = ["DAMAGED", "Voice", "failure", "unreachable_hint"]
@@ -89,7 +90,8 @@ def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> Sourc
 
 def unreachable_hint(text: str) -> str:
     """What to look at when a broker cannot be reached, by the client's words."""
-    if "security.protocol" in text or "listener" in text:
+    # Which of these librdkafka 2.x says depends on whether it reads the end of the stream or sees the hang-up first.
+    if any(word in text for word in ("security.protocol", "listener", "SSL_HANDSHAKE")):
         return _SECURE
     # A broker that wants a password of a client that has none just closes the connection.
     return f"check source.brokers{'' if text else ', security.protocol'}, and that Kafka runs"
@@ -121,7 +123,7 @@ class Voice:
 
     def log(self, level: int, form: str, *args: object) -> None:
         """Called by the client's binding as if this were a `logging.Logger`."""
-        text = redact(form % args, self._secrets)
+        text = plain(redact(form % args, self._secrets))
         key, now = re.sub(r"\d+", "", text), time.monotonic()
         if now - self._said.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
             return

@@ -21,7 +21,7 @@ FORMAT_SECONDS = 180.0
 # cannot open paths outside of ASCII.
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
-JVM = (
+JVM: tuple[str, ...] = (
     "-Xms64m", "-Xmx512m",
     "-XX:+UseSerialGC",         # one thread instead of a dozen; pauses do not matter here
     "-XX:+ExitOnOutOfMemoryError",

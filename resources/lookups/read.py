@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.lookups import Lookup, Version
+from kpipe.mysql.functions import is_name
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns, Scalar, Type
 from kpipe.selection import Selection
-from kpipe.sql.mysql import REFUSED, is_translated
 from resources.decode import engine
 from resources.decode.coerce import NotCoercible, coercion
 from resources.decode.expressions import described
@@ -161,7 +161,7 @@ class Lookups:
 
 def _check_name(name: str) -> None:
     known = engine.ask("SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = $1", [name.lower()])
-    if known or name.upper() in REFUSED or any(is_translated(name.upper(), count) for count in range(4)):
+    if known or is_name(name):
         raise InvalidPipeline(f"lookups.{name}: {name} is a function", "call the lookup something else")
 
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
-import urllib3
-
 from kpipe.errors import CredentialsRefused, InvalidPipeline, LookupFailed
 from kpipe.lookups import Lookup
 from kpipe.notation import resolve
 from resources.http import Answer, HttpFailed, TooLarge, TooSlow, Untrusted, authorization, get
+from resources.http_connections import Pool, TlsPool
 from resources.kafka.secret import Secret, redact
 from resources.lookups.files import too_large
 from resources.registry.access import is_local
@@ -135,14 +134,14 @@ class Web:
             )
         return parts
 
-    def _pool(self, parts: SplitResult) -> urllib3.HTTPConnectionPool:
+    def _pool(self, parts: SplitResult) -> Pool | TlsPool:
         """Connections to the very address that was looked at: a name may mean another one a moment later."""
         host = str(parts.hostname)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         address = self._looked_at(host, port)
         if parts.scheme == "http":
-            return urllib3.HTTPConnectionPool(address, port, retries=False)
-        return urllib3.HTTPSConnectionPool(address, port, retries=False, ssl_context=self._trust(), server_hostname=host)
+            return Pool(address, port, retries=False)
+        return TlsPool(address, port, retries=False, ssl_context=self._trust(), server_hostname=host)
 
     def _trust(self) -> ssl.SSLContext:
         """Which authorities are trusted: those of the definition's file, else the machine's."""
@@ -163,9 +162,8 @@ class Web:
         for *_, address in found:
             why = _refused(ip_address(str(address[0]).partition("%")[0]), is_local(host))
             if why:
-                raise InvalidPipeline(
-                    f"{where}: {host} is {address[0]}, {why}", "name a server; this machine is asked as localhost"
-                )
+                named = host if host == address[0] else f"{host} is {address[0]}"
+                raise InvalidPipeline(f"{where}: {named}, {why}", "name a server; this machine is asked as localhost")
         return str(found[0][-1][0])
 
 

@@ -1,6 +1,7 @@
 """The loops that touch every byte, in C: records out of librdkafka's queue, lines, formats into columns, columns into COPY.
 
-Built by setuptools where there is a C compiler; nothing depends on it but speed. `KPIPE_NATIVE=0` leaves it unused.
+Built by setuptools where there is a C compiler. Speed depends on it, and that a program cannot read the memory of Spark's JVM.
+`KPIPE_NATIVE=0` leaves the loops unused.
 """
 
 from __future__ import annotations
@@ -8,13 +9,26 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["library"]
+__all__ = ["agent", "library"]
 
 _LOG = logging.getLogger("kpipe.native")
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+
+_NEWEST = ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep")
+"""Functions and marks that sources of this version have."""
+
+
+def agent() -> Path | None:
+    """Return the file that a JVM loads with -agentpath (agent.c); None where it was not built, or from older sources."""
+    for file in sorted(Path(__file__).parent.glob("_kpipe*.so")):
+        with suppress(OSError):  # built for another machine
+            if hasattr(ctypes.CDLL(str(file)), "Agent_OnLoad"):
+                return file
+    return None
 
 
 @lru_cache(maxsize=1)
@@ -28,13 +42,15 @@ def library() -> ctypes.CDLL | None:
         except OSError:  # built for another machine: a shared folder, an image
             continue
         # Built from older sources: `make install` builds it again.
-        if not all(hasattr(found, name) for name in ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy")):
+        if not all(hasattr(found, name) for name in _NEWEST):
             _LOG.warning("%s was built from older sources and is not used, which costs speed: run `make install`", file.name)
             continue
         for name, result, arguments in (
             ("kp_json_new", _P, [_P, _P, ctypes.c_char_p]),
             ("kp_count", _L, [_P, _L, ctypes.c_char, ctypes.c_char]),
             ("kp_line_ends", _L, [_P, _L, _P, _L]),
+            ("kp_names", _L, [_P, _L, _L]),
+            ("kp_too_deep", _L, [_P, _L, _L]),
             ("kp_json_free", None, [_P]),
             ("kp_json_skip", None, [_P]),
             ("kp_absent", None, [_P, _I, _P]),

@@ -4,7 +4,7 @@
  * its row is taken back, and exact code in Python says why. So this file may refuse more than it must, and may never take
  * what that code would refuse or read otherwise: tests/resources/decode compares the two.
  *
- * Encoding: Apache Avro 1.12, "Binary encoding". Nodes are resources/decode/avro_schema.py's, in the order it gives them.
+ * Encoding: Apache Avro 1.12, "Binary encoding". Nodes are resources/decode/avro_nodes.py's, in the order it gives them.
  */
 #include "columns.h"
 
@@ -257,6 +257,7 @@ int64_t kp_avro_decode(avro *d, const uint8_t *data, const int64_t *bounds, cons
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
     root->rows = 0;
     d->base.broken = 0;
+    d->base.slots = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = chosen[i];
         scan s = {d, data + bounds[at] + skip, data + bounds[at + 1] - 1};

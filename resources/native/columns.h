@@ -15,7 +15,7 @@ enum { FAIL = 0, OK = 1 };
 
 typedef struct column {
     int kind;
-    int width;       /* bytes of a value, for INTEGER; of JSON for TEXT: which values it takes */
+    int width;       /* bytes of a value, for INTEGER; of JSON for TEXT: which values it takes; for STRUCT: json.c */
     uint64_t most;   /* largest value, for INTEGER */
     uint64_t least;  /* magnitude of the smallest one */
     char *name;
@@ -31,9 +31,14 @@ typedef struct column {
     size_t used, size;
 } column;
 
+/* Slots of all columns together that one block may fill: some 80 MB. An item of a list takes one for each of its struct's
+ * members, so that `[{},{},...]` makes much of few bytes. */
+#define MOST_SLOTS (1 << 23)
+
 typedef struct {
     column root;
-    int broken; /* memory ran out */
+    int64_t slots; /* filled for this block so far, also those that were taken back */
+    int broken;    /* memory ran out, or the block fills too many slots */
 } decoder;
 
 static inline int grow_rows(decoder *d, column *c) {
@@ -57,7 +62,13 @@ static inline int grow_rows(decoder *d, column *c) {
     return OK;
 }
 
-static inline int slot(decoder *d, column *c) { return c->rows < c->room ? OK : grow_rows(d, c); }
+static inline int slot(decoder *d, column *c) {
+    if (++d->slots > MOST_SLOTS) {
+        d->broken = 1;
+        return FAIL;
+    }
+    return c->rows < c->room ? OK : grow_rows(d, c);
+}
 
 static inline int64_t end_of(const column *c) { return c->rows ? c->ends[c->rows - 1] : 0; }
 

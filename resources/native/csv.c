@@ -191,6 +191,7 @@ int64_t kp_csv_decode(csv *d, const char *data, const int64_t *bounds, int64_t c
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
     root->rows = 0;
     d->base.broken = 0;
+    d->base.slots = 0;
     for (int64_t at = 0; at < count; at++) {
         scan s = {d, data + bounds[at], data + bounds[at + 1] - 1};
         int64_t before = root->rows;

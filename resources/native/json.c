@@ -17,7 +17,8 @@
 #endif
 #include "columns.h"
 
-#define DEEPEST 200
+#define DEEPEST 200 /* lists and objects, the payload itself among them, as kpipe/nesting.py has it */
+#define LONGEST_NAME 255
 
 typedef struct {
     decoder base;
@@ -28,6 +29,10 @@ typedef struct {
 
 /* What a TEXT column takes (its width): texts only; any value, as compact JSON; texts as they are, any other value as JSON. */
 enum { TEXTS = 0, AS_JSON = 1, ANYTHING = 2 };
+
+/* Of a STRUCT whose other members are left out (its width): of an object on the way to a value none matters; in a value, exact
+   code looks at one that may be a field in other letters; at each one where fields have letters beyond ASCII. */
+enum { ON_THE_WAY = 0, VALUE = 1, VALUE_BEYOND_ASCII = 2 };
 
 /* ---- scanning ------------------------------------------------------------------------------------------------- */
 
@@ -178,7 +183,7 @@ static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e
 
 /* The number, if its rounding is certain without the long way (Clinger 1990: both parts are exact, so one operation
  * rounds once; with 64 bits of mantissa the result is certain unless it is about half way between two doubles). */
-static int quick(uint64_t digits, int power, double *out) {
+static int quick(uint64_t digits, int64_t power, double *out) {
     if (power < -22 || power > 22) return 0;
     if (digits <= (1ull << 53)) {
         *out = power < 0 ? (double)digits / TENS[-power] : (double)digits * TENS[power];
@@ -197,10 +202,14 @@ static int quick(uint64_t digits, int power, double *out) {
     return 0;
 }
 
+/* Exponents saturate here: far beyond the digits that a payload can have, so that its fraction never brings one back. */
+#define MOST_EXPONENT ((int64_t)1 << 56)
+
 static int real(scan *s, column *c) {
     space(s);
     const char *start = s->p, *p = start, *end = s->end;
-    int negative = p < end && *p == '-', power = 0, digits = 0;
+    int negative = p < end && *p == '-';
+    int64_t power = 0, digits = 0; /* the length of a payload fits, and so does its sum with the largest exponent */
     uint64_t value = 0;
     p += negative;
     if (p >= end || *p < '0' || *p > '9') return FAIL;
@@ -211,22 +220,23 @@ static int real(scan *s, column *c) {
         const char *point = ++p;
         for (; p < end && *p >= '0' && *p <= '9'; p++) { value = value * 10 + (uint64_t)(*p - '0'); digits++; }
         if (p == point) return FAIL;
-        power = -(int)(p - point < 100000 ? p - point : 100000);
+        power = -(int64_t)(p - point);
     }
     if (p < end && (*p | 32) == 'e') {
-        int sign = 1, exponent = 0;
+        int sign = 1;
+        int64_t exponent = 0;
         p++;
         if (p < end && (*p == '+' || *p == '-')) sign = *p++ == '-' ? -1 : 1;
         if (p >= end || *p < '0' || *p > '9') return FAIL;
         for (; p < end && *p >= '0' && *p <= '9'; p++)
-            if (exponent < 100000) exponent = exponent * 10 + (*p - '0');
+            if (exponent < MOST_EXPONENT) exponent = exponent * 10 + (*p - '0');
         power += sign * exponent;
     }
     if (!slot(&s->d->base, c)) return FAIL;
     double number;
     const char *most = first;
     while (most < p && (*most == '0' || *most == '.')) most++; /* zeros in front do not count */
-    int counted = digits - (int)(most - first - (first[1] == '.' && most > first + 1 ? 1 : 0));
+    int64_t counted = digits - (most - first - (first[1] == '.' && most > first + 1 ? 1 : 0));
     if (counted > 19 || !quick(value, power, &number)) {
         char *stop;
         number = strtod_l(start, &stop, s->d->c_locale);
@@ -332,7 +342,7 @@ static inline int literal(scan *s, const char *word, size_t length);
 /* Any value, strictly, as compact JSON. */
 static int any(scan *s, column *c, int depth) {
     space(s);
-    if (s->p >= s->end || depth > DEEPEST) return FAIL;
+    if (s->p >= s->end || (depth >= DEEPEST && (*s->p | 0x20) == '{')) return FAIL; /* [ or { */
     switch (*s->p) {
     case 'n': return literal(s, "null", 4) && put(s, c, "null", 4);
     case 't': return literal(s, "true", 4) && put(s, c, "true", 4);
@@ -410,6 +420,21 @@ static column *member(column *c, const char *name, size_t length, int *hint) {
     return NULL;
 }
 
+static inline char lowered(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c; }
+
+/* Whether a member that is no field may be one in other letters, or has a name that no field can have. */
+static int doubtful(const column *c, const char *name, size_t length, int high) {
+    if (c->width == ON_THE_WAY) return 0;
+    if (c->width == VALUE_BEYOND_ASCII || high || !length || length > LONGEST_NAME) return 1;
+    for (int i = 0; i < c->count; i++) {
+        size_t at = 0;
+        if (c->children[i].name_length != length) continue;
+        while (at < length && lowered(name[at]) == lowered(c->children[i].name[at])) at++;
+        if (at == length) return 1;
+    }
+    return 0;
+}
+
 /* Members of the object into the children; those that it lacks become null. The object's own slot is the caller's. */
 static int members(scan *s, column *c, int64_t row, int depth) {
     int hint = 0;
@@ -426,6 +451,7 @@ static int members(scan *s, column *c, int64_t row, int depth) {
             if (to >= s->end || *to != '"') return FAIL;
             column *child = member(c, name, (size_t)(to - name), &hint);
             if (!child && s->d->skips) {
+                if (doubtful(c, name, (size_t)(to - name), high)) return FAIL;
                 if ((high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to))) return FAIL;
                 s->p = to + 1;
                 if (!add_name(&others, name, (size_t)(to - name)) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
@@ -523,10 +549,11 @@ int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
     root->rows = 0;
     d->base.broken = 0;
+    d->base.slots = 0;
     for (int64_t at = 0; at < count; at++) {
         scan s = {d, data + bounds[at], data + bounds[at + 1] - 1, data + bounds[count]};
         d->unknown = 0;
-        if (members(&s, root, root->rows, 0) && (space(&s), s.p == s.end)) {
+        if (members(&s, root, root->rows, 1) && (space(&s), s.p == s.end)) {
             root->rows++;
             status[at] = GOOD;
             continue;

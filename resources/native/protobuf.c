@@ -416,6 +416,7 @@ int64_t kp_protobuf_decode(protobuf *d, const uint8_t *data, const int64_t *boun
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
     root->rows = 0;
     d->base.broken = 0;
+    d->base.slots = 0;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = chosen[i];
         scan s = {d, data + bounds[at] + skipped, data + bounds[at + 1] - 1};

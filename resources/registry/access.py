@@ -17,9 +17,9 @@ __all__ = ["CREDENTIALS", "PREFIX", "SETTINGS", "Access", "address", "check_regi
 PREFIX: Final = "schema.registry."
 
 SETTINGS: Final = frozenset(
-    PREFIX + name for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "timeout.ms")
+    PREFIX + name for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "timeout.ms", "username")
 )
-"""What `source.config` may hold for the registry."""
+"""What `source.config` may hold for the registry. The name is no secret, as that of SASL is none."""
 
 CREDENTIALS: Final = frozenset(PREFIX + name for name in ("username", "password", "token"))
 """What `source.credentials` may hold for it: a name and a password, or a token."""
@@ -53,7 +53,8 @@ class Access:
         Raises:
             InvalidPipeline: the time limit is no number, or credentials are of two kinds or half of one.
         """
-        hidden = {name: Secret(credentials.get(PREFIX + name, "")) for name in ("username", "password", "token")}
+        both = {**config, **credentials}
+        hidden = {name: Secret(both.get(PREFIX + name, "")) for name in ("username", "password", "token")}
         if bool(hidden["username"]) != bool(hidden["password"]):
             raise InvalidPipeline(f"source.credentials: {PREFIX}username and {PREFIX}password go together", "give both")
         if hidden["token"] and hidden["username"]:

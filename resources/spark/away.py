@@ -19,6 +19,7 @@ from resources.spark.executors import attended, slots, there
 from resources.spark.job import Job
 from resources.spark.place import NOT_SHARED, here
 from resources.spark.session import SMALLEST_PIECE, lost, run_pieces, share_out, without_python
+from resources.spark.transport import check_private
 from resources.storage.given import StoreAccess
 from resources.storage.opening import opened
 from resources.storage.uri import is_remote
@@ -26,7 +27,7 @@ from resources.storage.uri import is_remote
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Away", "failures", "look", "sent"]
+__all__ = ["Away", "failures", "look", "sent", "stored"]
 
 # A task that found what it looked for stays so long that others of its wave come to other executors.
 _STAY_S = 0.3
@@ -102,9 +103,15 @@ def sent(job: Job) -> Job:
             Path(job.staging, job.batch).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StagingFailed(f"cannot write {job.staging}: {error.strerror or error}", NOT_SHARED) from error
+    job = stored(job)
+    also = tuple(replace(part, programs=_PROGRAMS, remote=True) for part in job.also)
+    return replace(job, programs=_PROGRAMS, remote=True, also=also)
+
+
+def stored(job: Job) -> Job:
+    """Return the job with what its tasks need for staging in an object store: no worker finds credentials by itself."""
     store = _access(job.staging)
-    also = tuple(replace(part, programs=_PROGRAMS, remote=True, store=store) for part in job.also)
-    return replace(job, programs=_PROGRAMS, remote=True, store=store, also=also)
+    return replace(job, store=store, also=tuple(replace(part, store=store) for part in job.also))
 
 
 def _access(staging: str) -> StoreAccess | None:
@@ -128,11 +135,14 @@ def look(context: SparkContext, staging: str, log: Path | None = None) -> list[s
         Names of the machines that answered.
 
     Raises:
+        NotAvailable: they need the store's credentials, and Spark's connections are not private.
         StagingFailed: one does not see what another one writes.
         KpipeError: Spark could not run this on them, or there are none.
     """
     # Named as a batch's folder: should this process be killed here, it is collected as one.
     place, token, access = f"{staging}/{uuid.uuid4().hex}", uuid.uuid4().hex, _access(staging)
+    if access is not None:
+        check_private(context, access)
     try:
         _write(f"{place}/driver", token)
         cores = context.defaultParallelism

@@ -38,6 +38,10 @@ class Aside(Protocol):
         """The records of a block that have no value."""
         ...
 
+    def spared(self, block: Held) -> Held:
+        """The records of a block whose rows the table has not refused."""
+        ...
+
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         """Set records aside as the policy says."""
         ...
@@ -84,7 +88,10 @@ class Feed:
         Raises:
             TransformFailed: the program has taken more than may be held, and answered none of it.
         """
-        for block, size in self._reader.blocks():
+        for whole, size in self._reader.blocks():
+            before = self._output.dead_letters
+            block = self._output.spared(whole)
+            self.set_aside += self._output.dead_letters - before
             held, framed = self._framed(self._spared(block) if self._without else block)
             self.given += len(held)
             if self._seen is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kpipe.batch import Piece
@@ -14,7 +14,10 @@ from kpipe.pipeline import Policy
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
 from resources.decode.block import Decoder
+from resources.decode.bounded import Bound
+from resources.decode.deadline import Deadlined
 from resources.decode.formats import decoder
+from resources.destinations.limits import Limits
 from resources.kafka.held import Held
 from resources.kafka.held_reader import HeldReader
 from resources.kafka.reader import RangeReader
@@ -87,10 +90,13 @@ class Job:
         lookups: what expressions ask, by name; not shown by repr.
         several: whether a record may give several rows, in one table or over several (kpipe/targets.py).
         table: name of the table, for messages about one of several; else empty.
+        limits: of the destination; None: it holds whatever a task can stage.
         divided: what the table is divided by: files of rows hold one division each.
         also: for each further table, the job as it would be if that were the only one.
         remote: whether tasks run on other machines than the driver.
         store: how tasks reach the object store that they stage in, where they do not find out by themselves; not shown by repr.
+        ordered: whether rows must keep their order on the way to the destination's readers.
+        bound: which new columns a record may hold; None: any.
         moves: whether a task that could not reach something is run once more on another worker.
     """
 
@@ -117,10 +123,13 @@ class Job:
     lookups: Mapping[str, lookups.Held] = field(default_factory=dict, repr=False)
     several: bool = False
     table: str = ""
+    limits: Limits | None = None
     divided: tuple[Part, ...] = ()
     also: tuple[Job, ...] = ()
     remote: bool = False
     store: StoreAccess | None = field(default=None, repr=False)
+    ordered: bool = False
+    bound: Bound | None = None
     moves: bool = False
 
     def reader(self, piece: Piece) -> RangeReader:
@@ -134,7 +143,8 @@ class Job:
     def decoder(self) -> Decoder:
         """Makes records of payloads. Not for two threads at once."""
         kind, columns = (self.format, self.columns) if self.shape is None else (self.shape.format, self.shape.reads)
-        return decoder(kind, columns, self.key, self.access)
+        bound = None if self.bound is None else replace(self.bound, columns=columns)
+        return Deadlined(decoder(kind, columns, self.key, self.access, bound))
 
     @property
     def decoders(self) -> list[Decoder]:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.schema import JSON, VARCHAR, ListOf, Struct, Type
+from kpipe.schema import JSON, VARCHAR, ListOf, MapOf, Struct, Type
+from resources.decode.types import entries
 
 __all__ = ["may_hold_nul", "rows_with_nul"]
 
@@ -18,6 +19,8 @@ _IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
 
 def may_hold_nul(kind: Type) -> bool:
     """Whether values of the type hold text."""
+    if isinstance(kind, MapOf):
+        return True
     if isinstance(kind, ListOf):
         return may_hold_nul(kind.item)
     if isinstance(kind, Struct):
@@ -30,6 +33,8 @@ def rows_with_nul(column: Any, kind: Type) -> np.ndarray[Any, Any]:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not len(array) or not may_hold_nul(kind):
         return np.array([], np.int64)
+    if isinstance(kind, MapOf):
+        return rows_with_nul(entries(array), kind.entries)
     if isinstance(kind, ListOf):
         inside = rows_with_nul(pc.list_flatten(array), kind.item)
         return np.unique(np.asarray(pc.list_parent_indices(array))[inside]) if len(inside) else inside

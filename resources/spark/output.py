@@ -20,7 +20,6 @@ from resources.kafka.held import Held
 from resources.spark.divided import Divided
 from resources.spark.files import StagingWriter
 from resources.spark.job import Job
-from resources.spark.refused import without
 from resources.spark.select import Coordinate
 from resources.spark.shared import Shared
 from resources.spark.sink import Sink, agreed, answered
@@ -57,17 +56,20 @@ class RangeOutput:
     def __init__(self, job: Job, piece: Piece, shared: Shared | None = None) -> None:
         self._job, self._piece = job, piece
 
-        def file(kind: str) -> StagingWriter:
-            share = partial(shared.take, kind) if shared is not None else None
+        def file(kind: str, apart: bool = False) -> StagingWriter:
+            share = partial(shared.take, kind) if shared is not None and not apart else None
             return StagingWriter(f"{job.staging}/{job.batch}", share, make=not job.remote)
 
+        # Rows without an offset keep their order by the order of their files alone, so each file holds one range of them.
+        untraced = job.ordered and job.program is not None and job.program.mode != "map"
         self._dead, self._deletes = file("dead letters"), file("deletes")
 
         def rows(part: Job, kind: str) -> StagingWriter | Divided:
-            return Divided(part.divided, lambda of: file(f"{kind} {of}")) if part.divided else file(kind)
+            return Divided(part.divided, lambda of: file(f"{kind} {of}")) if part.divided else file(kind, untraced)
 
         self._sinks = [Sink(part, rows(part, f"rows {at}")) for at, part in enumerate((job, *job.also))]
         self._keys = KeyReader(job.unique, job.key, job.access) if job.deletes else None
+        self._last = min(_LAST_MS, job.limits.instants[1] // 1000) if job.limits is not None else _LAST_MS
         self._refused = job.refused.get(piece.source, {})
         self.filtered = 0
         self.answered = 0  # records that gave rows, or lines of a program
@@ -88,6 +90,21 @@ class RangeOutput:
         """Dead letters written so far."""
         return self._dead.rows
 
+    def spared(self, block: Held) -> Held:
+        """Set records aside whose rows the table has refused, and return the others.
+
+        Before they are decoded: what such a record holds beside its row, as new columns, is not for the table either.
+        """
+        found = (
+            {at: self._refused[offset] for at, offset in enumerate(block.offsets) if offset in self._refused}
+            if self._refused
+            else {}
+        )
+        if not found:
+            return block
+        self.reject(block.pick(list(found)), "constraint", list(found.values()))
+        return block.pick([at for at in range(len(block)) if at not in found])
+
     def decoded(self, decoded: Decoded, held: Held, *also: Decoded) -> None:
         """Rows of records; `held` are the records of the block in order. One that gave neither a row nor a reject is filtered.
 
@@ -103,8 +120,7 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, held.pick(places.tolist()), len(places))
 
-        offsets = held.column("offset").to_pylist() if self._refused else ()
-        made = self._made((decoded, *also), coordinate, len(held), offsets)
+        made = self._made((decoded, *also), coordinate, len(held))
         for sink, mine in zip(self._sinks, made, strict=True):
             if mine.rows:
                 records = held if mine.kept is None else held.pick(mine.kept)
@@ -118,10 +134,9 @@ class RangeOutput:
             if found:
                 self.reject(held.pick([at for at, _ in found]), stage, [why for _, why in found])
 
-    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int, offsets: Sequence[int] = ()) -> list[Decoded]:
+    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> list[Decoded]:
         """What each table gets of a block; whatever stands in the way of one of them is told by the first."""
         made = [sink.made(decoded, coordinate) for sink, decoded in zip(self._sinks, blocks, strict=True)]
-        made[0] = without(made[0], offsets, self._refused)
         return made if len(made) == 1 else agreed(made, count)
 
     def tombstones(self, block: Held) -> None:
@@ -262,7 +277,7 @@ class RangeOutput:
         if name == "_kafka_offset":
             return held.column("offset") if held is not None else pa.nulls(count, pa.int64())
         if name == "_kafka_timestamp":
-            return _instants(held.column("timestamp")) if held is not None else pa.nulls(count, INSTANT)
+            return _instants(held.column("timestamp"), self._last) if held is not None else pa.nulls(count, INSTANT)
         if name == "_kafka_key":
             return held.column("key") if held is not None else pa.nulls(count, pa.binary())
         return _headers(held) if held is not None else pa.nulls(count, HEADERS)
@@ -275,7 +290,7 @@ class RangeOutput:
                     pa.repeat(pa.scalar(self._piece.source.topic.name, pa.string()), count),
                     pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count),
                     pa.array([offset if offset >= 0 else None for offset in held.offsets], pa.int64()),
-                    _instants(held.column("timestamp")),
+                    _instants(held.column("timestamp"), self._last),
                     held.column("key"),
                     held.value_array(),
                     _headers(held),
@@ -287,14 +302,14 @@ class RangeOutput:
         )
 
 
-def _instants(timestamps: pa.Array) -> pa.Array:
-    """Kafka's milliseconds as microseconds UTC; those before 1970 (-1: no timestamp, KIP-32) and beyond 64 bits are null.
+def _instants(timestamps: pa.Array, last: int) -> pa.Array:
+    """Kafka's milliseconds as microseconds UTC; those before 1970 (-1: no timestamp, KIP-32) and behind the last are null.
 
-    A producer that stamps nanoseconds is enough for the latter: the batch must not fail for ever for that.
+    A producer that stamps microseconds or nanoseconds is enough for the latter: the batch must not fail for ever for that.
     """
     ends = pc.min_max(timestamps).as_py() if len(timestamps) else {"min": 0, "max": 0}
-    if ends["min"] < 0 or ends["max"] > _LAST_MS:
-        timestamps = pc.if_else(pc.and_(pc.greater_equal(timestamps, 0), pc.less_equal(timestamps, _LAST_MS)), timestamps, None)
+    if ends["min"] < 0 or ends["max"] > last:
+        timestamps = pc.if_else(pc.and_(pc.greater_equal(timestamps, 0), pc.less_equal(timestamps, last)), timestamps, None)
     return timestamps.cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from kpipe.batch import Piece
 from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
+from kpipe.terminal import plain_lines
 from resources.decode.block import Payloads
 from resources.kafka.held import Held
 from resources.kafka.reader import RangeReader
@@ -167,9 +168,10 @@ def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known
         limited = replace(spec, idle_timeout_s=patience)
         return _trial(job, limited, Piece(piece.source, part), attempt, known, bounds.seconds)
 
-    search = Search(
-        str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", say=_LOG.warning
-    )
+    def say(text: str) -> None:
+        _LOG.warning("%s", plain_lines(text))
+
+    search = Search(str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", say=say)
     found = search.run()
     if job.transform == "fail":
         offset, reason = next(iter(found.items()))
@@ -217,6 +219,10 @@ class _Nowhere:
 
     def tombstones(self, block: Held) -> None:
         """Nothing becomes of them."""
+
+    def spared(self, block: Held) -> Held:
+        """See `Aside`."""
+        return block
 
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
         """Nothing becomes of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -57,8 +58,19 @@ class LettersStager(LocalStager):
             found.setdefault(letter.source, []).append(letter)
         self._held = {source: _held(mine) for source, mine in found.items()}
 
+    def part(self, letters: Sequence[DeadLetter]) -> Batch:
+        """Return a batch of some of the records. Columns are inferred from these alone.
+
+        Args:
+            letters: all that the stager has of each partition between the first and the last of them.
+        """
+        self._seen = None
+        return batch_of(uuid.uuid4().hex, self._pipeline.name, letters)
+
     def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
+        killers, refused = self._killers, self._refused
         job = super()._job(batch, columns, program)
+        self._killers, self._refused = killers, refused  # of the records of other parts, too
         return replace(job, held=self._held)
 
 

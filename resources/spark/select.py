@@ -22,9 +22,10 @@ from resources.decode.types import staged_type
 from resources.lookups.join import Join
 from resources.spark.job import Job
 from resources.spark.nul import may_hold_nul, rows_with_nul
+from resources.spark.shape import Shape
 from resources.spark.unnest import Lists
 
-__all__ = ["Selector", "selector"]
+__all__ = ["Selector", "inputs_of", "selector"]
 
 _COORDINATES = Columns.of(
     dict(
@@ -70,10 +71,9 @@ class Selector:
         shape, selection = job.shape, job.shape.selection
         self._columns, self._required, self._where = job.columns, shape.required, selection.where
         self._texts = [(name, kind) for name, kind in job.columns if shape.no_nul and may_hold_nul(kind)]
-        names = {name.lower() for name in selection.names}
-        self._inputs = Columns(tuple((name, kind) for name, kind in shape.reads if name.lower() in names))
-        self._coordinates = [name for name in _COORDINATES.names() if name in names]
-        inputs = Columns((*self._inputs.items, *((name, _kind(name)) for name in self._coordinates)))
+        inputs = inputs_of(shape)
+        self._coordinates = [name for name in _COORDINATES.names() if name in inputs]
+        self._inputs = inputs.without(_COORDINATES.names())
         self._lists = Lists(selection.unnest, inputs) if selection.unnest is not None else None
         self._elements = self._lists.columns if self._lists is not None else Columns()
         inputs = Columns((*inputs.without(self._elements.names()).items, *self._elements.items))
@@ -167,6 +167,13 @@ class Selector:
             else:
                 arrays.append(_column(table, name, kind, count))
         return pa.table(arrays, names=list(self._columns.names()))
+
+
+def inputs_of(shape: Shape) -> Columns:
+    """Return what expressions take values from: columns that the decoder gives, and Kafka's coordinates behind them."""
+    names = {name.lower() for name in shape.selection.names}
+    inputs = [(name, kind) for name, kind in shape.reads if name.lower() in names]
+    return Columns((*inputs, *((name, _kind(name)) for name in _COORDINATES.names() if name in names)))
 
 
 def _joined(

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from kpipe import faults
 from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
+from kpipe.isolation import deny_tracing
 from resources.java import spark_environment
-from resources.spark import environment, pods, yarn
+from resources.spark import environment, jvm, pods, transport, yarn
 from resources.spark.job import Failure, Job
 from resources.spark.master import check, driver_address, is_local
 from resources.spark.scratch import scratch, sockets, sweep
@@ -85,10 +86,14 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         # The JVM only schedules: no record passes through it. Without its second compiler and with one collector thread
         # it starts with half the processor time (measured: 3.8 s against 7.2 s of CPU until the first job is done).
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Spark puts these before `extraJavaOptions`, whatever the user sets there.
+        "spark.driver.defaultJavaOptions": jvm.options(),
+        "spark.python.daemon.module": "resources.spark.daemon",
         "spark.python.worker.reuse": "true",
         "spark.pyspark.driver.python": sys.executable,
         "spark.local.dir": str(scratch(home)),
         "spark.log.level": "ERROR",
+        **(transport.LOCAL if is_local(chosen) else {}),
     }
 
 
@@ -107,6 +112,7 @@ def _elsewhere(home: Path) -> dict[str, str]:
         "spark.pyspark.python": python,
         **_ELSEWHERE,
         "spark.ui.enabled": "true",  # where people see what their cluster does
+        "spark.executor.defaultJavaOptions": jvm.DENY_ATTACH,
     }
 
 
@@ -175,7 +181,8 @@ def prepared(home: Path, asked: Mapping[str, str]) -> Iterator[None]:
     sweep(home)
     log = home / "logs" / "spark.log"
     try:
-        with _stderr_to(log):
+        deny_tracing()
+        with _stderr_to(log), jvm.started_clean():
             if asked["spark.master"] == "yarn":
                 yarn.answers(asked)
             yield
@@ -239,9 +246,11 @@ def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]
     """Run the tasks on Spark and collect their reports: facts only, records stay where they are.
 
     Raises:
+        NotAvailable: the job contains credentials, and Spark's connections are not private.
         KpipeError: what the first failing piece raised.
         WorkerLost: a process that ran tasks died.
     """
+    transport.check_private(context, job)
     context.setJobGroup(job.batch, f"kpipe batch {job.batch}")
     try:
         work = context.parallelize(list(tasks), len(tasks))

@@ -9,7 +9,7 @@ from kpipe.errors import SchemaConflict
 from kpipe.formats import VARIABLE, Format, Mapped
 from kpipe.paths import write_path
 from kpipe.pipeline import Pipeline
-from kpipe.schema import BLOB, VARCHAR, Columns, Type
+from kpipe.schema import BLOB, JSON, VARCHAR, Columns, Type
 from kpipe.selection import Selection
 
 __all__ = ["Shape", "shaped"]
@@ -25,6 +25,7 @@ class Shape:
         selection: the expressions.
         required: columns that take no NULL.
         no_nul: whether the table's texts cannot hold the character NUL.
+        guessed: names that expressions take values from, of which only a sample says their types.
     """
 
     format: Format
@@ -32,6 +33,7 @@ class Shape:
     selection: Selection
     required: tuple[str, ...] = ()
     no_nul: bool = False
+    guessed: frozenset[str] = frozenset()
 
 
 def shaped(
@@ -86,6 +88,7 @@ def shaped(
     known = Columns(tuple(taken))
     declared = Columns.of({name: text for name, text in pipeline.columns.items() if name.lower() not in assigned})
     extra: list[tuple[str, Type]] = []
+    guessed: set[str] = set()
     by_name = kind.type in ("json", "avro", "protobuf") and kind.mapping is None and pipeline.evolution != "ignore"
     for name in chosen.wanted:
         if name in known:
@@ -93,7 +96,9 @@ def shaped(
         found = BLOB if kind.type == "raw" else declared.get(name)
         if found is None and by_name and name.lower() not in assigned:
             found = sample().get(name)
-        extra.append((name, found or VARCHAR))
+            guessed.add(name)
+        # MySQL's rules for a JSON value (`true` is '1') need to know which kind of value it was.
+        extra.append((name, found or (JSON if kind.type == "json" and name in chosen.documents() else VARCHAR)))
     if kind.mapping is not None:  # columns that the table lacks are looked for only if they may be added
         wanted = {name.lower() for name, _ in (*taken, *extra)}
         unused = [name for name in kind.mapping if name.lower() not in wanted]
@@ -109,4 +114,4 @@ def shaped(
         types = Columns() if kind.type == "json" else sample()  # of JSON, VARCHAR takes anything
         extra += [(name, types.get(name) or VARCHAR) for name in chosen.targets if name.lower() not in there]
     never_null = tuple(name for name in columns.names() if name in required)
-    return Shape(kind, Columns((*taken, *extra)), chosen, never_null, no_nul)
+    return Shape(kind, Columns((*taken, *extra)), chosen, never_null, no_nul, frozenset(guessed))

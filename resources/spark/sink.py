@@ -16,6 +16,7 @@ from resources.spark.divided import Divided
 from resources.spark.files import StagingWriter
 from resources.spark.job import Job
 from resources.spark.keyed import with_keys
+from resources.spark.limited import storable
 from resources.spark.select import Coordinate, selector
 
 __all__ = ["Sink", "agreed", "answered"]
@@ -36,16 +37,24 @@ class Sink:
         self._select = selector(job)
         self.new_columns = self._select.new_columns if self._select is not None else Columns()
         self._mark = Mark()
+        self._computed = {name.lower() for name in job.shape.selection.targets} if job.shape is not None else ()
 
     def made(self, decoded: Decoded, coordinate: Coordinate) -> Decoded:
         """Rows of the table, with the reasons of records that can give none."""
         if self._select is not None:
             decoded = self._select.apply(decoded, coordinate)
-        self.new_columns = self.new_columns.joined(decoded.new_columns)
+        if decoded.new_columns:
+            self.new_columns = self._reported(self.new_columns.joined(decoded.new_columns, apart=True))
+        if self.job.limits is not None:
+            decoded = storable(decoded, self.job.columns, self.job.limits, self._computed)
         decoded = with_keys(decoded, self.job.unique) if self.job.unique else decoded
         if not self.job.table:
             return decoded
         return replace(decoded, refused=[(at, f"table {self.job.table}: {reason}") for at, reason in decoded.refused])
+
+    def _reported(self, new: Columns) -> Columns:
+        bound = self.job.bound
+        return new if bound is None else replace(bound, columns=self.job.columns).report(new)
 
     def write(self, table: pa.Table, records: int | None) -> None:
         """Rows with their coordinates, and of how many records they are; None: that is not known."""

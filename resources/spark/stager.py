@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,30 +14,35 @@ from typing import TYPE_CHECKING, Any
 from kpipe.batch import Batch, Piece, RangeReport, Step
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.extract import filled
+from kpipe.growth import Closed, named, widened
 from kpipe.keys import KeyRule, keeps_originals
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
+from kpipe.room import room
 from kpipe.schema import Columns
-from kpipe.selection import Selection
+from kpipe.selection import Selection, field_of, shown_field
 from kpipe.source import PartitionId
 from kpipe.targets import is_several, targets
 from kpipe.work import Work
-from resources.decode.expressions import check
+from resources.decode.bounded import bound_of
+from resources.decode.expression_checks import check
 from resources.decode.formats import sampled
 from resources.decode.schema_files import with_files
 from resources.destinations import WITHOUT_NUL
+from resources.destinations.limits import limits_of
 from resources.home import Home
 from resources.kafka.config import client_config, registry_access, secrets
 from resources.lookups.read import Lookups, no_tables
 from resources.lookups.tables import Asking
 from resources.registry.access import check_registry
 from resources.spark import worker
-from resources.spark.away import Away
+from resources.spark.away import Away, stored
 from resources.spark.job import Job, ProgramSpec
 from resources.spark.master import is_local
 from resources.spark.select import Selector, selector
 from resources.spark.session import run_pieces, share_out
 from resources.spark.shape import shaped
+from resources.spark.shipping import ship
 from transforms.preflight import Resolved, resolve
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ __all__ = ["SparkStager", "asked", "selection", "version"]
 _SAMPLE_RECORDS = 500
 _SAMPLE_PARTITIONS = 4
 _SAMPLE_TOPICS = 16
+#: Destinations whose readers are promised the order of a partition.
+_ORDERED = ("kafka", "webhook")
 
 
 def version(pipeline: Pipeline) -> str:
@@ -73,8 +78,12 @@ def selection(pipeline: Pipeline) -> Selection | None:
         InvalidPipeline: one cannot be run.
     """
     found = Selection.of(pipeline)
-    for where, text in found.says() if found is not None else ():
-        check(text, f"pipeline {pipeline.name}: {where}")
+    for field, text in found.says() if found is not None else ():
+        try:
+            check(text, f"pipeline {pipeline.name}: {shown_field(field)}")
+        except InvalidPipeline as error:
+            error.about(*field_of(pipeline, field))
+            raise
     return found
 
 
@@ -112,8 +121,7 @@ class SparkStager:
         required: Callable[[Pipeline], Collection[str]] = lambda _: (),
         ask: Asking = no_tables,
     ) -> None:
-        self._required = required
-        self._pipeline, self._home, self._spark = with_files(pipeline), home, spark
+        self._pipeline, self._home, self._spark, self._required = with_files(pipeline), home, spark, required
         self._targets, self._several = targets(self._pipeline), is_several(pipeline)
         self._stage = home.stage
         self._environ = os.environ if environ is None else environ
@@ -130,8 +138,7 @@ class SparkStager:
         self._context: SparkContext | None = None
         self._away = Away(home.path / "logs" / "spark.log")
         self._group = ""  # under which Spark runs the batch at hand
-        self._killers: dict[PartitionId, Mapping[int, str]] = {}
-        self._refused: dict[PartitionId, Mapping[int, str]] = {}
+        self._killers, self._refused = dict[PartitionId, Mapping[int, str]](), dict[PartitionId, Mapping[int, str]]()
         if self._program is not None:
             self._spec(str(self._program.file))  # a variable that is missing is said before anything starts
 
@@ -147,7 +154,7 @@ class SparkStager:
                 f"pipeline {pipeline.name}: CSV has no names for columns, and there is no table {pipeline.into.table}",
                 "name them in format.fields, declare `columns`, or create the table first",
             )
-        found = self._sampled(batch)
+        seen = found = self.sampled(batch)
         if chosen is None:
             return found
         # As if the table had been made without the columns that expressions give: their types are what is asked for.
@@ -156,11 +163,10 @@ class SparkStager:
             found = found.without(name for name in found.names() if name.lower() not in (chosen.outputs or ()))
         declared = filled(pipeline, pipeline.declared)
         known = Columns((*declared.items, *found.without((*declared.names(), *chosen.targets)).items))
-        seen = self._sampled(batch)
         job = replace(self._job(batch, known, None), shape=shaped(widened, chosen, known, lambda: seen))
         return Columns((*found.without(chosen.targets).items, *Selector(job).new_columns.items))
 
-    def _sampled(self, batch: Batch) -> Columns:
+    def sampled(self, batch: Batch) -> Columns:
         """Columns of the first records, without what expressions make of them."""
         if self._seen is not None:
             return self._seen
@@ -176,20 +182,26 @@ class SparkStager:
             payloads += found
             if self._pipeline.key_format is not None:
                 keys += worker.sample_keys(job, Piece(step.source, part), _SAMPLE_RECORDS)
-        columns = sampled(self._pipeline.format, payloads, self._pipeline.key_format, keys, self._access)
+        # Where records add no columns, one with a name that no column can have is a row: kpipe/growth.py leaves the name out.
+        pipeline = self._pipeline
+        kind = pipeline.into.type if widened(pipeline) else ""
+        bounds = named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
+        columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, self._access, *bounds)
         self._seen = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen
 
-    def stage(self, batch: Batch, columns: Columns, also: Sequence[Columns] = ()) -> Sequence[RangeReport]:
+    def stage(
+        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
+    ) -> Sequence[RangeReport]:
         """See `Stager`."""
         context = self._context = self._context or self._spark()
-        job = self._shaped(batch, columns, self._ship(context), also)
+        job = self._shaped(batch, columns, self._ship(context), also, closed)
         held = self._lookups.shipped(context)
         job = replace(job, lookups=held, also=tuple(replace(part, lookups=held) for part in job.also))
         self._group = batch.id
         try:
             if is_local(str(context.master)):
-                reports = run_pieces(context, job, share_out(batch, context.defaultParallelism))
+                reports = run_pieces(context, stored(job), share_out(batch, context.defaultParallelism))
             else:
                 reports = self._away.run(context, job, batch)
             self._away.took(reports)
@@ -198,7 +210,7 @@ class SparkStager:
         for report in reports:
             if report.killers:
                 self._killers[report.source] = {**self._killers.get(report.source, {}), **report.killers}
-        return reports
+        return sorted(reports, key=lambda report: (report.source, report.range))
 
     def work(self) -> Work:
         """See `Spread`."""
@@ -216,12 +228,18 @@ class SparkStager:
         if self._group and self._context is not None:
             self._context.cancelJobGroup(self._group)
 
-    def _shaped(self, batch: Batch, columns: Columns, program: ProgramSpec | None, also: Sequence[Columns] = ()) -> Job:
+    def _shaped(
+        self, batch: Batch, columns: Columns, program: ProgramSpec | None, also: Sequence[Columns] = (),
+        closed: Sequence[Closed] = (),
+    ) -> Job:  # fmt: skip
         """The job with what expressions and constraints make of its records, for every table."""
         if self._never_null is None:
             looked = self._pipeline.errors.constraint != "fail"
             self._never_null = [frozenset(self._required(part) if looked else ()) for part in self._targets]
-        first, *more = [self._part(batch, at, mine, program) for at, mine in enumerate((columns, *also))]
+        parts = [self._part(batch, at, mine, program) for at, mine in enumerate((columns, *also))]
+        whys: Sequence[Closed | None] = closed or [None] * len(parts)
+        bounds = [bound_of(*of) for of in zip(self._targets, whys, (columns, *also), strict=True)]
+        first, *more = [replace(part, bound=bound) for part, bound in zip(parts, bounds, strict=True)]
         return replace(first, also=tuple(more)) if more else first
 
     def _part(self, batch: Batch, at: int, columns: Columns, program: ProgramSpec | None) -> Job:
@@ -229,7 +247,7 @@ class SparkStager:
         pipeline, chosen = self._targets[at], self._selections[at]
         assert self._never_null is not None
         no_nul = pipeline.errors.constraint != "fail" and pipeline.into.type in WITHOUT_NUL
-        shape = shaped(pipeline, chosen, columns, lambda: self._sampled(batch), self._never_null[at], no_nul)
+        shape = shaped(pipeline, chosen, columns, lambda: self.sampled(batch), self._never_null[at], no_nul)
         job = replace(self._job(batch, columns, program), shape=shape, table=pipeline.into.table if at else "")
         job = replace(job, originals=keeps_originals(pipeline), **_keyed(pipeline, columns))
         selector(job)  # what does not fit the columns is said here, once, and not by every task
@@ -258,18 +276,20 @@ class SparkStager:
             refused=self._refused,
             lookups=self._lookups.of_batch(batch.id),
             several=self._several,
+            limits=limits_of(self._pipeline),
             divided=self._pipeline.into.parts,
+            ordered=self._pipeline.into.type in _ORDERED,
         )
 
     def _ship(self, context: SparkContext) -> ProgramSpec | None:
         """Give the program to Spark, once a session."""
         if self._program is not None and self._shipped is None:
-            self._shipped = self._spec(_ship(context, self._home, self._program))
+            self._shipped = self._spec(ship(context, self._home, self._program))
         return self._shipped
 
     def _spec(self, file: str) -> ProgramSpec:
         transform, program = self._pipeline.transform, self._program
-        assert transform is not None and program is not None
+        assert transform and program
         missing = [name for name in transform.env if name not in self._environ]
         if missing:
             raise InvalidPipeline(f"transform.env names {missing[0]}, which is not set", f"export {missing[0]}=...")
@@ -316,24 +336,6 @@ def _spread(steps: Sequence[Step]) -> list[Step]:
         ranked.append((seen[step.source.topic.name], len(ranked), step))
         seen[step.source.topic.name] += 1
     return [step for *_, step in sorted(ranked, key=lambda item: item[:2])]
-
-
-def _ship(context: SparkContext, home: Home, program: Resolved) -> str:
-    """Name under which Spark brings the file to every worker.
-
-    Spark refuses a second file of the same name with other content, and a program may change between two runs of one
-    session, so the name carries the hash. Archives are shipped as files, too, and unpacked by our own code, which refuses
-    members that lead outside; Spark's own unpacking does not look.
-    """
-    name = f"{program.version}-{program.file.name}"
-    copy = home.path / "programs" / name
-    copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = copy.with_name(f".{name}.{uuid.uuid4().hex}")
-    shutil.copyfile(program.file, temporary)  # afresh for each run: workers look at what they get, so a wrong one must not stay
-    temporary.chmod(0o700)
-    temporary.replace(copy)
-    context.addFile(str(copy))
-    return name
 
 
 def _inside(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kpipe.batch import Batch, Piece, RangeReport
+from kpipe.growth import Closed
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
 from resources.home import Home
@@ -50,10 +51,12 @@ class LocalStager(SparkStager):
         super().__init__(pipeline, home, no_spark, environ, required, ask)
         self._stage = str(home.staging)  # what a trial stages is looked at here
 
-    def stage(self, batch: Batch, columns: Columns, also: Sequence[Columns] = ()) -> Sequence[RangeReport]:
+    def stage(
+        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
+    ) -> Sequence[RangeReport]:
         """See `Stager`."""
         program = self._spec(str(self._program.file)) if self._program else None
-        job = self._shaped(batch, columns, program, also)
+        job = self._shaped(batch, columns, program, also, closed)
         return [worker.stage(job, Piece(step.source, step.range)) for step in batch.steps]
 
 
@@ -66,6 +69,10 @@ class _Aside:
     def tombstones(self, block: Held) -> None:
         """See `Aside`."""
         self.filtered += len(block.tombstones())
+
+    def spared(self, block: Held) -> Held:
+        """See `Aside`."""
+        return block
 
     def reject(self, held: Held, _: str, __: Sequence[str]) -> None:
         """See `Aside`."""

@@ -17,6 +17,7 @@ from kpipe.faults import reach
 from resources.decode.block import Payloads
 from resources.kafka.reader import RangeReader
 from resources.spark.job import Failure, Job
+from resources.spark.misframed import check_framing
 from resources.spark.output import RangeOutput
 from resources.spark.place import arrived, here
 from resources.spark.program import killers, payloads, transformed
@@ -33,7 +34,7 @@ def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeRe
     shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), [], ""
     host = here() if job.remote else ""
     try:
-        if job.remote:
+        if job.remote or job.store is not None:
             arrived(job)
         for piece, reader in _ahead(job, pieces):
             where = f"{piece.source} {piece.range}"
@@ -88,6 +89,7 @@ def stage(
     try:
         return _stage(job, piece, attempt, known, reader or job.reader(piece), shared)
     except TransformFailed as error:
+        check_framing(job, piece, known)
         found = killers(job, piece, error, attempt, known)
     try:
         return replace(_stage(job, piece, attempt, {**known, **found}, job.reader(piece), shared), killers=found)
@@ -115,7 +117,8 @@ def _stage(
 
 def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
     reads, *more = job.decoders
-    for block, _ in reader.blocks():
+    for whole, _ in reader.blocks():
+        block = output.spared(whole)
         held, tombstones = (block, 0) if reads.takes_nulls and not job.deletes else block.split_tombstones()
         if tombstones:
             output.tombstones(block)
@@ -129,15 +132,18 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
     Returns:
         At most `limit` payloads, and the records that make the program fail, with the reasons, by offset.
     """
+    refused = job.refused.get(piece.source, {})  # no columns of theirs
     if job.program is None:
         values: list[bytes] = []
         with job.reader(piece) as reader:
             for block, _ in reader.blocks():
-                values += [value for value in block.values if value is not None]
+                pairs = zip(block.offsets, block.values, strict=True)
+                values += [value for offset, value in pairs if value is not None and offset not in refused]
                 if len(values) >= limit:
                     break
         return values[:limit], {}
-    known = job.killers.get(piece.source, {})
+    known = {**job.killers.get(piece.source, {}), **refused}
+    check_framing(job, piece, known)
     try:
         with job.reader(piece) as reader:
             return payloads(job, piece, reader, known)[:limit], {}
@@ -150,9 +156,11 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
 def sample_keys(job: Job, piece: Piece, limit: int) -> list[bytes]:
     """The keys of the first records of a range, at most `limit`."""
     keys: list[bytes] = []
+    refused = job.refused.get(piece.source, {})
     with job.reader(piece) as reader:
         for block, _ in reader.blocks():
-            keys += block.column("key").drop_null().to_pylist()
+            pairs = zip(block.offsets, block.keys(), strict=True)
+            keys += [key for offset, key in pairs if key is not None and offset not in refused]
             if len(keys) >= limit:
                 break
     return keys[:limit]

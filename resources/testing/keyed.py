@@ -13,15 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe import moves
 from kpipe.batch import Commit, Counts, Step
 from kpipe.errors import DestinationError, Fenced, InvalidPipeline, NotAvailable, SchemaConflict
 from kpipe.keys import ORIGINAL, KeyRule
 from kpipe.ledger import Lane, Ledger
-from kpipe.offsets import Range
 from kpipe.ports import Destination, Keyed
 from kpipe.schema import Columns
-from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live, source
+from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live
 from resources.testing.state import proof
 
 __all__ = [
@@ -55,13 +53,14 @@ RECORD = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("headers", HE
 
 @dataclass(frozen=True)
 class Write:
-    """One record: of which key, its value (None: a tombstone), and its place."""
+    """One record: of which key, its value (None: a tombstone), and its place; `topic` where rows name it."""
 
     partition: int
     offset: int
     id: int
     text: str | None
     n: int | None = None
+    topic: str | None = None
 
 
 @dataclass
@@ -98,7 +97,7 @@ RULES = {
     "replace": KeyRule(("id",), "replace", deletes=True),
     "ignore": KeyRule(("id",), "ignore", deletes=True),
     "update": KeyRule(("id",), "update", deletes=True),
-    "add": KeyRule(("id",), "update", {"n": "coalesce(n, 0) + coalesce(VALUES(n), 0)"}, deletes=True),
+    "add": KeyRule(("id",), "update", {"n": "mysql: COALESCE(n, 0) + COALESCE(VALUES(n), 0)"}, deletes=True),
     "skip": KeyRule(("id",), "error", duplicates="skip", deletes=True),
     "dead_letter": KeyRule(("id",), "error", duplicates="dead_letter", deletes=True),
 }
@@ -149,6 +148,9 @@ def staged(place: Place, writes: Sequence[Write], rule: KeyRule) -> Any:
     """A staged file of rows."""
     fields = [(name, arrow(kind)) for name, kind in COLUMNS] + list(COORDINATES.items())
     rows: list[dict[str, Any]] = [{"id": w.id, "text": w.text, "n": w.n, **_place(w)} for w in writes]
+    if any(w.topic for w in writes):
+        fields.append(("_kafka_topic", pa.string()))
+        rows = [{**row, "_kafka_topic": w.topic} for row, w in zip(rows, writes, strict=True)]
     if rule.keeps_originals:
         fields.append((ORIGINAL, RECORD))
         rows = [{**row, ORIGINAL: {"key": b"k", "value": f"v{row['_kafka_offset']}".encode(), "headers": None}} for row in rows]
@@ -283,22 +285,6 @@ class KeyedConformance:
         gone = [Write(0, 2, 1, None), Write(0, 3, 1, None), Write(0, 4, 7, None)]
         done = destination.commit(commit_of(place, destination.ledger()[1], gone, rule)).commit.totals
         assert list(contents(place)) == [2] and (done.deleted, done.deletes) == (1, 3) and proof(destination).ok
-
-    def test_an_older_range_does_not_overwrite_what_came_later(self, place: Place) -> None:
-        """A backfill beside the live lane."""
-        rule = replace(RULES["replace"], deletes=False)
-        destination = begun(place, rule, 1)
-        where = source(0)
-        destination.commit(Commit("j" * 32, "tweets", moves.jump(destination.ledger()[1], where, 50), kind="jump"))
-        destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 50, 1, "new"), Write(0, 51, 2, "new")], rule))
-        ledger = destination.ledger()[1]
-        destination.commit(Commit("b" * 32, "tweets", moves.backfill(ledger, where, Range(10, 20)), kind="backfill"))
-        ledger = destination.ledger()[1]
-        lane = next(lane for lane in ledger.of(where) if lane.start == 10)
-        late = [Write(0, 12, 1, "old"), Write(0, 13, 3, "old"), Write(0, 14, 3, "older range, last write")]
-        done = destination.commit(commit_of(place, ledger, late, rule, lanes=[lane])).commit.totals
-        assert {key: row[0] for key, row in contents(place).items()} == {1: "new", 2: "new", 3: "older range, last write"}
-        assert (done.inserted, done.updated, done.ignored) == (1, 1, 1) and proof(destination).ok
 
     def test_duplicates_are_errors_where_nothing_else_is_said(self, place: Place) -> None:
         rule = KeyRule(("id",))

@@ -7,7 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,7 @@ from kpipe.batch import Commit, Counts, StagedFile, Step
 from kpipe.keys import KeyRule
 from kpipe.ledger import Lane, LaneChange, Ledger
 from kpipe.ports import Destination
-from kpipe.schema import Columns, ListOf, Struct, Type
+from kpipe.schema import Columns, ListOf, MapOf, Struct, Type
 from kpipe.source import PartitionId, TopicId
 
 __all__ = [
@@ -39,7 +39,8 @@ _ARROW = {
     "UTINYINT": pa.uint8(),
     "BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "JSON": pa.string(), "BLOB": pa.binary(),
-    "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us"), "TIMESTAMP WITH TIME ZONE": INSTANT, "UUID": pa.string(),
+    "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"), "TIMESTAMP WITH TIME ZONE": INSTANT,
+    "UUID": pa.string(),
 }  # fmt: skip
 
 
@@ -59,6 +60,8 @@ def arrow(kind: Type) -> pa.DataType:
     """How values of the type stand in staged files."""
     if isinstance(kind, ListOf):
         return pa.list_(arrow(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), arrow(kind.item))
     if isinstance(kind, Struct):
         return pa.struct([(name, arrow(item)) for name, item in kind.fields])
     if kind.name.startswith("DECIMAL"):
@@ -79,6 +82,8 @@ class Place(ABC):
         ddl_in_transaction: whether a table is made, and gets columns, in the transaction of the commit.
         longest_name: bytes of a column's name.
         failure: makes an error of the database's own client, of a message.
+        tables_with_defaults: statements that make table `tweets` with `{columns}`, `number`, which counts up, `made`, the time,
+            and `computed`, which is twice `n`; empty where tables have no defaults.
     """
 
     ledger_in_table = False
@@ -89,6 +94,7 @@ class Place(ABC):
     ddl_in_transaction = True
     longest_name = 255
     failure: Callable[[str], Exception] = OSError
+    tables_with_defaults: ClassVar[Sequence[str]] = ()
 
     def __init__(self, folder: Path) -> None:
         self.staging = folder / "staging"
@@ -106,6 +112,10 @@ class Place(ABC):
     def name(self, table: str) -> str:
         """What the destination calls the table."""
         return table
+
+    def sql(self, statement: str, *parameters: Any) -> list[Any]:
+        """Run one statement by hand, where the destination is a database."""
+        raise NotImplementedError
 
     @abstractmethod
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ from resources.testing.place import Place, batch, begin
 __all__ = ["begun", "loaded", "positions", "proof"]
 
 
-def proof(destination: Destination) -> Audit:
-    """The ledger, its history and the table, held against each other."""
-    return audit(destination.ledger()[1], destination.history(), destination.recount())
+def proof(destination: Destination, several: bool = False) -> Audit:
+    """The ledger, its history and the table, held against each other; `several`: of a pipeline with several topics."""
+    return audit(destination.ledger()[1], destination.history(), destination.recount(), several)
 
 
 def positions(destination: Destination) -> dict[int, int]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kpipe.batch import Batch
-from kpipe.errors import DestinationError, SchemaConflict, StagingFailed
+from kpipe.batch import Batch, Commit
+from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict, StagingFailed
 from kpipe.schema import Columns, Scalar
 from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, source
 from resources.testing.state import begun, loaded, proof
@@ -138,3 +138,29 @@ class Tables:
         )
         assert destination.view("errors", limit=1)[0]["error_message"].startswith(HOSTILE[0])
         assert proof(destination).ok
+
+    def test_rows_go_to_the_table_that_an_edited_definition_names(self, place: Place) -> None:
+        """The ledger is the pipeline's: it goes on, into a table that is not there yet. What was left behind is still proven."""
+        loaded(place)
+        edited = place.open(table="renamed")
+        if place.ledger_in_table:
+            assert edited.ledger()[0] == "", "the ledger is part of the table; the home's memory notices (kpipe/oversight.py)"
+            return
+        assert edited.columns() is None
+        edited.commit(Commit("d" * 32, "tweets", (), kind="accept_ledger", note="a decision that writes no row"))
+        assert edited.columns() is None and proof(edited).ok
+        edited.commit(batch(place, edited.ledger()[1], {0: 12, 1: 8}))
+        assert [len(place.rows(table)) for table in ("tweets", "renamed")] == [15, 5]
+        report = proof(edited)
+        assert report.ok, report.problems
+        assert report.targets == {place.name("tweets"): {"rows": 15, "rows_found": 15}}
+        if place.rows_go:
+            place.delete_row(0, 3)
+            assert any("tweets: partition" in problem and "the ledger says 10" in problem for problem in proof(edited).problems)
+        place.drop_table()
+        assert any("the table holds 0 rows, the ledger says 10" in problem for problem in proof(edited).problems)
+        edited.commit(batch(place, edited.ledger()[1], {0: 13}))
+        assert len(place.rows("renamed")) == 6
+        if place.rows_go:
+            with pytest.raises(LedgerMismatch, match="15 rows were written to it"):
+                place.open().columns()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,12 @@ from confluent_kafka import Producer, TopicPartition
 
 from kpipe import faults
 from kpipe.batch import Commit, Counts, StagedFile, Step
-from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismatch, RecordRejected
+from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismatch, RecordRejected, SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.schema import Columns
+from resources.destinations.kafka import KafkaDestination
 from resources.testing.conformance import QUICK, Conformance, sampled
-from resources.testing.place import COLUMNS, batch, begin, source
+from resources.testing.place import COLUMNS, DEAD_LETTERS, batch, begin, source
 from resources.testing.state import begun, loaded, proof
 from tests.broker.node import Node, eventually
 from tests.resources.destinations.kafka_place import KafkaPlace, killed, read_all
@@ -81,6 +84,20 @@ def test_dead_letters_are_kept_whole(place: KafkaPlace) -> None:
     assert (row["load_data_line"], row["key"], row["offset"], row["error_message"]) == (b"{broken", b"k", 3, "not JSON")
 
 
+@pytest.mark.parametrize("moment", [253_402_300_800_000_000, (2**63 - 1) // 1000 * 1000, None])
+def test_a_dead_letter_of_any_time_is_kept(place: KafkaPlace, moment: int | None) -> None:
+    """A producer that stamps microseconds is enough: Python's dates end with the year 9999."""
+    destination = begun(place)
+    commit = batch(place, destination.ledger()[1], {0: 3}, dead=[(0, 1)])
+    letter = {**place.dead(source(0), 1), "timestamp": moment}
+    destination.commit(replace(commit, dead_letters=(place.file([letter], DEAD_LETTERS),)))
+    (kept,) = place.records(f"{place.name('tweets')}.dead-letters")
+    assert dict(kept.headers())["kpipe.timestamp_us"] == (None if moment is None else str(moment).encode())
+    (row,) = destination.view("errors")
+    assert (row["offset"], row["error_message"]) == (1, "not JSON")
+    assert proof(destination).ok
+
+
 def test_what_a_killed_run_left_open_is_over_when_the_next_one_writes(place: KafkaPlace) -> None:
     """Its rows are in the log, and no reader of committed records ever sees them."""
     destination = begun(place)
@@ -111,6 +128,57 @@ def test_a_producer_that_was_overtaken_is_fenced(place: KafkaPlace) -> None:
         first.commit(late)
     second.commit(batch(place, second.ledger()[1], {0: 6}))
     assert seen(place) == [(0, n) for n in range(6)]
+
+
+def ended_by_brokers(destination: KafkaDestination) -> None:
+    """Wait until the brokers have ended the open transaction that has written to the topic; they look every 10 s."""
+
+    def over() -> bool:
+        topic = destination.cluster.topic(destination.table)
+        assert topic is not None
+        return any(ends.stable == ends.high > 0 for ends in destination.cluster.ends(topic))
+
+    eventually(over)
+
+
+def taken_over(destination: KafkaDestination) -> None:
+    """Take the producer's name when the time of its transaction is over: to the producer that is the same."""
+    time.sleep(destination._into.transaction_timeout_s)
+    successor = KafkaDestination(destination._into, "tweets", {}, destination.staging, destination._folder)
+    successor._opened()
+
+
+@pytest.mark.parametrize(
+    ("end", "point"),
+    [
+        (taken_over, "commit.before"),
+        pytest.param(ended_by_brokers, "commit.history", marks=pytest.mark.chaos),
+        pytest.param(ended_by_brokers, "commit.before", marks=pytest.mark.chaos),
+    ],
+)
+def test_a_batch_that_outlives_its_transaction_is_written_once(
+    place: KafkaPlace, end: Callable[[KafkaDestination], None], point: str
+) -> None:
+    """Brokers that end a transaction answer to its producer as if another one had taken its name."""
+    destination = place.open(transaction_timeout_s=1)
+    destination.commit(begin("tweets", [0]))
+    commit = batch(place, destination.ledger()[1], {0: 10})
+    tries: list[str] = []
+
+    def dawdle(reached: str) -> None:
+        if reached == point:
+            tries.append(reached)
+            end(destination)
+
+    faults.arm(dawdle)
+    try:
+        with pytest.raises(DestinationError, match=r"expected a commit within into.transaction_timeout_s \(1 s\)") as error:
+            destination.commit(commit)
+    finally:
+        faults.arm(None)
+    assert len(tries) == 1 and "batch.max_offsets_per_partition" in error.value.hint
+    destination.commit(commit)
+    assert seen(place) == [(0, n) for n in range(10)] and proof(destination).ok
 
 
 def test_retention_takes_the_proof_and_not_the_ledger(place: KafkaPlace) -> None:
@@ -157,6 +225,48 @@ def test_a_record_that_is_too_large_names_its_offset(place: KafkaPlace) -> None:
     assert seen(place) == []
     destination.commit(batch(place, destination.ledger()[1], {0: 3}))
     assert seen(place) == [(0, n) for n in range(3)]
+
+
+FAR = 6_247_000_000_000_000  # the year 199930, in ms
+
+
+def of_times(place: KafkaPlace, moments: Sequence[int | None]) -> Commit:
+    """A batch of a row for each of these times, in ms."""
+    destination = place.open()
+    made = batch(place, destination.ledger()[1], {0: len(moments)})
+    rows = [
+        {"id": at, "text": "x", "_kafka_partition": 0, "_kafka_offset": at,
+         "_kafka_timestamp": None if moment is None else moment * 1000}
+        for at, moment in enumerate(moments)
+    ]  # fmt: skip
+    return replace(made, files=(place.staged(rows, COLUMNS),))
+
+
+def test_records_whose_time_the_topic_does_not_take_are_named(place: KafkaPlace) -> None:
+    now = time.time_ns() // 1_000_000
+    limits = {"message.timestamp.after.max.ms": "3600000", "message.timestamp.before.max.ms": "86400000"}
+    place.topic(place.name("tweets"), 2, **limits)
+    destination = begun(place)
+    with pytest.raises(SchemaConflict) as caught:
+        destination.commit(of_times(place, [now, FAR, None, 1000, -5, now + 60_000]))
+    error = caught.value
+    assert error.what.startswith(f"{source(0)} offset 1: the record's timestamp {FAR} ms") and "1 more record:" in error.what
+    assert {name: list(found) for name, found in error.refused.items()} == {source(0): [1, 3]}
+    assert "message.timestamp.after.max.ms is 3600000" in error.refused[source(0)][1]
+    assert "message.timestamp.before.max.ms is 86400000" in error.refused[source(0)][3]
+    assert "errors.constraint: dead_letter" in error.hint
+    assert seen(place) == []
+    destination.commit(of_times(place, [now, now, None, now, -5, now + 60_000]))
+    assert seen(place) == [(0, n) for n in range(6)]
+
+
+@pytest.mark.parametrize(
+    "config", [{"message.timestamp.type": "LogAppendTime"}, {"message.timestamp.after.max.ms": str(2**63 - 1)}]
+)
+def test_any_time_is_written_where_the_topic_takes_it(place: KafkaPlace, config: dict[str, str]) -> None:
+    place.topic(place.name("tweets"), 2, **config)
+    begun(place).commit(of_times(place, [FAR, 0]))
+    assert seen(place) == [(0, 0), (0, 1)]
 
 
 def test_an_open_transaction_of_somebody_else_in_the_ledger_is_waited_for(place: KafkaPlace) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
 import socket
 import subprocess
@@ -86,6 +87,11 @@ class Cluster:
         return self.network.base / "shared"
 
     @property
+    def configuration(self) -> Path:
+        """Folder of Spark's settings that master, workers and client share; it contains the cluster's secret."""
+        return self.network.base / "spark-conf"
+
+    @property
     def store(self) -> dict[str, str]:
         """What a process finds in its environment to get at the object store."""
         return {
@@ -106,6 +112,7 @@ class Cluster:
             "JAVA_HOME": str(java.path),
             "KPIPE_HOME": str(home),
             "KPIPE_SPARK_MASTER": self.master,
+            "SPARK_CONF_DIR": str(self.configuration),
             "PYSPARK_SUBMIT_ARGS": f"{conf} pyspark-shell",
             **kept,
         }
@@ -137,6 +144,7 @@ class Cluster:
         environment = {
             "JAVA_HOME": str(find_java().path),
             "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(self.configuration),
             "SPARK_DAEMON_MEMORY": _MOST,
             "SPARK_DAEMON_JAVA_OPTS": _JVM,
             "SPARK_LOCAL_DIRS": str(host.folder / "local"),
@@ -206,21 +214,22 @@ def build(base: Path) -> Cluster:
     assert not refused, refused
     hidden = [ROOT, Path(sys.prefix), Path(sys.base_prefix), Path.home()]
     network = Network(base, hidden)
-    java, spark, shared = find_java().path, base / "spark", base / "shared"
+    java, spark, shared, conf = find_java().path, base / "spark", base / "shared", base / "spark-conf"
     runtime = [(path, path) for path in (java,)]
-    common = [*runtime, (shared, shared)]
+    common = [*runtime, (conf, conf), (shared, shared)]
     yarn = [(jar, base / hadoop.FOLDER / jar.name) for jar in hadoop.jars()]
     gateway = program()
     base.parent.mkdir(parents=True, exist_ok=True)
     shown: dict[str, list[tuple[Path, Path]]] = {
         **{name: [*runtime, (jars_folder(), jars_folder())] for name in KAFKAS},
-        "master": [*runtime, (Path(pyspark.__file__).parent, spark), *yarn],
+        "master": [*runtime, (conf, conf), (Path(pyspark.__file__).parent, spark), *yarn],
         **{name: [*common, (Path(pyspark.__file__).parent, spark), *yarn] for name in WORKERS},
         "store": [(gateway, gateway)] if gateway is not None else [],
         "client": [*common, *((path, path) for path in outermost([ROOT, Path(sys.prefix), Path(sys.base_prefix)]))],
     }
-    network.make(NAMES, shown, folders=[shared])
+    network.make(NAMES, shown, folders=[shared, conf])
     cluster = Cluster(network)
+    _configure_spark(cluster)
     for host in cluster.workers:
         (host.folder / "local").mkdir()
     start_store(cluster)
@@ -238,6 +247,18 @@ def build(base: Path) -> Cluster:
 def outermost(paths: list[Path]) -> list[Path]:
     """Those that do not lie below another one."""
     return [path for path in dict.fromkeys(paths) if not any(path != other and path.is_relative_to(other) for other in paths)]
+
+
+def _configure_spark(cluster: Cluster) -> None:
+    """Write what makes Spark's connections private: the same secret for daemons and applications, in no argument."""
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secrets.token_hex(16),
+        "spark.network.crypto.enabled": "true",
+    }
+    file = cluster.configuration / "spark-defaults.conf"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
 
 
 def _format_kafka(cluster: Cluster) -> None:

@@ -10,6 +10,9 @@ import pytest
 from kpipe import faults
 from kpipe.audit import audit
 from kpipe.errors import Fenced, KpipeError
+from kpipe.keys import rows_first
+from kpipe.repositioning import set_offsets
+from tests.kpipe.conftest import define
 
 World = Any
 MODE = {"delivery": "at_least_once", "batch": {"max_offsets_per_partition": 4, "max_retries": 0}}
@@ -128,6 +131,68 @@ def test_two_runs_at_once_double_and_do_not_lose(world: World) -> None:
         list(loop.run())
     world.run(MODE)
     prove(world, set(range(4)))
+
+
+KEY: dict[str, Any] = {"table": "tweets", "key": ["id"], "on_conflict": "replace"}
+ORDERED = [
+    {"into": KEY},
+    {"into": {**KEY, "on_null": "delete"}},
+    {"also": [{"table": "more", "key": ["id"], "on_conflict": "replace"}]},
+    {"into": {"type": "kafka", "brokers": "localhost:9092", "topic": "out", "key": ["id"]}},
+    {"into": {"type": "webhook", "url": "https://hooks.example.com/", "table": "sent"}},
+]
+
+
+@pytest.mark.parametrize("fields", ORDERED)
+def test_where_the_order_of_commits_decides_rows_and_ledger_are_one_commit(fields: dict[str, Any]) -> None:
+    """A commit that moves no lane fences nobody."""
+    assert rows_first(define(delivery="at_least_once"))
+    assert not rows_first(define(delivery="at_least_once", **fields))
+    assert not rows_first(define())
+
+
+def test_a_run_that_was_overtaken_writes_no_older_rows_over_newer_ones(world: World) -> None:
+    world.topics.numbered(0, 2)
+    mode = {**MODE, "into": KEY}
+    late, other = world.ingest(mode), world.ingest(mode)
+    stage = late.stage
+
+    def stage_and_be_overtaken(batch: Any) -> Any:
+        staged = stage(batch)
+        world.topics.numbered(0, 2)
+        other.step()
+        return staged
+
+    late.stage = stage_and_be_overtaken
+    with pytest.raises(Fenced):
+        late.step()
+    assert [commit.kind for commit in world.table.commits] == ["begin", "batch"]
+    world.prove_exactly_once()
+    assert not repeated(world)
+
+
+def test_offsets_that_are_demanded_again_between_rows_and_ledger(world: World) -> None:
+    """From another home, where the run is not seen: the rows that had landed count as the second reading."""
+    world.topics.numbered(0, 4)
+    world.begin()
+    first, second = world.ingest(MODE), world.ingest(MODE)
+    advance = second.survey.commit_only
+
+    def commit_only(kind: str, *more: Any) -> None:
+        first.survey.commit_only("advance", *more)
+        source = world.topics.source(0)
+        snapshot, ledger = first.survey.look()
+        for found in set_offsets(ledger, snapshot, {source: 0}, reread=True):
+            first.survey.decide(found.kind, found.changes, found.note, found.steps)
+        advance(kind, *more)
+
+    first.survey.commit_only, moved = lambda *_: None, first.survey.commit_only
+    first.step()
+    first.survey.commit_only, second.survey.commit_only = moved, commit_only
+    second.step()
+    assert [commit.kind for commit in world.table.commits] == ["begin", "rows", "rows", "advance", "reread", "advance"]
+    prove(world, set(range(4)))
+    assert repeated(world) == ["tweets/0 [0, 4)"]
 
 
 def test_exactly_once_goes_on_where_at_least_once_was_killed(world: World) -> None:

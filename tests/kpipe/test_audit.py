@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import Entry, audit
+from kpipe.audit import Entry, Recount, audit
 from kpipe.batch import Counts
 from kpipe.ingest import Decisions
 from kpipe.ledger import Lane
@@ -105,6 +105,17 @@ def test_history_and_ledger_that_differ_are_found(full: World) -> None:
     assert "tweets/1: the ledger stands at [0, 7), its history holds [0, 4)" in problems(full)
 
 
+def test_offsets_between_two_lanes_that_no_lane_has_are_found(full: World) -> None:
+    """As if offsets were jumped over, and nothing was left behind that says so."""
+    source = full.topics.source(0)
+    ledger = full.table.held
+    (live,) = ledger.of(source)
+    closed, after = replace(live, end=live.next), Lane(source, 9, 9)
+    holed = replace(ledger, lanes={**ledger.lanes, closed.key: closed, after.key: after})
+    report = audit(holed, full.table.history(), full.table.recount())
+    assert report.problems == [f"{source} [7, 9): the ledger says neither that it was read nor that it was left out"]
+
+
 def test_a_ledger_that_contradicts_itself_is_found_and_not_a_crash(full: World) -> None:
     source = full.topics.source(0)
     lanes = {**full.table.held.lanes, (source, 2): Lane(source, 2, 6, 6)}
@@ -132,3 +143,8 @@ def test_the_offsets_of_a_recreated_topic_are_not_taken_for_doubles(full: World)
     assert audit(full.table.held, full.table.history(), repeated).ok
     full.table.rows.pop()
     assert not full.audit().ok
+
+
+def test_what_is_wrong_with_a_further_table_beyond_numbers_of_rows_is_found(full: World) -> None:
+    wrong = Recount(problems=("topic a is missing",))
+    assert "table a: topic a is missing" in problems(full, also={"a": wrong}, expected_rows=full.table.recount().rows)

@@ -68,10 +68,11 @@ def test_forward_keeps_what_it_skips(filled: World) -> None:
     assert [commit.kind for commit in filled.table.commits] == ["begin", "batch", "jump", "batch", "backfill", "batch"]
 
 
-def test_back_over_what_was_skipped_reads_it_once_beside_what_is_new(filled: World) -> None:
+def test_back_over_what_was_skipped_reads_it_once_and_in_order(filled: World) -> None:
     offsets(filled, {0: 9, 1: 10})
     filled.run()
-    assert offsets(filled, {1: 3}) == ["backfill: tweets/1 [3, 10)"]
+    assert offsets(filled, {1: 3}) == ["rewind: tweets/1 from 3"]
+    assert lanes(filled, 1) == [(0, 0, 3, SKIPPED), (3, 3, None, READ)]
     filled.topics.numbered(1, 2)
     filled.run(SMALL)
     assert read(filled, 1) == Counter(range(3, 12))

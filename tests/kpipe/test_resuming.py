@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from kpipe.audit import audit
 from kpipe.batch import Commit, Committed
 from kpipe.errors import DestinationBusy, OffsetsLost
+from kpipe.oversight import Decisions
+from kpipe_assets.commands.verify import show
 from tests.kpipe.conftest import Table, World
 
 
@@ -76,3 +79,35 @@ def test_it_needs_nothing_of_kafka_any_more(begun: tuple[World, Begun]) -> None:
     with pytest.raises(OffsetsLost):
         seen += world.run(tell=lambda event: seen.append(event.kind))
     assert seen[:2] == ["resumed", "committed"] and world.table.held.seq == 2
+
+
+def test_an_operator_may_give_it_up(begun: tuple[World, Begun]) -> None:
+    """Its offsets are skipped, under its own id; the run goes on behind them."""
+    world, place = begun
+    place.fails = 1
+    with pytest.raises(DestinationBusy):
+        world.run({"batch": {"max_offsets_per_partition": 4, "max_retries": 0}})
+    world.topics.numbered(0, 9)
+    done = world.run(decisions=Decisions(on_unfinished_batch="skip", who="mia"))
+    assert [(step.lane.next, step.end) for one in done for step in one.commit.steps if step.source.partition == 0] == [(4, 15)]
+    (decided,) = world.kinds("decided")[-1:]
+    batch = place.given[0]
+    assert decided.text == f"give_up: batch {batch}: tweets/0 [0, 4); the receiver may have taken part of it; mia"
+    result = audit(place.ledger()[1], place.history(), place.recount())
+    assert result.ok and result.skipped == ["tweets/0 [0, 4)"] and result.given_up == [f"tweets/0 [0, 4), batch {batch}"]
+    assert not world.run(decisions=Decisions(on_unfinished_batch="skip")), "where there is none, it does nothing"
+
+
+def test_verify_says_that_nothing_is_proven_of_it(begun: tuple[World, Begun], capsys: pytest.CaptureFixture[str]) -> None:
+    world, place = begun
+    place.fails = 1
+    with pytest.raises(DestinationBusy):
+        world.run({"batch": {"max_offsets_per_partition": 4, "max_retries": 0}})
+    world.run(decisions=Decisions(on_unfinished_batch="skip"))
+    result = audit(place.ledger()[1], place.history(), place.recount())
+    show(result)
+    said = capsys.readouterr()
+    assert "NOT proven: the receiver may have taken rows of batches that were given up; they are not" in said.err
+    assert result.given_up[0] in said.err
+    assert "no offset twice" not in said.out and "nothing is proven" in said.out
+    assert result.to_dict()["given_up"] == list(result.given_up)

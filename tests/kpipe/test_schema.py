@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.errors import InvalidPipeline
+from kpipe.inference import infer
 from kpipe.schema import _SCALARS as SCALARS
-from kpipe.schema import BIGINT, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type, infer, merge, parse_type
+from kpipe.schema import BIGINT, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type, merge, parse_type
 
 decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: Scalar(f"DECIMAL({p},{s})")))
 scalars: st.SearchStrategy[Type] = st.sampled_from(sorted(SCALARS)).map(Scalar) | decimals
@@ -140,3 +141,11 @@ def test_a_column_never_changes_its_type_silently(old: str, new: str) -> None:
 def test_a_json_column_takes_anything() -> None:
     held = Columns((("c", JSON),))
     assert held.merged(Columns((("c", BOOLEAN),))) == held
+
+
+def test_names_that_no_column_can_have_make_no_column() -> None:
+    """A record with such a name is a dead letter, and adds nothing to the table of its batch; inside of a column it is JSON."""
+    for name in ("", "a\0b", "x" * 256):
+        assert infer([{name: 1, "other": 1}, {"id": 1}]) == Columns.of({"id": "BIGINT"})
+        inside = {"o": {name: 1, "in": 2}, "l": [{name: 1, "n": 1}]}
+        assert infer([inside]) == Columns.of({"o": "JSON", "l": "JSON[]"})

@@ -43,9 +43,15 @@ class Ui:
     topic: str
     brokers: str
 
+    @property
+    def token(self) -> str:
+        """As a script of this user reads it."""
+        return (self.home.state / "ui.token").read_text()
+
     def ask(self, name: str, **variables: Any) -> Any:
         body = json.dumps({"query": query(name), "variables": variables}).encode()
-        request = urllib.request.Request(f"{self.address}/graphql", body, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
+        request = urllib.request.Request(f"{self.address}/graphql", body, headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
             found = json.load(answer)
         assert "errors" not in found, found
@@ -113,9 +119,9 @@ def started(home: Home, port: int, **more: str) -> tuple[subprocess.Popen[str], 
 
 
 @contextmanager
-def running_ui(home: Home, port: int, topic: str, brokers: str) -> Iterator[Ui]:
+def running_ui(home: Home, port: int, topic: str, brokers: str, **more: str) -> Iterator[Ui]:
     """`kpipe ui` on a home, ended by Ctrl-C."""
-    process, address = started(home, port)
+    process, address = started(home, port, **more)
     try:
         yield Ui(home, address, process, topic, brokers)
     finally:

@@ -93,6 +93,26 @@ def test_a_home_that_cannot_be_written(offline: Any, tmp_path: Path) -> None:
     assert str(blocked) in line and "KPIPE_HOME" in line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",),
+        ("run", "p"),
+        ("verify", "p"),
+        ("errors", "p"),
+        ("batches", "p"),
+        ("sql", "SHOW PIPELINES"),
+        ("broker", "status"),
+    ],
+)
+def test_a_home_that_others_can_write_to(offline: Any, arguments: tuple[str, ...]) -> None:
+    offline.define("p", "t")
+    offline.home.chmod(0o755)
+    offline.home.joinpath("pipelines").chmod(0o777)
+    line = only_line(offline(*arguments, status=1))
+    assert f"chmod go-w {offline.home / 'pipelines'}" in line and "KPIPE_HOME_WRITERS" in line
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_home_without_permission(offline: Any, tmp_path: Path) -> None:
     locked = tmp_path / "locked"

@@ -12,13 +12,14 @@ import click
 import pytest
 from confluent_kafka import Producer
 
+from kpipe import moves
 from kpipe.audit import Audit, Entry, Recount, audit
 from kpipe.batch import Counts
 from kpipe.errors import BrokerUnreachable, ReadStalled
 from kpipe.ingest import Event
-from kpipe.ledger import Ledger
+from kpipe.ledger import LaneChange, Ledger
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, TopicId
+from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
 from kpipe_assets.cli import kpipe as command
 from kpipe_assets.commands.errors import _record
 from kpipe_assets.commands.options import count, first_sentence, plain
@@ -75,6 +76,30 @@ def test_a_run_without_batches(status: str, idle: str, behind: int, words: str) 
     progress = Progress("p", quiet=True)
     progress.idle, progress.behind = idle, behind
     assert _sentence("p", Totals(status=status), progress) == f"p: {words}"
+
+
+@pytest.mark.parametrize(
+    ("has_read", "skipped", "words"),
+    [
+        (True, 2, "every committed offset is already in the table, 2 offsets were skipped"),
+        (False, 1, "no record has come since it began; 1 offset was skipped"),
+        (False, 0, "no record has come yet"),
+    ],
+)
+def test_a_run_that_finds_nothing_says_what_was_read(has_read: bool, skipped: int, words: str) -> None:
+    """A pipeline from LATEST has committed no offset: its table is not said to hold every one."""
+    progress = Progress("p", quiet=True)
+    source = PartitionId(TopicId("c", "i", "t"), 0)
+    at = skipped + 3 if has_read else skipped
+    changes = moves.begin(source, skipped, 0)
+    ledger = Ledger("p").apply(changes)
+    if has_read:
+        live = ledger.live(source)
+        assert live is not None
+        ledger = ledger.apply((LaneChange(live, live.advanced(at)),))
+    snapshot = TopicSnapshot({source: PartitionState(0, at, at)})
+    progress.tell(Event("idle", text="caught_up", snapshot=snapshot, ledger=ledger))
+    assert _sentence("p", Totals(status="caught_up"), progress) == f"p: nothing new; {words}"
 
 
 def test_a_run_with_one_batch() -> None:
@@ -209,5 +234,7 @@ def test_a_topic_on_the_local_broker(offline: Any) -> None:
         assert offline.json("broker", "topic", "other")[0]["partitions"] == 1
         assert "'mine'" in offline("broker", "topic", "mine", status=1).stderr
     finally:
-        offline("broker", "stop")
+        stopped = offline("broker", "stop").stdout
+    assert " stopped; a mock keeps nothing" in stopped and "not running" not in stopped
+    assert "not running" in offline("broker", "stop").stdout
     assert "kpipe broker start" in offline("broker", "topic", "mine", status=1).stderr

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -20,7 +21,8 @@ from kpipe.pipeline import Pipeline
 from kpipe.source import PartitionId, TopicId
 from kpipe.sql.reader import read
 from kpipe.sql.statements import Create
-from kpipe_assets.statements.definitions import check
+from kpipe.sql.tables import made
+from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
 from resources.decode.formats import sampled
 from resources.destinations import open_destination
@@ -98,7 +100,7 @@ def refusal(text: str, page: str, tmp_path: Path) -> str:
             pipeline = found.pipeline
         else:
             pipeline = Pipeline.model_validate(merged(BASE, yaml.safe_load(text)))
-        check(pipeline)
+        validate(pipeline, Home(tmp_path), Needs.FILES)
         open_destination(pipeline, Home(tmp_path))
         pytest.fail(f"the page says that it is refused: {text}")
     return str(caught.value)
@@ -128,7 +130,7 @@ def test_what_the_pages_call_refused_is_refused_with_that_reason(page: str, cell
 def test_fields_for_settings_are_taken(cells: list[str], tmp_path: Path) -> None:
     if re.match(r"`[{a-z_]+: ", cells[1]):
         pipeline = Pipeline.model_validate(merged(BASE, yaml.safe_load(code(cells[1]))))
-        check(pipeline)
+        validate(pipeline, Home(tmp_path), Needs.FILES)
         open_destination(pipeline, Home(tmp_path))
 
 
@@ -148,14 +150,27 @@ def test_the_statement_is_the_file() -> None:
     assert found.pipeline == from_yaml(file)
 
 
+def test_the_table_is_made_with_the_notes_that_stand_there() -> None:
+    part = SINGLESTORE[SINGLESTORE.index("## Tables") :]
+    (_, text), (_, notes) = _BLOCK.findall(part)[:2]
+    found = made(text.strip().rstrip(";"))
+    assert [f"note: {note}" for note in found.notes] == notes.splitlines()
+    with duckdb.connect() as connection:
+        connection.execute(found.statements[0])
+        kinds = {row[0]: row[1] for row in connection.execute("DESCRIBE visits").fetchall()}
+    assert kinds == {"id": "UBIGINT", "offset": "VARCHAR", "seen": "TIMESTAMP", "tags": "JSON", "first": "VARCHAR"}
+
+
 def examples() -> list[list[tuple[str, str]]]:
     """Each definition with the records, rows and reasons behind it."""
     found: list[list[tuple[str, str]]] = []
     for page in (SINGLESTORE, CONNECT):
+        behind = False
         for kind, text in _BLOCK.findall(page):
             if kind == "yaml":
                 found.append([])
-            if found and kind != "sql":
+            behind = kind == "yaml" or (behind and kind != "sql")
+            if behind:
                 found[-1].append((kind, text))
     return [[block for block in blocks if not block[1].startswith("{\n")] for blocks in found if len(blocks) > 2]
 
@@ -168,7 +183,7 @@ def test_there_are_examples() -> None:
 def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]], tmp_path: Path) -> None:
     (_, definition), (_, records), (_, rows), *more = blocks
     pipeline = from_yaml(definition)
-    check(pipeline)
+    validate(pipeline, Home(tmp_path), Needs.FILES)
     values = [line.encode() for line in records.splitlines()]
     stager = LocalStager(pipeline, Home(tmp_path).make())
     stager._seen = sampled(pipeline.format, values)

@@ -14,6 +14,7 @@ from dagster.components.core.package_entry import get_package_objects_in_module
 from dagster.components.testing import create_defs_folder_sandbox
 
 import kpipe_assets
+from kpipe.errors import KpipeError
 from kpipe.notation import from_yaml, to_yaml
 from kpipe.pipeline import Pipeline
 from kpipe_assets import KafkaPipeline
@@ -158,6 +159,17 @@ def test_the_catalog_has_all_pipelines_of_a_home_and_shares_topics(tmp_path: Pat
     }
 
 
+def test_dagster_does_not_load_a_home_that_others_can_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home.at(tmp_path / "home").make()
+    home.path.chmod(0o777)
+    monkeypatch.setenv("KPIPE_HOME", str(home.path))
+    with pytest.raises(KpipeError, match="every user may write to it"):
+        catalog(home)
+    with pytest.raises(Exception) as refused, project(CLICKS):
+        pass
+    assert f"{home.path}: every user may write to it" in _chain(refused.value)
+
+
 def test_of_pipelines_on_one_topic_in_a_project_the_first_brings_it() -> None:
     again = CLICKS.replace("name: clicks", "name: again").replace("table: clicks", "table: again")
     with project(f"{CLICKS}---\n{ORDERS}---\n{again}") as defs:
@@ -197,7 +209,7 @@ def test_what_cannot_be_loaded_is_shown_with_the_reason_and_takes_nothing_else_a
     specs = {spec.key.to_user_string(): spec for spec in defs.resolve_all_asset_specs()}
     wrong = {
         "sales": "typo.yaml:6: unknown field colums",  # under the key of its table, which keeps its history
-        "later": "later.yaml: pipeline later: columns with format: raw",
+        "later": "later.yaml:7: columns with format: raw",
         "nobody": "nobody.yaml: Invalid owner 'nobody'",
         "definition/other": "other.yaml: pipeline other: its table good is the asset of pipeline good",
         "mine": "my-clicks.yaml: 'my-clicks' is no name of a pipeline",

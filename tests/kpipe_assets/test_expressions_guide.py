@@ -16,7 +16,7 @@ from kpipe.extract import wanted
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
 from kpipe.source import PartitionId, TopicId
-from kpipe_assets.assembly import check_available
+from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
 from resources.decode.formats import sampled
 from resources.home import Home
@@ -44,7 +44,7 @@ def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]
     (_, definition), (_, records), (_, rows), *more = blocks
     base = {"name": "p", "source": {"brokers": "b:9092", "topic": "tweets"}, "into": {"table": "t"}}
     pipeline = Pipeline.model_validate({**base, **yaml.safe_load(definition)})
-    check_available(pipeline)
+    validate(pipeline, Home(tmp_path), Needs.FIELDS)
     values = [line.encode() for line in records.splitlines()]
     stager = LocalStager(pipeline, Home(tmp_path).make())
     stager._seen = sampled(pipeline.format, values)

@@ -20,7 +20,7 @@ from kpipe.pipeline import Pipeline
 from kpipe.source import PartitionId, TopicId
 from kpipe.sql.reader import read
 from kpipe.sql.writer import write
-from kpipe_assets.assembly import check_available
+from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
 from resources.decode.formats import sampled
 from resources.home import Home
@@ -64,7 +64,7 @@ def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]
     (_, definition), (_, records), (_, rows), *more = blocks
     base = {"name": "p", "source": {"brokers": "b:9092", "topic": "orders"}, "into": {"table": "t"}}
     pipeline = Pipeline.model_validate({**base, **yaml.safe_load(definition)})
-    check_available(pipeline)
+    validate(pipeline, home, Needs.FIELDS)
     values = [line.encode() for line in records.splitlines()]
     stager = LocalStager(pipeline, home, ask=asking(pipeline, home))
     stager._seen = sampled(pipeline.format, values)

@@ -112,7 +112,11 @@ def test_a_table_that_counts(kpipe: Any, topic: Any, write: Any, table: Any) -> 
     """ON DUPLICATE KEY UPDATE n = n + VALUES(n): each record counts once, however often its key is in a batch."""
     into, ask = table
     name = topic(2)
-    rule = {"key": ["id"], "on_conflict": "update", "update": {"n": "n + VALUES(n)", "most": "GREATEST(most, excluded.most)"}}
+    rule = {
+        "key": ["id"],
+        "on_conflict": "update",
+        "update": {"n": "mysql: n + VALUES(n)", "most": "GREATEST(most, excluded.most)"},
+    }
     kpipe.define("counts", name, into={**into, "table": "counts", **rule})
     for number in (50, 31):
         for partition in range(2):

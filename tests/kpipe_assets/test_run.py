@@ -30,7 +30,7 @@ def test_batches_are_bounded_reported_and_exact_and_a_second_run_adds_nothing(kp
     kpipe.define("plain", name, batch={"max_offsets_per_partition": 100})
 
     lines = [json.loads(line) for line in kpipe.outside("run", "plain", "--json").stdout.splitlines()]
-    assert kpipe.processes() == []
+    assert kpipe.left_behind() == []
     batches, summary = lines[:-1], lines[-1]
     assert [set(line) for line in batches] == [KEYS] * 3
     assert batches[0]["ranges"] == {"0": [0, 100], "1": [0, 100], "2": [0, 100]}

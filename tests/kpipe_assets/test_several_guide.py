@@ -15,7 +15,7 @@ from kpipe.pipeline import Pipeline
 from kpipe.sql.reader import read
 from kpipe.sql.statements import Create
 from kpipe.sql.writer import to_sql
-from kpipe_assets.assembly import check_available
+from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
 from resources.home import Home
 from tests.resources.destinations.place import DuckDBPlace
@@ -36,7 +36,7 @@ def test_the_statement_and_the_file_say_the_same() -> None:
 
 def test_the_example_gives_the_rows_that_stand_there(tmp_path: Path) -> None:
     pipeline = from_yaml(BLOCKS["yaml"])
-    check_available(pipeline)
+    validate(pipeline, Home.at(tmp_path), Needs.FIELDS)
     bench = Bench(DuckDBPlace(tmp_path), Home.at(tmp_path / "home"))
     bench.pipeline = pipeline
     for line in BLOCKS["json"].splitlines():
@@ -66,9 +66,9 @@ def test_the_example_gives_the_rows_that_stand_there(tmp_path: Path) -> None:
         ({"format": {"type": "csv"}}, InvalidPipeline, "also over CSV without names"),
     ],
 )
-def test_what_is_refused_beside_also(more: dict[str, Any], error: type[KpipeError], said: str) -> None:
+def test_what_is_refused_beside_also(more: dict[str, Any], error: type[KpipeError], said: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=re.escape(said)):
-        check_available(Pipeline.model_validate({**SMALL, **more}))
+        validate(Pipeline.model_validate({**SMALL, **more}), Home.at(tmp_path), Needs.FIELDS)
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

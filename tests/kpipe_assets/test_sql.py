@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +90,28 @@ def test_a_name_that_is_none_brings_the_nearest_or_how_to_make_it(offline: Kpipe
     [
         ("SHOW PIPE", "did you mean SHOW PIPELINES?"), ("SHOW PIPELNES", "did you mean SHOW PIPELINES?"),
         ("STRAT PIPELINE orders", "did you mean START PIPELINE?"), ("SHOW ERRORS", "of the database SHOW TABLES"),
-        ("USE shop", "USE shop: a home has one database -> leave it out"),
-        ("CREATE DATABASE IF NOT EXISTS shop", "CREATE DATABASE IF: a home has one database"),
+        ("DROP DATABASE shop", "DROP DATABASE shop: a home has one database"),
         ("DELIMITER //", "there are no stored procedures"),
         ("CREATE OR REPLACE PROCEDURE p (q QUERY(a INT)) AS BEGIN END", "there are no stored procedures"),
         ("CREATE LINK l AS KAFKA CONFIG '{}'", "kpipe keeps no connections beside the pipelines"),
-        ("CREATE ROWSTORE REFERENCE TABLE t (a INT)", "tables are DuckDB's"),
-        ("CREATE TABLE t (a INT, KEY(a), SHARD KEY (a))", "tables are DuckDB's -> write CREATE TABLE name"),
-        ("CREATE TABLE t (a BIGINT AUTO_INCREMENT PRIMARY KEY)", "tables are DuckDB's"),
+        ("CREATE TEMPORARY TABLE t (a INT)", "such a table ends with its statement -> write CREATE TABLE"),
+        ("CREATE TABLE shop.t (a INT, KEY (a))", "a home has one database, found shop.t -> leave out shop"),
+        ("CREATE TABLE t (a INT(11), b)", "Column b must have a type"),
+        ("GRANT SELECT, INSERT ON shop.* TO 'loader'@'%'", "there are no users"),
+        ("SET GLOBAL pipelines_stop_on_error = OFF", "there are no engine variables: each pipeline has settings of its own"),
+        ("SHOW VARIABLES LIKE 'pipelines%'", "there are no engine variables"),
+        ("FLUSH EXTRACTOR POOLS", "it is about SingleStore's own nodes -> leave it out"),
+        ("CREATE RESOURCE POOL loads WITH MEMORY_PERCENTAGE = 60", "there are no pools"),
+        ("SELECT * FROM kpipe_batches INTO KAFKA 'h:9092/copy'", "a question writes nowhere -> a pipeline writes to a topic"),
+        ("SELECT 1 AS a INTO OUTFILE '/tmp/x'", "kpipe sql --json 'SELECT ...' > FILE"),
+        ("LOAD DATA KAFKA 'h/t' INTO TABLE t", "records are loaded by pipelines -> CREATE PIPELINE name AS LOAD DATA KAFKA"),
+        ("ALTER TABLE t ADD COLUMN c INT", "a pipeline adds the columns that records bring by itself"),
+        ("CALL load_it()", "there are no stored procedures"),
+        ("INFER TABLE AS LOAD DATA KAFKA 'h/t' FORMAT JSON", "INFER PIPELINE AS LOAD DATA ... prints the table"),
         ("SELECT 1 \\G", "is a command of MySQL's client -> end the statement with ;"),
         ("CREATE PIPELINE shop.orders AS LOAD DATA KAFKA 'k/t' INTO TABLE t", "a pipeline's name stands alone"),
-        ("SELECT * FROM information_schema.PIPELINES_CURSORS", "is kpipe_cursors here"),
-        ("SELECT * FROM information_schema.PIPELINES_NONE", "does not exist!\n"), ("SELECT a FROM nothing", "does not exist!\n"),
+        ("SELECT * FROM information_schema.PIPELINES_NONE", "there are PIPELINES, PIPELINES_BATCHES,"),
+        ("SELECT a FROM nothing", "does not exist\n"),
     ],
 )  # fmt: skip
 def test_what_is_no_statement_brings_the_nearest(offline: Kpipe, text: str, words: str) -> None:
@@ -238,19 +250,58 @@ def test_tables_are_made_and_nothing_else_is_written(offline: Kpipe) -> None:
     assert "table made" in sql(offline, "CREATE TABLE orders (id BIGINT PRIMARY KEY, note VARCHAR)")
     assert [row["column_name"] for row in lines(offline, "DESCRIBE orders")] == ["id", "note"]
     for statement, words in {
-        "INSERT INTO orders VALUES (1, 'x')": "INSERT: kpipe sql asks questions",
+        "INSERT INTO orders VALUES (1, 'x')": "rows come through pipelines, so that each can be proven",
         "CREATE TABLE kpipe_ledger (a INT)": "CREATE: kpipe sql asks questions",
         "CREATE VIEW v AS SELECT 1": "CREATE: kpipe sql asks questions",
-        "DROP TABLE orders": "DROP: kpipe sql asks questions",
+        "DROP TABLE orders": "the ledger still counts the table's rows",
         "ATTACH '/tmp/x.duckdb'": "ATTACH: kpipe sql asks questions",
         "SET threads = 1": "SET: kpipe sql asks questions",
         "EXPLAIN ANALYZE INSERT INTO orders VALUES (1, 'x')": "",
         "SELECT * FROM read_csv('/etc/passwd')": "",
-        "SELEC 1": "Parser Error",
-        "SELECT nothing FROM orders": "Binder Error",
+        "SELEC 1": "not expected here: SELEC",
+        "SELECT nothing FROM orders": "column nothing does not exist",
     }.items():
         assert words in wrong(offline, statement)
     assert lines(offline, "SELECT count(*) AS n FROM orders") == [{"n": 0}]
+
+
+def test_a_table_of_singlestores_is_made_with_notes_of_what_it_is_not(offline: Kpipe) -> None:
+    said = sql(
+        offline,
+        """DROP DATABASE IF EXISTS shop; CREATE DATABASE IF NOT EXISTS shop WITH ASYNC DURABILITY PARTITIONS 4; USE shop;
+        DROP TABLE IF EXISTS `orders`;
+        CREATE ROWSTORE TABLE IF NOT EXISTS orders (
+            `id` int(11) unsigned NOT NULL COMMENT 'its number', `offset` text COLLATE utf8_general_ci,
+            `n` bigint(20) AUTO_INCREMENT, PRIMARY KEY orders_key (`id`) USING HASH, SHARD KEY (`id`), KEY (`n`)
+        ) AUTOSTATS_ENABLED=TRUE SQL_MODE='STRICT_ALL_TABLES'""",
+    )
+    assert said.count("a home has one database, and it is used: nothing was done\n") == 2
+    assert said.startswith("there is no database shop\n") and "\nthere is no table orders\n" in said
+    assert "the ledger still counts the table's rows" in wrong(offline, "DROP TABLE IF EXISTS orders")
+    assert "its ledger is in it -> remove the folder" in wrong(offline, "DROP DATABASE IF EXISTS shop")
+    left = "ROWSTORE, COMMENT, SHARD KEY, KEY, AUTOSTATS_ENABLED=TRUE, SQL_MODE='STRICT_ALL_TABLES'"
+    assert f"\nnote: left out, as it means nothing here: {left}\n" in said
+    assert "\nnote: COLLATE utf8_general_ci is left out: texts are compared by their bytes, 'A' is not 'a'\n" in said
+    found = [(row["column_name"], row["column_type"], row["key"]) for row in lines(offline, "DESCRIBE orders")]
+    assert found == [("id", "UINTEGER", "PRI"), ("offset", "VARCHAR", None), ("n", "BIGINT", None)]
+
+
+@pytest.mark.parametrize("clause", ["SKIP DUPLICATE KEY ERRORS", "SKIP ALL ERRORS"])
+def test_duplicates_are_skipped_where_there_is_a_key_and_a_note_says_where_there_is_none(offline: Kpipe, clause: str) -> None:
+    sql(offline, "CREATE TABLE keyed (id BIGINT PRIMARY KEY); CREATE TABLE plain (id BIGINT)")
+    for table, key, rule in (
+        ("keyed", "", "ignore"),
+        ("plain", "", "error"),
+        ("later", "", "error"),
+        ("later", "KEY (id)", "ignore"),
+    ):
+        text = f"CREATE OR REPLACE PIPELINE p AS LOAD DATA KAFKA 'k/t' INTO TABLE {table} {key} {clause} FORMAT JSON"
+        said = sql(offline, text)
+        note = f"note: SKIP DUPLICATE KEY ERRORS is left out: table {table} has no primary key, so no row is a duplicate"
+        assert (note in said) == (rule == "error")
+        assert Home(offline.home).pipeline("p").into.on_conflict == rule
+        assert Home(offline.home).pipeline("p").errors.constraint == ("dead_letter" if "ALL" in clause else "fail")
+    assert clause in sql(offline, "SHOW CREATE PIPELINE p")
 
 
 # The switch
@@ -258,19 +309,23 @@ def test_tables_are_made_and_nothing_else_is_written(offline: Kpipe) -> None:
 
 def test_start_and_stop_turn_the_switch(offline: Kpipe) -> None:
     sql(offline, SMALL)
-    assert "is on; it runs as soon as `kpipe ui` does" in sql(offline, "START PIPELINE orders")
-    assert state(offline) == "running"
-    assert "is running already" in wrong(offline, "START PIPELINE orders")
-    assert "is running already" in sql(offline, "START PIPELINE IF NOT RUNNING orders")
+    waits = "is on, and waits: nothing is there that would run it; start `kpipe ui`, or kpipe run {} --follow"
+    for statement in ("START PIPELINE orders", "START PIPELINE orders", "START PIPELINE IF NOT RUNNING orders"):
+        assert waits.format("orders") in sql(offline, statement)
+        assert state(offline) == "waiting", "it is not called running while nothing would run it"
+    assert "start `kpipe ui`" in offline("status").stdout
+    with served(offline):
+        assert state(offline) == "running"
+        assert "is running already" in wrong(offline, "START PIPELINE orders")
+        assert "is running already" in sql(offline, "START PIPELINE IF NOT RUNNING orders")
     assert sql(offline, "STOP PIPELINE orders") == "pipeline orders stopped\n"
     assert state(offline) == "stopped"
     assert "is not running" in wrong(offline, "STOP PIPELINE orders")
     assert "is not running" in sql(offline, "STOP PIPELINE IF RUNNING orders")
     sql(offline, SMALL.replace("PIPELINE orders", "PIPELINE other"))
     assert lines(offline, "START ALL PIPELINES") == [
-        {"pipeline": name, "result": f"pipeline {name} is on; it runs as soon as `kpipe ui` does"
-                                     f" (without it: kpipe run {name} --follow)"} for name in ("orders", "other")
-    ]  # fmt: skip
+        {"pipeline": name, "result": f"pipeline {name} {waits.format(name)}"} for name in ("orders", "other")
+    ]
     assert [row["result"] for row in lines(offline, "STOP ALL PIPELINES")] == ["stopped", "stopped"]
     sql(offline, "START PIPELINE other; DROP PIPELINE other")
     sql(offline, SMALL.replace("PIPELINE orders", "PIPELINE other"))
@@ -295,6 +350,28 @@ def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pyte
         assert switches.on() == {"a", "c_d"}
 
 
+@contextmanager
+def served(kpipe: Kpipe) -> Iterator[None]:
+    """While inside, `kpipe ui` seems to run on the home."""
+    with (Home(kpipe.home).make().state / "ui.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_the_daemon_of_a_dagster_of_ones_own_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dagster as dg
+    from dagster._daemon.types import DaemonHeartbeat
+
+    (tmp_path / "own").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "own"))
+    with Switches(Home.at(tmp_path / "home").make()) as switches:
+        assert not switches.is_served()
+        with dg.DagsterInstance.from_config(str(tmp_path / "own")) as instance:
+            for age, served in ((3600, False), (5, True)):
+                instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - age, "SENSOR", "1", []))
+                assert switches.is_served() == served
+
+
 def states_of(kpipe: Kpipe) -> dict[str, str]:
     """By SHOW PIPELINES, which must be what `kpipe status` says."""
     shown = {row["pipeline"]: row["state"] for row in lines(kpipe, "SHOW PIPELINES")}
@@ -312,11 +389,13 @@ def test_failed_pipelines_are_started_again_by_their_own_statement(offline: Kpip
     note_state(home, "c", "needs_operator")
     assert states_of(offline) == {"a": "error", "b": "detached", "c": "needs_operator", "d": "stopped"}
     assert [row["pipeline"] for row in lines(offline, "START FAILED PIPELINES")] == ["a", "c"]
-    assert states_of(offline) == {"a": "running", "b": "detached", "c": "needs_operator", "d": "stopped"}
+    assert states_of(offline) == {"a": "waiting", "b": "detached", "c": "needs_operator", "d": "stopped"}
     sql(offline, "START PIPELINE b")
     for name in ("a", "d"):  # as a run leaves it that was killed
         home.note(name, "running")
-    assert states_of(offline) == {"a": "running", "b": "running", "c": "needs_operator", "d": "stopped"}
+    assert states_of(offline) == {"a": "waiting", "b": "waiting", "c": "needs_operator", "d": "stopped"}
+    with served(offline):
+        assert states_of(offline) == {"a": "running", "b": "running", "c": "needs_operator", "d": "stopped"}
 
 
 # The dialogue
@@ -447,12 +526,12 @@ def test_positions_move_as_the_ledger_says(near: Kpipe, orders: str) -> None:
     assert near.json("status", "orders")[0]["skipped"] == [f"{orders}/{partition} [0, 10)" for partition in range(3)]
     assert f"skipped; BACKFILL PIPELINE reads it: {orders}/0 [0, 10), {orders}/1" in near("status").stdout
     assert sql(near, "BACKFILL PIPELINE orders PARTITION 2 FROM 5 TO 8") == f"backfill: {orders}/2 [5, 8)\n"
-    assert sql(near, "ALTER PIPELINE orders SET OFFSETS EARLIEST").startswith("backfill: ")
+    assert sql(near, "ALTER PIPELINE orders SET OFFSETS EARLIEST").startswith("rewind: ")
     assert "nothing that can be read was skipped" in sql(near, "BACKFILL PIPELINE orders")
     assert "is there: to forget it is to read it again" in wrong(near, "ALTER PIPELINE orders DROP PARTITION '1'")
     assert "knows no partition 9" in wrong(near, "ALTER PIPELINE orders DROP PARTITION '9'")
     notes = [row["note"] for row in lines(near, "SELECT note FROM kpipe_commits ORDER BY seq")]
-    assert [note.partition(":")[0] for note in notes] == ["begin", "jump", "jump", "backfill", "backfill"]
+    assert [note.partition(":")[0] for note in notes] == ["begin", "jump", "jump", "backfill", "rewind"]
     assert all(note.endswith("in kpipe sql") for note in notes[1:])
     sql(near, "ALTER PIPELINE orders SET OFFSETS TIMESTAMP '2099-01-01 00:00:00'; ALTER PIPELINE orders DROP ORPHAN PARTITIONS")
     near("verify", "orders")
@@ -507,7 +586,7 @@ def test_errors_are_cleared_and_dead_letters_stay(kpipe: Kpipe, topic: Callable[
     assert [row["error_type"] for row in lines(kpipe, "SELECT error_type FROM kpipe_errors ORDER BY error_id")] == [
         "Warning", "Error"
     ]  # fmt: skip
-    assert "1 errors cleared" in sql(kpipe, "CLEAR PIPELINE ERRORS FOR orders")
+    assert "1 error cleared;" in sql(kpipe, "CLEAR PIPELINE ERRORS FOR orders")
     assert [row["error_type"] for row in lines(kpipe, "SELECT error_type FROM kpipe_errors")] == ["Warning"]
 
 

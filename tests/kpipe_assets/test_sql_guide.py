@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kpipe.sql.mysql import _RULES
+from kpipe.mysql.functions import SPECIAL, known
 from kpipe.sql.reader import read_all
 from kpipe.sql.refused import _REASONS
 from kpipe.sql.statements import Statement
@@ -29,19 +29,19 @@ def words(line: str) -> str:
 def named(mark: str) -> set[str]:
     """Names in backticks in the paragraph behind a mark, up to its full stop."""
     text = GUIDE[GUIDE.index(mark) :]
-    return set(re.findall(r"`([A-Z0-9_ ]+)`", text[: text.index(".\n")]))
+    return set(re.findall(r"`([A-Z0-9_ .]+)`", text[: text.index(".\n")]))
 
 
 def test_every_example_can_be_read() -> None:
     kinds: set[type[Statement]] = {type(item) for _, text, _ in EXAMPLES for item in read_all(text)}
     assert {kind.__name__ for kind in kinds} == {
-        "Alter", "Backfill", "ClearErrors", "Create", "Drop", "Extract", "Infer", "Query", "Replay", "ShowCreate",
-        "ShowPipelines", "Start", "Stop", "Test",
+        "Alter", "Backfill", "ClearErrors", "Create", "Drop", "Extract", "Infer", "Query", "Replay", "Reset",
+        "ShowCreate", "ShowPipelines", "Start", "Stop", "Test", "Truncate",
     }  # fmt: skip
 
 
 def test_the_page_names_what_is_translated_and_what_is_refused() -> None:
-    assert named("<!-- functions") == set(_RULES)
+    assert named("<!-- functions") == {*known(), *SPECIAL} - {"DUCKDB"}
     assert named("<!-- refused") == set(_REASONS)
 
 

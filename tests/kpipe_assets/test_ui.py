@@ -15,7 +15,7 @@ import pytest
 
 from kpipe.errors import KpipeError
 from kpipe_assets import daemon
-from kpipe_assets.commands.ui import _free
+from kpipe_assets.commands.ui import _listen
 from kpipe_assets.instance import prepare
 from kpipe_assets.marks import runs
 from resources.home import Home
@@ -208,6 +208,22 @@ def test_the_next_free_port_is_taken(free_port: Callable[[], int]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        assert _free("127.0.0.1", port) > port
+        with _listen("127.0.0.1", port) as next_one:
+            assert next_one.getsockname()[1] > port
     with pytest.raises(KpipeError, match="not an address"):
-        _free("192.0.2.1", port)
+        _listen("192.0.2.1", port)
+
+
+def test_nobody_who_has_bound_the_port_can_listen_on_it(free_port: Callable[[], int]) -> None:
+    """Linux binds two sockets with SO_REUSEADDR to one port, as long as neither listens."""
+    import socket
+
+    port = free_port()
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            thief.bind((address, port))
+            with _listen("127.0.0.1", port) as ours:
+                assert ours.getsockname() == ("127.0.0.1", port)
+                with pytest.raises(OSError, match="in use"):
+                    thief.listen()

@@ -57,6 +57,70 @@ def test_replaced_and_deleted_over_the_parts_of_a_hot_partition(kpipe: Kpipe, to
     assert "offsets sum up" in kpipe("verify", "live", status=1).stderr
 
 
+def test_a_deleted_row_does_not_come_back_with_what_was_skipped(kpipe: Kpipe, topic: Any, produce: Any) -> None:
+    """[1, 4) is skipped, and its keys are deleted behind it: whatever reads it later would bring them back."""
+    name = topic(1)
+    produce(name, [row(0, n=0), row(1, n=1), row(2, n=2), row(3, n=3), (1, None), (2, None)])
+    into = {"table": "live", "key": ["id"], "on_conflict": "replace"}
+    kpipe.define("live", name, into={**into, "on_null": "delete"}, batch={"max_offsets_per_partition": 1})
+    kpipe("run", "live", "--max-batches", "1")
+    kpipe("sql", "ALTER PIPELINE live SET OFFSETS '{\"0\": 4}'")
+    words = "on_null: delete: a deleted row would come back"
+    assert words in kpipe("sql", "BACKFILL PIPELINE live", status=2).stderr
+    # A backfill of a time in which tombstones were left out, and a definition that deletes from then on.
+    kpipe.define("live", name, into=into, batch={"max_offsets_per_partition": 1})
+    kpipe("sql", "BACKFILL PIPELINE live")
+    kpipe.define("live", name, into={**into, "on_null": "delete"}, batch={"max_offsets_per_partition": 1})
+    assert words in kpipe("run", "live", status=2).stderr
+    assert "rewind: " in kpipe("sql", "ALTER PIPELINE live SET OFFSETS '{\"0\": 1}'").stdout, "nothing behind was read: in order"
+    kpipe("run", "live")
+    assert kpipe.sql("SELECT id FROM live ORDER BY id") == [(0,), (3,)]
+    assert kpipe.json("verify", "live")[0]["ok"]
+
+
+@pytest.mark.parametrize(("more", "refused"), [(0, False), (8, True)])
+def test_a_backfill_replaces_rows_of_a_topic_that_was_read_before(
+    kpipe: Kpipe, topic: Any, produce: Any, more: int, refused: bool
+) -> None:
+    """Rows of the first topic have higher offsets; where both topics have the same ones, rows are not told apart."""
+    into = {"table": "live", "key": ["id"], "on_conflict": "replace"}
+    first, second = topic(1), topic(1)
+    produce(first, [row(at, n=at) for at in (3, 2, 1, 0)] + [row(at % 3, n=at) for at in range(more)])
+    produce(second, [row(at, n=1000 + at) for at in range(4)])
+    kpipe.define("live", first, into=into)
+    kpipe("run", "live")
+    kpipe.define("live", second, into=into, source={"start": "latest"})
+    kpipe("run", "live")
+    produce(second, [row(9, n=1004)])
+    kpipe("run", "live")
+    if refused:
+        error = kpipe("sql", "BACKFILL PIPELINE live", status=2).stderr
+        assert f"{second}/0 [0, 4) cannot be read behind later offsets" in error and "SET OFFSETS ... REREAD" in error
+        kpipe("sql", "ALTER PIPELINE live SET OFFSETS '{\"0\": 0}' REREAD")
+    else:
+        kpipe("sql", "BACKFILL PIPELINE live")
+    kpipe("run", "live")
+    found = {0: 1000, 1: 1001, 2: 1002, 3: 1003, 9: 1004}
+    assert dict(kpipe.sql("SELECT id, n FROM live")) == found
+    assert kpipe.json("verify", "live")[0]["ok"]
+
+
+def test_what_came_back_behind_its_tombstone_is_not_proven(kpipe: Kpipe, topic: Any, produce: Any) -> None:
+    """Offsets that were skipped are read with `on_null: skip`, behind tombstones that were read with `delete`."""
+    name = topic(1)
+    produce(name, [row(1, n=1), row(2, n=2), (1, None)])
+    into = {"table": "live", "key": ["id"], "on_conflict": "replace"}
+    kpipe.define("live", name, into={**into, "on_null": "delete"}, source={"start": {"0": 1}})
+    kpipe("run", "live")
+    assert kpipe.json("verify", "live")[0]["ok"]
+    kpipe.define("live", name, into=into, source={"start": {"0": 1}})
+    kpipe("sql", "BACKFILL PIPELINE live")
+    kpipe("run", "live")
+    assert kpipe.sql("SELECT id FROM live ORDER BY id") == [(1,), (2,)]
+    (problem,) = kpipe.json("verify", "live", status=1)[0]["problems"]
+    assert "has inserted rows behind the tombstones of [1, 3)" in problem
+
+
 def test_the_clauses_of_statements(kpipe: Kpipe, topic: Any, produce: Any, brokers: str) -> None:
     name = topic(2)
     kpipe("sql", "CREATE TABLE stock (id BIGINT PRIMARY KEY, city VARCHAR, n BIGINT)")

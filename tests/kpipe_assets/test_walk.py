@@ -65,7 +65,7 @@ def page(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     pictures.mkdir(parents=True, exist_ok=True)
     with running(ui.address, pictures) as browser:
         browser.size(1180, 980)
-        browser.open("/")
+        browser.open(f"/?token={ui.token}")
         browser.click("//*[text()='Hide navigation']")
         yield browser
 

@@ -213,3 +213,26 @@ def test_definitions_that_cannot_be_say_why(offline: Any) -> None:
     ):
         offline.define("hooks", "t", into={"type": "webhook", "table": "sent", **fields})
         assert words in offline("run", "hooks", status=2).stderr
+
+
+def test_a_batch_is_given_up_on_the_command_line(kpipe: Any, topic: Any, write: Any, receiver: Receiver) -> None:
+    """A lost answer, then a password that is wrong: the batch waits, its offsets are not moved, and it can be given up."""
+    name = topic(1)
+    write(name, orders(0, 30), 0, b"one key")
+    kpipe.define("hooks", name, into=into(receiver, retry_s=0), batch={"max_retries": 0})
+    receiver.faults = ["lost", "401"]
+    kpipe("run", "hooks", status=1)
+    assert "--on-unfinished-batch skip" in kpipe("run", "hooks", status=1).stderr
+    kpipe.define("hooks", name, into=into(receiver, max_records=7), batch={"max_retries": 0})
+    refused = kpipe("sql", "ALTER PIPELINE hooks SET OFFSETS LATEST", status=1).stderr
+    assert "is not finished, and the receiver may have taken part of it" in refused
+    proof = kpipe.json("verify", "hooks")[0]
+    assert proof["ok"] and proof["rows"] == 0 and "given_up" not in proof
+    write(name, orders(30, 35), 0, b"one key")
+    assert kpipe.json("run", "hooks", "--on-unfinished-batch", "skip")[-1]["rows"] == 5
+    assert [one.json[0]["order"]["id"] for one in receiver.got] == [0, 0, 30]
+    said = kpipe("verify", "hooks")
+    assert "NOT proven: the receiver may have taken rows of batches that were given up" in said.stderr
+    assert "no offset twice" not in said.stdout
+    ((note,),) = kpipe.sql("SELECT note FROM kpipe_commits WHERE kind = 'give_up'")
+    assert "[0, 30); the receiver may have taken part of it; " in note and "command line" in note

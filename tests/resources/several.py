@@ -19,12 +19,15 @@ from kpipe.targets import targets
 from kpipe.testing.topics import FakeTopics
 from kpipe_assets import retry
 from resources.destinations.duckdb import DuckDBDestination
+from resources.destinations.mysql import MySQLDestination
 from resources.destinations.postgres import PostgresDestination
 from resources.home import Home
 from resources.kafka.held import Held
 from resources.spark.job import Job, ProgramSpec
 from resources.spark.trial import LocalStager
 from resources.testing.place import Place
+from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
+from tests.resources.destinations.mysql_place import MySQLPlace
 from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.destinations.postgres_place import PostgresPlace
 
@@ -56,12 +59,28 @@ def order(number: int, *quantities: Any, discount: str | None = None, **more: An
     return {"id": number, "customer": f"c{number}", "lines": lines, **more}
 
 
+def _kind(place: Place) -> dict[str, str]:
+    """What `into` says of a place: bounds are those of its type. Addresses are the place's own."""
+    databases = {PostgresPlace: "postgres", MySQLPlace: "mysql"}
+    kinds = {**databases, DeltaPlace: "delta", IcebergPlace: "iceberg", ParquetPlace: "parquet"}
+    found = next((kind for of, kind in kinds.items() if isinstance(place, of)), None)
+    address = {"postgres": "postgresql://u@h/d", "mysql": "mysql://u@h/d"}.get(found or "", str(getattr(place, "folder", "")))
+    return {} if found is None else {"type": found, "database": address}
+
+
 def opened(place: Place, pipeline: Pipeline) -> Destination:
     """The pipeline's tables at a place."""
     made: Callable[..., Any]
+    if isinstance(place, (DeltaPlace, IcebergPlace, ParquetPlace)):
+        return place.open(pipeline.name, pipeline.into.table)
     if isinstance(place, DuckDBPlace):
         made = lambda part, also=(): DuckDBDestination(  # noqa: E731
             place.path, part.into.table, part.name, {}, (place.staging,), 5, KeyRule.of(part), also
+        )
+    elif isinstance(place, MySQLPlace):
+        mysql = place.server.server(place.database, place.port)
+        made = lambda part, also=(): MySQLDestination(  # noqa: E731
+            mysql, part.into.table, part.name, {}, (place.staging,), KeyRule.of(part), also
         )
     else:
         assert isinstance(place, PostgresPlace)
@@ -94,7 +113,8 @@ class Bench:
     """A topic of two partitions, and the pipeline's tables."""
 
     def __init__(self, place: Place, home: Home, **fields: Any) -> None:
-        self.place, self.home, self.pipeline = place, home, define(**fields)
+        self.place, self.home = place, home
+        self.pipeline = define(**{**fields, "into": {**_kind(place), **fields.get("into", ORDERS["into"])}})
         self.topics = FakeTopics({"orders": 2})
 
     @property
@@ -108,13 +128,18 @@ class Bench:
     def run(self, max_batches: int | None = None, **more: Any) -> list[Committed]:
         return list(self.ingest(**more).run(max_batches))
 
-    def retry(self) -> dict[str, int]:
-        """Every dead letter tried once (kpipe_assets/retry.py), into the tables of this place; the sums."""
+    def retry(self, page: int = 10_000, required: Sequence[str] = ()) -> dict[str, int]:
+        """Try every dead letter once (kpipe_assets/retry.py), into the tables of this place, and return the sums.
+
+        Args:
+            page: dead letters of one page.
+            required: columns of which the tables are known to take no NULL.
+        """
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(retry, "open_destination", lambda pipeline, _: opened(self.place, pipeline))
-            patch.setattr(retry, "required_columns", lambda *_: ())
+            patch.setattr(retry, "required_columns", lambda *_: required)
             patch.setattr(Home, "staging", self.place.staging)
-            found = list(retry.retry(self.pipeline, self.home))
+            self.replayed = found = list(retry.retry(self.pipeline, self.home, page=page))
         names = ("tried", "answered", "rows", "filtered", "failed")
         return {name: sum(getattr(page, name) for page in found) for name in names} if found else {}
 
@@ -126,5 +151,4 @@ class Bench:
         return sorted(tuple(row[column] for column in columns) for row in self.place.rows(name))
 
     def sql(self, text: str) -> list[Any]:
-        assert isinstance(self.place, DuckDBPlace | PostgresPlace)
         return self.place.sql(text)

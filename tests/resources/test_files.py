@@ -14,13 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.batch import Counts, RangeReport
+from kpipe.batch import Counts, Piece, RangeReport
 from kpipe.errors import StagingFailed
+from kpipe.formats import Format
 from kpipe.lakes import Part
 from kpipe.offsets import Range
+from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId
+from resources.decode.block import Payloads
 from resources.spark.divided import Divided
 from resources.spark.files import HORIZON_S, StagingWriter, collect_garbage, discard
+from resources.spark.job import Job, ProgramSpec
+from resources.spark.output import RangeOutput
 from resources.spark.shared import Shared
 
 
@@ -148,6 +153,26 @@ def test_a_divided_table_has_a_file_for_each_division(tmp_path: Path) -> None:
     with pytest.raises(StagingFailed, match="more than 1,000 divisions by n"):
         fine.write(rows.slice(0, 2000))
     fine.abandon()
+
+
+@pytest.mark.parametrize(
+    ("mode", "ordered", "files"), [("flatmap", True, 2), ("filter", True, 2), ("map", True, 1), ("flatmap", False, 1)]
+)
+def test_rows_without_an_offset_share_no_file_where_their_order_counts(
+    tmp_path: Path, mode: str, ordered: bool, files: int
+) -> None:
+    """Their file is all that says where they belong: a task reads `[0, 5)` and `[10, 15)`, another one what lies between."""
+    source, program = PartitionId(TopicId("c", "i", "t"), 0), ProgramSpec("p", None, "", mode=mode)
+    config: dict[str, object] = {}
+    job = Job("b", config, str(tmp_path), Format(), Columns.of({"n": "BIGINT"}), program=program, ordered=ordered)
+    shared, reports = Shared(f"{tmp_path}/b"), []
+    for start in (0, 10):
+        output = RangeOutput(job, Piece(source, Range(start, start + 5)), shared)
+        lines = Payloads.of([b'{"n":1}'] * 5)
+        output.loose(job.decoder.decode(lines), lines)
+        reports.append(output.finish(5, 0, 0, given=5))
+    done = [report.rows for report in shared.finish(reports)]
+    assert len({file.path for file in done if file is not None}) == files
 
 
 def _sharing(shared: Shared, of: str) -> StagingWriter:

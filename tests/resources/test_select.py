@@ -208,7 +208,7 @@ def test_null_into_a_column_that_takes_none(staged: Callable[..., Staged]) -> No
 
 def test_csv_variables_and_dummies(staged: Callable[..., Staged]) -> None:
     kind = {"type": "csv", "fields": ["id", "@when", "@dummy"], "delimiter": ","}
-    definition = pipeline(format=kind, set={"at": "STR_TO_DATE(@when, '%d.%m.%Y')"}, where="@when <> ''", errors=ASIDE)
+    definition = pipeline(format=kind, set={"at": "mysql: STR_TO_DATE(@when, '%d.%m.%Y')"}, where="@when <> ''", errors=ASIDE)
     found = staged(definition, {"id": "BIGINT", "at": "DATE"}, [b"1,24.12.2026,x", b"2,,y", b"3,1.1.2026,z\n4,,q"])
     assert [(row["id"], str(row["at"])) for row in found.rows] == [(1, "2026-12-24"), (3, "2026-01-01")]
     assert found.report.counts.filtered == 1 and not found.new

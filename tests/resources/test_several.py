@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,31 @@ def test_dead_letters_of_other_tables_than_the_definition_has_now_stay(bench: An
     made.pipeline = define(errors=ASIDE, also=[])
     assert made.retry() == {}
     assert made.place.rows("orders") == []
+
+
+@pytest.mark.parametrize("into", ["orders", "renamed"])
+@pytest.mark.parametrize(
+    "also",
+    [
+        [{"table": "other_lines", "select": None}],  # changed
+        [{"table": "order_lines", "select": None}, {"table": "more", "select": None}],  # added
+        [],  # taken away
+        [{"table": "orders2", "select": None}, {"table": "order_lines", "select": None}],  # in another order
+    ],
+)
+def test_edited_tables_get_what_comes_then_and_the_others_are_still_proven(bench: Any, also: Any, into: str) -> None:
+    made = filled(bench, select=None, columns={}, also=[{"table": "order_lines"}])
+    before = {name: len(made.place.rows(name)) for name in ("orders", "order_lines")}
+    made.pipeline = define(select=None, columns={}, also=also, into={"table": into})
+    made.topics.produce(0, order(8), order(9))
+    made.run()
+    now = {into, *(item["table"] for item in also)}
+    expected = Counter({**before}) + Counter(dict.fromkeys(now, 2))
+    assert {name: len(made.place.rows(name)) for name in expected} == dict(expected)
+    found = made.proof()
+    assert found.ok, found.problems
+    assert set(found.targets) == set(expected) - {into}
+    assert all(item["rows"] == item["rows_found"] == expected[name] for name, item in found.targets.items())
+    for name in set(before) - now:
+        made.sql(f"DROP TABLE {name}")
+        assert any(text.startswith(f"table {name}: ") for text in made.proof().problems)

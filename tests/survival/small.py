@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from kpipe.batch import Committed
 from kpipe.errors import KpipeError
 from kpipe_assets.assembly import Run
 from resources.home import Home
+from resources.spark import transport
 
 
 class Context:
@@ -35,6 +36,10 @@ class Context:
     master = "local[2]"
     applicationId = "small"
     uiWebUrl = None
+
+    def getConf(self) -> Mapping[str, str]:
+        """As of a session on one machine. Nothing of this one leaves its process."""
+        return transport.LOCAL
 
     def parallelize(self, items: list[Any], slices: int) -> Context.Work:
         assert slices == len(items)

@@ -111,16 +111,18 @@ def test_the_page_names_every_point() -> None:
 
 
 def test_every_point_stands_in_the_code_once() -> None:
-    """Those of a commit once for databases, for lakes, for topics, and once for dead letters that are tried again."""
+    """Those of a commit once for databases, for lakes, for topics, for dead letters that are tried again, and for clearing."""
     root = Path(__file__).parent.parent.parent
     files = [path for name in ("kpipe", "transforms", "resources") for path in (root / name).rglob("*.py")]
     lakes = [path for path in files if {"lake", "delta", "iceberg"} & set(path.parts)]
     topics = [path for path in files if path.parts[-3:-1] == ("destinations", "kafka")]
     replays = [path for path in files if path.name == "replays.py"]
-    assert sorted(_reached(set(files) - set(lakes) - set(topics) - set(replays))) == sorted(POINTS)
+    clearing = [path for path in files if path.name == "clearing.py"]
+    assert sorted(_reached(set(files) - set(lakes) - set(topics) - set(replays) - set(clearing))) == sorted(POINTS)
     own = [point for point in POINTS if point.startswith("commit.") or point == "readback"]
     for family, more in ((lakes, AUDITED), (topics, ())):
         assert sorted(_reached(family)) == sorted([*own, *more])
+    assert set(_reached(clearing)) <= set(POINTS)
     assert set(_reached(replays)) < set(POINTS) and len(set(_reached(replays))) == len(_reached(replays)) > 0
 
 

@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict
 from kpipe.schema import Columns
 from resources.destinations.delta.types import columns_of, has_local_times
-from resources.destinations.lake.files import Brought
+from resources.destinations.lake.files import Brought, day
 from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.record import Pointer, Record, lane_id
 
@@ -49,22 +49,25 @@ def entry_name(version: int) -> str:
     return f"{_LOG}/{version:020}.json"
 
 
-def add(file: Brought, divided: Sequence[str] = ()) -> dict[str, Any]:
+def add(file: Brought, divided: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The action that makes a file part of the table.
 
     Args:
         file: in the table's folder.
-        divided: columns that the table is divided by.
+        divided: columns that the table is divided by, with their types in Delta.
 
     Raises:
         SchemaConflict: a value cannot be told from another one.
     """
     held = {"minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
-    told = {kind: {name: end for name, end in ends.items() if name not in divided} for kind, ends in held.items()}
+    parts = divided or {}
+    told = {kind: {name: end for name, end in ends.items() if name not in parts} for kind, ends in held.items()}
     return {
         "add": {
             "path": quote(file.name),
-            "partitionValues": {name: _text(name, value) for name, value in zip(divided, file.values, strict=True)},
+            "partitionValues": {
+                name: _text(name, kind, value) for (name, kind), value in zip(parts.items(), file.values, strict=True)
+            },
             "size": file.size,
             "modificationTime": file.modified,
             "dataChange": True,
@@ -73,8 +76,18 @@ def add(file: Brought, divided: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _text(name: str, value: Any) -> str | None:
+def _text(name: str, kind: Any, value: Any) -> str | None:
     """A value of a column that the table is divided by, as the protocol writes it."""
+    text = day(value) if kind == "date" and value is not None else value
+    if value is not None and text is None:
+        raise SchemaConflict(
+            f"column {name} holds a date outside of years 1 to 9999, which Delta has no name for in partitions",
+            f"leave it out of into.partition_by, or write into the definition: where: year({name}) BETWEEN 1 AND 9999",
+        )
+    return _named(name, text)
+
+
+def _named(name: str, value: Any) -> str | None:
     if value == "":
         raise SchemaConflict(
             f"column {name} holds an empty text, which Delta cannot tell from NULL in a column that the table is divided by",

@@ -122,7 +122,8 @@ class DeltaLake:
             actions += [*_upgraded(state, schema), {"metaData": self._meta(state, schema)}]
         said = log.transactions(record.pipeline, pointer)
         actions += [{"txn": {"appId": name, "version": version}} for name, version in said.items()]
-        actions += [log.add(file, [part.column for part in schema.parts]) for file in brought]
+        kinds = {field["name"]: field["type"] for field in schema.fields}
+        actions += [log.add(file, {part.column: kinds[part.column] for part in schema.parts}) for file in brought]
         data = b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
         version = record.base + 1
         if not self._folder.claim(log.entry_name(version), data):

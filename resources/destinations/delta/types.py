@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from kpipe.errors import InvalidPipeline, SchemaConflict
-from kpipe.schema import Columns, ListOf, Scalar, Struct, Type, parse_type
+from kpipe.schema import Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
 from resources.destinations.fitting import additions
 from resources.destinations.lake.widening import added
 
@@ -96,6 +96,8 @@ def arrow(kind: Any) -> pa.DataType:
         return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW[kind]
     if kind["type"] == "array":
         return pa.list_(arrow(kind["elementType"]))
+    if kind["type"] == "map":
+        return pa.map_(arrow(kind["keyType"]), arrow(kind["valueType"]))
     return pa.struct([(field["name"], arrow(field["type"])) for field in kind["fields"]])
 
 
@@ -105,12 +107,16 @@ def has_local_times(kind: Any) -> bool:
         return kind == "timestamp_ntz"
     if kind["type"] == "array":
         return has_local_times(kind["elementType"])
+    if kind["type"] == "map":
+        return has_local_times(kind["valueType"])
     return any(has_local_times(field["type"]) for field in kind.get("fields", ()))
 
 
 def _to_delta(kind: Type) -> Any:
     if isinstance(kind, ListOf):
         return {"type": "array", "elementType": _to_delta(kind.item), "containsNull": True}
+    if isinstance(kind, MapOf):
+        return {"type": "map", "keyType": "string", "valueType": _to_delta(kind.item), "valueContainsNull": True}
     if isinstance(kind, Struct):
         return {"type": "struct", "fields": [_plain(name, item) for name, item in kind.fields]}
     if kind.name.startswith("DECIMAL"):
@@ -138,6 +144,8 @@ def _of_delta(kind: Any) -> Type:
             return Scalar(_KPIPE[kind])
     elif kind["type"] == "array":
         return ListOf(_of_delta(kind["elementType"]))
+    elif kind["type"] == "map" and kind["keyType"] == "string":
+        return MapOf(_of_delta(kind["valueType"]))
     elif kind["type"] == "struct":
         return Struct(tuple((field["name"], _of_delta(field["type"])) for field in kind["fields"]))
     raise InvalidPipeline(f"no column type for Delta's {kind}")

@@ -20,8 +20,8 @@ from resources.destinations.duckdb.connection import Connection, Database, quote
 from resources.destinations.duckdb.upsert import DUPLICATES, upsert
 from resources.destinations.duckdb.violations import violations
 from resources.destinations.relational import records
+from resources.destinations.relational.clearing import ClearingDestination
 from resources.destinations.relational.hooks import Verdict
-from resources.destinations.relational.replays import ReplayingDestination
 from resources.destinations.staged import Proven, Writes
 
 __all__ = ["DuckDBDestination"]
@@ -29,6 +29,7 @@ __all__ = ["DuckDBDestination"]
 _REFUSED = (
     duckdb.ConstraintException,
     duckdb.ConversionException,
+    duckdb.OutOfRangeException,
     duckdb.CatalogException,
     duckdb.DependencyException,
     duckdb.ParserException,
@@ -36,7 +37,7 @@ _REFUSED = (
 )
 
 
-class DuckDBDestination(ReplayingDestination):
+class DuckDBDestination(ClearingDestination):
     """One pipeline's table in a DuckDB file.
 
     The file is opened for each call and closed at the end of it, so other programs can read between batches.

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import duckdb
 
+from resources.decode.engine import register
+
 __all__ = ["Engine", "closed", "engine", "literal", "quote"]
 
 # Known before the first statement.
@@ -52,6 +54,7 @@ def closed(
         settings: others, `name = value`.
     """
     made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary})
+    register(made)  # ON DUPLICATE KEY UPDATE may call these
     allowed = ", ".join(literal(f"{folder}/") for folder in folders)
     # The order matters: each statement is refused after the one behind it.
     for setting in (

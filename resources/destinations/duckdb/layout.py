@@ -20,7 +20,7 @@ DIALECT = Dialect(
     # An ASOF join sorts once, where a join on both bounds would compare every row with every batch.
     hits=(
         "SELECT b.id, t._kafka_offset AS at, count(*) AS n"
-        " FROM {table} AS t ASOF JOIN b ON t._kafka_partition = b.batch_source_partition_id"
+        " FROM {table} AS t ASOF JOIN kpipe_ranges AS b ON t._kafka_partition = b.batch_source_partition_id"
         " {topic} AND t._kafka_offset >= b.batch_earliest_offset"
         " WHERE t._kafka_offset < b.batch_latest_offset GROUP BY b.id, t._kafka_offset"
     ),

@@ -4,25 +4,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from kpipe.batch import Commit
-from kpipe.schema import Columns, ListOf, Struct, Type
+from kpipe.schema import Columns, ListOf, MapOf, Struct, Type
 from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.fitting import carried
+from resources.destinations.fitting import carried, grown
 from resources.destinations.relational.matching import by_shape, check_inserted, matched, parsed, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["READ", "columns", "fitted", "insert", "prepare", "primary_key", "projection", "required", "sql_type"]
+__all__ = ["READ", "columns", "defaults", "fitted", "insert", "prepare", "primary_key", "projection", "required", "sql_type"]
 
 #: A file's own columns are all there is: none is guessed from a path (hive).
 READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
 _READ = READ.format("?")
+_COLUMNS = (
+    "FROM information_schema.columns WHERE table_catalog = current_database() AND table_schema = 'main'"
+    " AND lower(table_name) = lower($1)"
+)
 
 
 def sql_type(kind: Type) -> str:
     """A type as DuckDB takes it. Field names are always quoted: `order` is a word of SQL."""
     if isinstance(kind, ListOf):
         return f"{sql_type(kind.item)}[]"
+    if isinstance(kind, MapOf):
+        return f"MAP(VARCHAR, {sql_type(kind.item)})"
     if isinstance(kind, Struct):
         return "STRUCT(" + ", ".join(f"{quote(name)} {sql_type(item)}" for name, item in kind.fields) + ")"
     return kind.name
@@ -34,13 +41,24 @@ def fitted(name: str, kind: Type, have: Type) -> str:
 
 
 def columns(connection: Connection, table: str) -> Columns:
-    """All columns of a table that exists, coordinates too.
+    """All columns of a table that exists and that can be written, coordinates too.
 
     Raises:
         SchemaConflict: a column's type is none that kpipe can write.
     """
     rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
-    return parsed([row[:2] for row in rows], f"table {table}")
+    computed = {
+        row[0] for row in connection.execute(f"SELECT column_name {_COLUMNS} AND is_generated = 'ALWAYS'", [table]).fetchall()
+    }
+    return parsed([row[:2] for row in rows if row[0] not in computed], f"table {table}")
+
+
+def defaults(connection: Connection, table: str) -> dict[str, str]:
+    """Return the default expression of each column that has one, as SQL; generated columns are left out."""
+    found = (
+        f"SELECT column_name, column_default {_COLUMNS} AND is_generated IS DISTINCT FROM 'ALWAYS' AND column_default IS NOT NULL"
+    )
+    return dict(connection.execute(found, [table]).fetchall())
 
 
 def required(connection: Connection, table: str) -> list[str]:
@@ -74,9 +92,26 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
         return needed
     known = columns(connection, table)
     steps = widening(known, needed)
-    for path, kind in steps:
-        connection.execute(f"ALTER TABLE {quote('main', table)} ADD COLUMN {quote(*path)} {sql_type(kind)}")
+    alter = f"ALTER TABLE {quote('main', table)}"
+    for column, group in groupby(steps, key=lambda step: step[0][0]):
+        fields, have = list(group), known.get(column)
+        if have is None or len(fields) == 1 or _computed(connection, table):
+            for path, kind in fields:
+                connection.execute(f"{alter} ADD COLUMN {quote(*path)} {sql_type(kind)}")
+            continue
+        # All new fields of a column in one step: each ALTER rewrites it, and DuckDB keeps every copy until the commit.
+        for path, kind in fields:
+            have = grown(have, path[1:], kind)
+        connection.execute(f"{alter} ALTER COLUMN {quote(column)} SET DATA TYPE {sql_type(have)}")
     return columns(connection, table) if steps else known
+
+
+def _computed(connection: Connection, table: str) -> bool:
+    """Return whether CHECKs or generated columns may use a column: DuckDB adds fields to it, but keeps its type."""
+    checks = "SELECT 1 FROM duckdb_constraints() WHERE database_name = current_database() AND schema_name = 'main'"
+    checks += " AND lower(table_name) = lower($1) AND constraint_type = 'CHECK'"
+    generated = f"SELECT 1 {_COLUMNS} AND is_generated = 'ALWAYS'"
+    return any(connection.execute(f"{query} LIMIT 1", [table]).fetchall() for query in (checks, generated))
 
 
 def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:

@@ -12,11 +12,11 @@ and 3.3 s without, and INSERT OR REPLACE, which needs one, 10 s, all on a busy m
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kpipe.audit import Holding
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
 from kpipe.keys import ORIGINAL, KeyRule
 from kpipe.ledger import Ledger
@@ -24,8 +24,8 @@ from kpipe.schema import Columns
 from kpipe.source import Part
 from resources.destinations.duckdb.connection import Connection, quote
 from resources.destinations.duckdb.folding import fold
-from resources.destinations.duckdb.target import READ, projection, sql_type
-from resources.destinations.relational.fates import MET, counted, effects, gained, older, within
+from resources.destinations.duckdb.target import READ, defaults, projection, sql_type
+from resources.destinations.relational.fates import MET, counted, effects, gained, superseded
 from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.matching import by_shape
 from resources.destinations.relational.writes import GONE, PLACE, only
@@ -79,9 +79,10 @@ def upsert(
         StagingFailed: a file is not what was reported.
         SchemaConflict: a row cannot be told by its key; or the key is there and the rule says that this is an error.
     """
-    carried = _collect(connection, commit, key, staged, known)
+    unset = defaults(connection, table) if rule.on_conflict == "update" else {}
+    carried = _collect(connection, commit, key, staged, known, unset)
     topics = TOPIC in {name.lower() for name in known.names()}
-    _judge(connection, table, key, rule, older(commit, ledger, rule), bool(staged.deletes), topics)
+    _judge(connection, table, key, rule, superseded(commit, ledger, rule, topics), bool(staged.deletes), topics)
     counts = counted(connection, _FATES, commit, rule, topics)
     gone, stays = effects(rule)
     if rule.on_conflict == "update":
@@ -103,8 +104,19 @@ def _collect(
     key: tuple[str, ...],
     staged: Writes,
     known: Columns,
+    unset: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """All writes in one relation, each with its place in its file. Gives the columns that rows fill."""
+    """Collect all writes in one relation, each with its place in its file, and return the columns that rows fill.
+
+    Args:
+        connection: inside a transaction.
+        commit: what is written.
+        key: columns of the key.
+        staged: the files.
+        known: all columns of the table.
+        unset: default expressions of columns, which fill the columns that the rows do not: an inserted row has these values,
+            and an update expression sees them.
+    """
     parts = [f"{GONE} BOOLEAN", f"{PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
     parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}"]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_writes ({', '.join(parts)})")
@@ -115,6 +127,8 @@ def _collect(
             names, values = projection(connection, same[0], meant, known, (ORIGINAL,))
             if not gone:
                 carried.update(dict.fromkeys(name[1:-1].replace('""', '"') for name in names))
+                rest = {quote(name): value for name, value in unset.items() if quote(name) not in names}
+                names, values = [*names, *rest], [*values, *(f"({value})" for value in rest.values())]
                 if ORIGINAL in same[0].names:
                     names, values = [*names, ORIGINAL], [*values, f"CAST({ORIGINAL} AS {_ORIGINAL_TYPE})"]
             if "file_row_number" in _folded(same[0]) and commit.totals.given:
@@ -142,16 +156,14 @@ def _folded(file: Proven) -> set[str]:
 
 
 def _judge(
-    connection: Connection, table: str, key: tuple[str, ...], rule: KeyRule, late: Sequence[Step], deletes: bool, topics: bool
+    connection: Connection, table: str, key: tuple[str, ...], rule: KeyRule, stale: str, deletes: bool, topics: bool
 ) -> None:
-    """What becomes of each write, as if they came one by one; `topics`: the table names them."""
+    """What becomes of each write, as if they came one by one; `stale`: condition that the table holds a later
+    record's row; `topics`: the table names them.
+    """
     same = " AND ".join(f"w.{quote(name)} = t.{quote(name)}" for name in key)
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
     group = ", ".join(f"k{at}" for at in range(len(key))) + ", stale"
-    ranges = within(late, "w._kafka_partition", "w._kafka_offset", f"w.{TOPIC}" if topics else "")
-    stale = f"t._kafka_partition = w._kafka_partition AND t._kafka_offset > w._kafka_offset AND ({ranges})" if ranges else "false"
-    if ranges and topics:
-        stale += f" AND coalesce(t.{TOPIC} = w.{TOPIC}, true)"
     tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else "''" for side in "wt")
     window = f"PARTITION BY {group} ORDER BY tn, p, o, place"
     behind = f"count(*) FILTER (gone) OVER ({window} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)" if deletes else "0"
@@ -160,7 +172,7 @@ def _judge(
         f"CREATE OR REPLACE TEMP TABLE kpipe_fates AS WITH met AS (SELECT w.rowid AS wid, w.{GONE} AS gone, w.{PLACE} AS place,"
         f" {tn} AS tn, w._kafka_partition AS p, w._kafka_offset AS o, {keys}, t.rowid AS rid,"
         f" t.rowid IS NOT NULL AS held, {oldtn} AS oldtn, t._kafka_partition AS oldp, t._kafka_offset AS oldo,"
-        f" coalesce({stale}, false) AS stale"
+        f" {stale} AS stale"
         f" FROM {_WRITES} AS w LEFT JOIN {quote('main', table)} AS t ON {same}),"
         f" seen AS (SELECT *, lag(gone) OVER ({window}) AS before, first_value(wid) OVER ({window}) AS gid,"
         f" lead(wid) OVER ({window}) IS NULL AS last, {behind} AS behind, {cut} AS cut FROM met),"

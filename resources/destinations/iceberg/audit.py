@@ -14,7 +14,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from kpipe.errors import InvalidPipeline
 from kpipe.schema import Columns
-from resources.decode.expressions import Evaluator, check
+from resources.decode.expression_checks import check
+from resources.decode.expressions import Evaluator
 from resources.decode.types import staged_type
 from resources.destinations.iceberg.types import columns_of
 

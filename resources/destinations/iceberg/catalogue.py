@@ -47,6 +47,8 @@ OVERTAKEN = (CommitFailedException, TableAlreadyExistsError, NamespaceAlreadyExi
 _NAME = "kpipe"  # of a catalogue that kpipe makes: SQL catalogues keep several in the same tables
 _TRIES = 10  # at a catalogue that another run is making
 _TIMEOUT_S = (10, 60)  # to connect; between two bytes of an answer
+#: Settings that a server may give: where its routes are, and nothing that names classes, files, credentials or other servers.
+_THEIRS = frozenset({"prefix", "namespace-separator", "view-endpoints-supported"})
 
 
 class Catalogue(Protocol):
@@ -180,6 +182,13 @@ class _Rest(_Ours, RestCatalog):
     def __init__(self, folder: Folder, uri: str, **properties: str) -> None:
         self.folder = folder
         super().__init__(_NAME, uri=uri, **properties)
+
+    def _fetch_config(self) -> None:
+        """Take over what the server may choose. The library would import and call any class that it names (`auth`)."""
+        ours = dict(self.properties)
+        super()._fetch_config()
+        theirs = {name: value for name, value in self.properties.items() if name in _THEIRS and isinstance(value, str)}
+        self.properties, self.uri = {**ours, **theirs}, ours["uri"]
 
     def _create_session(self) -> Any:
         session = super()._create_session()

@@ -8,17 +8,13 @@ from typing import Any
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 
-from kpipe.errors import SchemaConflict
 from kpipe.lakes import Part
-from resources.destinations.lake.files import Brought
 
-__all__ = ["check_told", "divide", "parts_of"]
+__all__ = ["divide", "parts_of"]
 
 _UNITS: dict[str, Any] = {
     "": IdentityTransform, "year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform,
 }  # fmt: skip
-# Longer texts are left out of a file's statistics, from which the library takes the values (parquet-cpp: 4 KiB).
-_LONGEST = 1000
 
 
 def parts_of(table: Table) -> tuple[Part, ...] | None:
@@ -38,18 +34,3 @@ def divide(change: Transaction, parts: Sequence[Part]) -> None:
     with change.update_spec() as update:
         for part in parts:
             update.add_field(part.column, _UNITS[part.unit]())
-
-
-def check_told(files: Sequence[Brought], parts: Sequence[Part]) -> None:
-    """Values that the library will find in the files' statistics.
-
-    Raises:
-        SchemaConflict: one is not there.
-    """
-    for file in files:
-        for part, value in zip(parts, file.values, strict=True):
-            if isinstance(value, str) and len(value.encode()) > _LONGEST:
-                raise SchemaConflict(
-                    f"column {part.column} holds a text of more than {_LONGEST} bytes, and the table is divided by it",
-                    "divide by something shorter",
-                )

@@ -35,7 +35,8 @@ from kpipe.schema import Columns
 from resources.destinations.fitting import COORDINATES
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
-from resources.destinations.iceberg.partitions import check_told, divide, parts_of
+from resources.destinations.iceberg.data_files import append
+from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.state import COPY, KEY, IcebergState
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
 from resources.destinations.lake.files import Brought, bring
@@ -51,6 +52,7 @@ from resources.storage.uri import is_remote
 __all__ = ["NAMESPACE", "IcebergLake"]
 
 NAMESPACE = "default"
+_CLASS = "write.py-location-provider.impl"
 _KEEP = "history.expire.min-snapshots-to-keep"  # Iceberg's own property; tables that kpipe makes have it
 _AT_ONCE = 32  # snapshots that are expired by one commit: it is a commit like any other
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
@@ -150,6 +152,8 @@ class IcebergLake:
         unfit = {
             "a division by what kpipe cannot compute": parts_of(table) is None,
             "a column that must not be null": any(field.required for field in table.schema().fields),
+            # The library would import and call it: writers of the table would run code here.
+            f"the property {_CLASS}": _CLASS in table.properties,
         }
         for what, found in unfit.items():
             if found:
@@ -181,7 +185,7 @@ class IcebergLake:
                 return
             change = self._created(schema) if state is None else _Transaction(state.table)
             self._shape(change, schema, state is None)
-            self._add(change, schema, brought, pointers)
+            self._add(change, brought, pointers)
             change.set_properties(_said(pointers, (state.version if state is not None else 0) + 1, schema))
             change.commit_transaction()
         except OVERTAKEN as error:
@@ -199,14 +203,10 @@ class IcebergLake:
         if schema.divides:
             divide(change, schema.parts)
 
-    def _add(
-        self, change: Transaction, schema: _Schema, brought: Sequence[Brought], pointers: Mapping[str, str], to: str = "main"
-    ) -> None:
+    def _add(self, change: Transaction, brought: Sequence[Brought], pointers: Mapping[str, str], to: str = "main") -> None:
         """Stage the files, and what the next snapshot says."""
-        check_told(brought, schema.parts)
-        paths = [_location(self._data, file.name) for file in brought]
         summary = {f"{KEY}{name}": value for name, value in pointers.items()}
-        change.add_files(paths, snapshot_properties=summary, check_duplicate_files=False, branch=to)
+        append(change, self._data, [(file, _location(self._data, file.name)) for file in brought], summary, to)
 
     def _publish(
         self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], pipeline: str, pointers: Mapping[str, str]
@@ -236,7 +236,7 @@ class IcebergLake:
             held = _new(AssertRefSnapshotId, ref=branch, snapshot_id=stood.snapshot_id)
             change._apply((_new(RemoveSnapshotRefUpdate, ref_name=branch),), (held,))
         self._shape(change, schema, made=False)
-        self._add(change, schema, brought, pointers, branch)
+        self._add(change, brought, pointers, branch)
         wider = change.table_metadata.current_schema_id
         if wider != meta.current_schema_id:  # not for main's readers yet
             change._apply((_new(SetCurrentSchemaUpdate, schema_id=meta.current_schema_id),))

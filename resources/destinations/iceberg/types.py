@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, IcebergType, ListType, StructType
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from kpipe.errors import InvalidPipeline, SchemaConflict
-from kpipe.schema import Columns, ListOf, Scalar, Struct, Type, parse_type
+from kpipe.schema import Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
 
 __all__ = ["TYPES", "arrow", "arrow_schema", "columns_of", "declared"]
 
@@ -38,6 +38,8 @@ def arrow(kind: Type) -> pa.DataType:
     """How values of a column stand in the table's files."""
     if isinstance(kind, ListOf):
         return pa.list_(arrow(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), arrow(kind.item))
     if isinstance(kind, Struct):
         return pa.struct([(name, arrow(item)) for name, item in kind.fields])
     decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
@@ -85,6 +87,8 @@ def _plain(kind: Type) -> Type:
     """What the schema alone would tell of a column."""
     if isinstance(kind, ListOf):
         return ListOf(_plain(kind.item))
+    if isinstance(kind, MapOf):
+        return MapOf(_plain(kind.item))
     if isinstance(kind, Struct):
         return Struct(tuple((name, _plain(item)) for name, item in kind.fields))
     if kind.name in _ICEBERG.values() or kind.name.startswith("DECIMAL"):
@@ -97,6 +101,9 @@ def _of_iceberg(kind: IcebergType) -> Type | None:
     if isinstance(kind, ListType):
         item = _of_iceberg(kind.element_type)
         return None if item is None else ListOf(item)
+    if isinstance(kind, MapType):
+        item = _of_iceberg(kind.value_type)
+        return None if item is None or str(kind.key_type) != "string" else MapOf(item)
     if isinstance(kind, StructType):
         fields = [(field.name, _of_iceberg(field.field_type)) for field in kind.fields]
         known = tuple((name, item) for name, item in fields if item is not None)

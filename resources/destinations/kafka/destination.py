@@ -26,9 +26,10 @@ from kpipe.schema import Columns
 from kpipe.verdict import applied
 from resources.destinations.fitting import COORDINATES, carried
 from resources.destinations.kafka.cluster import Cluster, Topic
-from resources.destinations.kafka.journal import Journal, State
+from resources.destinations.kafka.journal import Journal, State, Written
 from resources.destinations.kafka.messages import Shape, letters
 from resources.destinations.kafka.rows import blocks, check, written
+from resources.destinations.kafka.times import Times, check_times
 from resources.destinations.kafka.told import Told
 from resources.destinations.kafka.writer import Overtaken, Writer
 from resources.destinations.lake.record import Record
@@ -75,6 +76,7 @@ class KafkaDestination(Told):
         super().__init__(cluster, into.topic, into.dead_letters or f"{into.topic}.dead-letters", journal, pipeline, notes)
         self._into, self.staging, self.rule, self.config = into, tuple(staging), rule, dict(config_json or {})
         self._writer: Writer | None = None
+        self._times = Times()
         self._doubtful = False  # whether a commit was sent and not answered
         if len({self.table, self.dead_letters, self.journal.topic}) < 3:
             raise InvalidPipeline(f"pipeline {pipeline}: rows, dead letters and ledger need topics of their own", "name others")
@@ -109,7 +111,7 @@ class KafkaDestination(Told):
 
     def _attempt(self, commit: Commit) -> Failure | None:
         """One transaction. Its own answer is never believed."""
-        step, begun = "", False
+        step, begun, began = "", False, 0.0
 
         def enter(name: str) -> None:
             nonlocal step
@@ -134,7 +136,7 @@ class KafkaDestination(Told):
                 return None  # it has landed before, and lanes would not tell
             ledger = applied(record.ledger if record else Ledger(self.pipeline), commit)
             enter("register")  # 4: the number of the commit
-            new = self._next(record, ledger, commit)
+            new = self._next(state, ledger, commit)
             enter("table")  # 5: the topic, and what its rows had no column for before
             target, known = self._target(state), self._known(state)
             files = (*rows, *deletes)
@@ -143,9 +145,11 @@ class KafkaDestination(Told):
             check(commit, Writes(rows, deletes), self._into.key or (), known)
             shape = Shape(self.pipeline, self.table, target.partitions, self._into.format, self._into.key or ())
             shape.check(commit.columns)
-            said = State(new, known, target.id, self._starts(state, target))
+            check_times(commit, files, self.table, self._times, time.time_ns() // 1_000_000)
+            former = state.besides(self.table) if state is not None else {}
+            said = State(new, known, target.id, self._starts(state, target), former)
             writer.begin()
-            begun = True
+            begun, began = True, time.monotonic()
             enter("data")  # 6: no reader of committed records sees it yet
             for messages in written(commit, Writes(rows, deletes), shape, known) if files else ():
                 writer.write(messages)
@@ -168,6 +172,8 @@ class KafkaDestination(Told):
             enter("after")
         except Overtaken as error:
             self._leave()
+            if begun and time.monotonic() - began >= self._into.transaction_timeout_s:
+                return Failure(self._too_long(commit), step == "before")  # another try would take as long
             text = f"{self.describe()}: batch {commit.id}: another run took the producer's name: {error}"
             return Failure(DestinationError(text, "nothing was written; run it again"), step == "before", again=True)
         except Exception as error:
@@ -193,6 +199,7 @@ class KafkaDestination(Told):
                 raise DestinationError(
                     f"{self.describe()} is compacted: records without a key cannot be written", "name its columns: into.key"
                 )
+            self._times = Times.of(settings.get(self.table, {}))
             largest = {name: int(found.get("max.message.bytes", 1_048_588)) for name, found in settings.items()}
             timeout = self._into.transaction_timeout_s
             self._writer = Writer(self.cluster, self.journal.topic, timeout, largest)
@@ -205,9 +212,9 @@ class KafkaDestination(Told):
         if writer is not None:
             writer.close()
 
-    def _next(self, record: Record | None, ledger: Ledger, commit: Commit) -> Record:
-        now = time.time()
-        last = record or Record(self.pipeline, str(uuid.uuid4()), created=now)
+    def _next(self, state: State | None, ledger: Ledger, commit: Commit) -> Record:
+        now, before = time.time(), self._written(state)
+        last = state.record if state is not None else Record(self.pipeline, str(uuid.uuid4()), created=now)
         moved = (lane for change in commit.changes for lane in (change.expect, change.become))
         ends = {json.dumps([row["cluster_id"], row["topic_id"], row["topic"], row["partition"]]): row for row in end_rows(commit)}
         return replace(
@@ -216,7 +223,7 @@ class KafkaDestination(Told):
             seal=last.seal ^ seal(moved),
             lanes=ledger.lanes,
             table=self.table,
-            rows=(last.rows if last.table in ("", self.table) else 0) + commit.totals.rows,
+            rows=(before.rows if before is not None else 0) + commit.totals.rows,
             dead_letters=last.dead_letters + commit.totals.dead_letters,
             skipped=last.skipped + (commit.kind in SKIPS),
             reread=last.reread or commit.kind == "reread",
@@ -233,10 +240,9 @@ class KafkaDestination(Told):
             LedgerMismatch: it is gone, or another one, although rows were written to it.
             DestinationError: there is none.
         """
-        topic, record = self.cluster.topic(self.table), state.record if state is not None else None
-        rows = record.rows if record is not None and record.table == self.table else 0
-        if rows and (topic is None or (state is not None and state.target != topic.id)):
-            raise missing(self.pipeline, self.table, rows)
+        topic, before = self.cluster.topic(self.table), self._written(state)
+        if before is not None and before.rows and (topic is None or before.id != topic.id):
+            raise missing(self.pipeline, self.table, before.rows)
         if topic is None:
             raise DestinationError(
                 f"{self.describe()}: there is no such topic",
@@ -245,12 +251,17 @@ class KafkaDestination(Told):
             )
         return topic
 
+    def _written(self, state: State | None) -> Written | None:
+        """Return the topic as commits have noted it, present or former; None where none has."""
+        return state.written(self.table) if state is not None else None
+
     def _known(self, state: State | None) -> Columns:
         return state.columns if state is not None and state.record.table == self.table else Columns()
 
     def _starts(self, state: State | None, target: Topic) -> Mapping[int, int]:
         """Where the partitions began when this pipeline first wrote there."""
-        known = state.starts if state is not None and state.target == target.id else {}
+        before = self._written(state)
+        known = before.starts if before is not None and before.id == target.id else {}
         if len(known) == target.partitions:
             return known
         fresh = {number: ends.start for number, ends in enumerate(self.cluster.ends(target))}
@@ -273,6 +284,15 @@ class KafkaDestination(Told):
         if look.state is None:
             return None, Ledger(self.pipeline)
         return self.journal.find(look, commit.id), look.state.record.ledger
+
+    def _too_long(self, commit: Commit) -> DestinationError:
+        """Return the error of a transaction that the brokers have ended: to its producer they answer as if it was fenced."""
+        return DestinationError(
+            f"{self.describe()}: batch {commit.id}: the brokers ended its transaction: expected a commit within"
+            f" into.transaction_timeout_s ({self._into.transaction_timeout_s} s), writing it took longer",
+            "raise into.transaction_timeout_s, up to the brokers' transaction.max.timeout.ms; or make batches smaller:"
+            " batch.max_offsets_per_partition",
+        )
 
     def _waiting_for(self) -> DestinationBusy:
         return DestinationBusy(

@@ -20,13 +20,37 @@ from resources.destinations.kafka.cluster import Cluster, Ends, Topic
 from resources.destinations.kafka.messages import Message
 from resources.destinations.lake.record import Item, Record
 
-__all__ = ["SETTINGS", "Journal", "Look", "State"]
+__all__ = ["SETTINGS", "Journal", "Look", "State", "Written"]
 
 _STATE, _COMMIT = b"state", b"commit/"
 #: What the topic is made with. Only superseded states go; a log of one day in a segment keeps little of them.
 SETTINGS = {"cleanup.policy": "compact", "segment.ms": "86400000"}
 _FIRST_LOOK, _LONGER = 16, 16  # offsets read back from the end until a state is among them; then so many times more
 _SETTLE_S = 2.0  # a transaction that has been decided becomes readable within that, as a rule
+
+
+@dataclass(frozen=True)
+class Written:
+    """A topic that rows were written to, as commits have noted it.
+
+    Attributes:
+        id: of the topic.
+        starts: where its partitions began when they were written first.
+        rows: written so far.
+    """
+
+    id: str
+    starts: Mapping[int, int] = field(default_factory=dict)
+    rows: int = 0
+
+    def encoded(self) -> dict[str, Any]:
+        """As a member of a record's value."""
+        return {"id": self.id, "starts": {str(number): at for number, at in self.starts.items()}, "rows": self.rows}
+
+    @classmethod
+    def decoded(cls, said: Mapping[str, Any]) -> Written:
+        """From a member of a record's value."""
+        return cls(said["id"], {int(number): at for number, at in said["starts"].items()}, said["rows"])
 
 
 @dataclass(frozen=True)
@@ -38,12 +62,25 @@ class State:
         columns: of the rows so far.
         target: id of the topic that rows were written to.
         starts: where its partitions began when they were written first.
+        former: topics that rows were written to before, by name. Those that versions without this field have left are missing.
     """
 
     record: Record
     columns: Columns = field(default_factory=Columns)
     target: str = ""
     starts: Mapping[int, int] = field(default_factory=dict)
+    former: Mapping[str, Written] = field(default_factory=dict)
+
+    def written(self, topic: str) -> Written | None:
+        """Return what commits have noted of a topic; None where none has."""
+        return self._all().get(topic)
+
+    def besides(self, topic: str) -> Mapping[str, Written]:
+        """Return every topic but this one: the former ones of a commit that writes to it."""
+        return {name: found for name, found in self._all().items() if name != topic}
+
+    def _all(self) -> Mapping[str, Written]:
+        return {**self.former, self.record.table: Written(self.target, self.starts, self.record.rows)}
 
     def encoded(self) -> bytes:
         """As the value of a record."""
@@ -52,6 +89,7 @@ class State:
             "columns": {name: str(kind) for name, kind in self.columns},
             "target": self.target,
             "starts": {str(number): at for number, at in self.starts.items()},
+            "former": {name: found.encoded() for name, found in self.former.items()},
         }
         return _packed(said)
 
@@ -61,7 +99,8 @@ class State:
         said = json.loads(gzip.decompress(data))
         record = Record.decoded(json.dumps(said["record"]).encode())
         starts = {int(number): at for number, at in said["starts"].items()}
-        return cls(record, Columns.of(said["columns"]), said["target"], starts)
+        former = {name: Written.decoded(found) for name, found in said.get("former", {}).items()}
+        return cls(record, Columns.of(said["columns"]), said["target"], starts, former)
 
 
 @dataclass(frozen=True)

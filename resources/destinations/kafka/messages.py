@@ -69,8 +69,14 @@ class Shape:
                 "give it the type BLOB or VARCHAR (select, set, or format: raw), or into.format: json",
             )
 
-    def rows(self, block: pa.Table, columns: Columns, source: str) -> Iterator[Message]:
-        """Rows as records, in their order."""
+    def rows(self, block: pa.Table, columns: Columns, sources: Sequence[str]) -> Iterator[Message]:
+        """Return rows as records, in their order.
+
+        Args:
+            block: the rows.
+            columns: of them, with the types that they have in the pipeline.
+            sources: name of the topic that each row comes from.
+        """
         payload = Columns(tuple((name, kind) for name, kind in columns if name not in COORDINATES))
         raw = self._kind == "raw"
         values = _bytes(block, "value") if raw else documents(block, payload)
@@ -79,12 +85,12 @@ class Shape:
             keys = _bytes(block, "key")
         if keys is None and "_kafka_key" in block.column_names:
             keys = _bytes(block, "_kafka_key")
-        yield from self._messages(block, source, ROW, values, keys)
+        yield from self._messages(block, sources, ROW, values, keys)
 
-    def deletes(self, block: pa.Table, columns: Columns, source: str) -> Iterator[Message]:
-        """Tombstones: a record without a value for each key."""
+    def deletes(self, block: pa.Table, columns: Columns, sources: Sequence[str]) -> Iterator[Message]:
+        """Return tombstones: a record without a value for each key; see `rows`."""
         keys = self._keys(block, columns)
-        yield from self._messages(block, source, DELETE, [None] * block.num_rows, keys)
+        yield from self._messages(block, sources, DELETE, [None] * block.num_rows, keys)
 
     def _keys(self, block: pa.Table, columns: Columns) -> Sequence[str | bytes | None] | None:
         named = Columns(tuple((name, kind) for name, kind in columns if name.lower() in self._key))
@@ -97,18 +103,19 @@ class Shape:
         return _bytes(block, name) if str(kind) == "BLOB" else plain(block, ordered)[0]
 
     def _messages(
-        self, block: pa.Table, source: str, kind: bytes, values: Sequence[Any], keys: Sequence[Any] | None
+        self, block: pa.Table, sources: Sequence[str], kind: bytes, values: Sequence[Any], keys: Sequence[Any] | None
     ) -> Iterator[Message]:
         names = block.column_names
         partitions, offsets = (block.column(f"_kafka_{name}").to_pylist() for name in ("partition", "offset"))
         times = _milliseconds(block)
         carried = block.column("_kafka_headers").to_pylist() if "_kafka_headers" in names else None
-        common = [(_KIND, kind), (_PIPELINE, self._pipeline), (_TOPIC, source.encode())]
-        for at, (value, partition, offset, moment) in enumerate(zip(values, partitions, offsets, times, strict=True)):
+        common = [(_KIND, kind), (_PIPELINE, self._pipeline)]
+        rows = zip(values, sources, partitions, offsets, times, strict=True)
+        for at, (value, source, partition, offset, moment) in enumerate(rows):
             headers: Own = []
             if carried is not None and carried[at]:
                 headers += [(h["name"], h["value"]) for h in carried[at] if not h["name"].startswith(_OWN)]
-            headers += common
+            headers += [*common, (_TOPIC, source.encode())]
             if partition is not None:
                 headers.append((_PARTITION, b"%d" % partition))
             if offset is not None:
@@ -131,11 +138,12 @@ def origin(headers: Sequence[tuple[str, Any]]) -> dict[str, bytes | None]:
 
 def letters(block: pa.Table, topic: str, pipeline: str, batch: str) -> Iterator[Message]:
     """Dead letters as records: key, value and headers as they were, and behind them what is known of each."""
-    for row in block.to_pylist():
+    moments = _micros(block.column("timestamp"))
+    for row, moment in zip(block.drop_columns(["timestamp"]).to_pylist(), moments, strict=True):
         own: Own = [
             (_KIND, DEAD), (_PIPELINE, pipeline.encode()), (_BATCH, batch.encode()),
             (_TOPIC, row["topic"].encode()), (_PARTITION, b"%d" % row["partition"]),
-            (_OFFSET, _number(row["offset"])), (_TIME, _number(_micros(row["timestamp"]))),
+            (_OFFSET, _number(row["offset"])), (_TIME, _number(moment)),
             (_STAGE, row["stage"].encode()), (_REASON, row["reason"].encode("utf-8", "replace")),
         ]  # fmt: skip
         brought = [(item["name"], item["value"]) for item in row["headers"] or ()]
@@ -178,12 +186,13 @@ def _bytes(block: pa.Table, name: str) -> list[Any]:
 def _milliseconds(block: pa.Table) -> list[int | None]:
     if "_kafka_timestamp" not in block.column_names:
         return [None] * block.num_rows
-    column = block.column("_kafka_timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    return [None if at is None else at // 1000 for at in column.to_pylist()]
+    return [None if at is None else at // 1000 for at in _micros(block.column("_kafka_timestamp"))]
 
 
-def _micros(moment: Any) -> int | None:
-    return None if moment is None else pa.scalar(moment, pa.timestamp("us", "UTC")).value
+def _micros(moments: pa.ChunkedArray) -> list[int | None]:
+    """Return instants as numbers: Python's dates end with the year 9999, Kafka's timestamps do not."""
+    found: list[int | None] = moments.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return found
 
 
 def _number(value: int | None) -> bytes | None:

@@ -1,9 +1,10 @@
-"""The topics read again from their start, as committed: what really is there, and the views over the ledger."""
+"""The topics read again from their start, former ones too: what really is there, and the views over the ledger."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from kpipe.errors import DestinationError
 from kpipe.ledger import Lane
 from kpipe.offsets import Range
 from resources.destinations.duckdb.connection import Connection
-from resources.destinations.kafka.cluster import Cluster
-from resources.destinations.kafka.journal import State
-from resources.destinations.kafka.messages import origin, parsed_letter
+from resources.destinations.kafka.cluster import Cluster, Ends, Topic
+from resources.destinations.kafka.journal import State, Written
+from resources.destinations.kafka.messages import DELETE, ROW, origin, parsed_letter
+from resources.destinations.kafka.order_check import OrderCheck
 from resources.destinations.lake import desk
 from resources.destinations.lake.folder import LocalFolder
 from resources.destinations.lake.record import Item
@@ -42,47 +44,129 @@ _ROWS = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32(
 def recount(
     folder: Path, cluster: Cluster, table: str, state: State, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]
 ) -> Recount:
-    """Rows of the pipeline in its topic, by the headers that each carries.
+    """Recount rows of the pipeline in its topic by the headers that each carries, and check their order.
+
+    Topics that an edit of the definition has left behind are judged the same. What of them cannot be proven is a problem, so
+    that the present one is proven all the same.
 
     Raises:
         DestinationError: the topic does not keep all that was written, so nothing can be proven by counting.
     """
-    pipeline = state.record.pipeline
+    ranges: dict[str, list[Mapping[str, Any]]] = {}
+    for item in items:
+        for row in item["ranges"]:
+            ranges.setdefault(row["target_table"], []).append(row)
+    also = {}
+    for name, rows in sorted(ranges.items()):
+        committed = _Committed.of(name, state, rows)
+        if name != table and committed.anything:
+            found, forgets = _recount(folder, cluster, committed)
+            also[name] = replace(
+                found, dead_letters={}, problems=(*([f"topic {name} {forgets}"] if forgets else []), *found.problems)
+            )
+    found, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())), items, letters)
+    if forgets:
+        raise DestinationError(
+            f"topic {table} {forgets}",
+            "the ledger's own sums are in `kpipe batches`; to prove rows by counting, the topic must keep them",
+        )
+    return replace(found, also=also)
+
+
+@dataclass(frozen=True)
+class _Committed:
+    """What the ledger says of one topic.
+
+    Attributes:
+        pipeline: its name.
+        table: the topic.
+        written: as its commits have found it; None where none has noted it.
+        ranges: rows of `kpipe_batches`, in the order of the commits.
+        rows, tombstones: that they hold.
+    """
+
+    pipeline: str
+    table: str
+    written: Written | None
+    ranges: Sequence[Mapping[str, Any]]
+    rows: int
+    tombstones: int
+
+    @classmethod
+    def of(cls, table: str, state: State, ranges: Sequence[Mapping[str, Any]]) -> _Committed:
+        counts = [entry(row).counts for row in ranges]
+        sums = sum(found.rows for found in counts), sum(found.deletes for found in counts)
+        return cls(state.record.pipeline, table, state.written(table), ranges, *sums)
+
+    @property
+    def anything(self) -> bool:
+        """Whether the topic must hold something."""
+        return bool(self.rows or self.tombstones)
+
+    def identity(self, topic: Topic | None) -> list[str]:
+        """Return what is wrong with the topic that has the name now, a sentence."""
+        if not self.anything:
+            return []
+        held = f"its {self.rows} rows and {self.tombstones} tombstones"
+        if topic is None:
+            return [f"topic {self.table} is missing: {held} cannot be counted"]
+        if self.written is not None and self.written.id != topic.id:
+            return [
+                f"topic {self.table} was recreated after {held} were committed: expected id {self.written.id}, found {topic.id}"
+            ]
+        return []
+
+
+def _recount(
+    folder: Path, cluster: Cluster, committed: _Committed, items: Sequence[Item] = (), letters: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Recount, str]:
+    """Recount one topic, and dead letters; the text says why it does not keep all that was written, if it does not."""
+    table, topic, forgets = committed.table, cluster.topic(committed.table), ""
+    rows, check = _ROWS.empty_table(), OrderCheck(table, committed.ranges)
     with desk.desk(LocalFolder(folder)) as (connection, _):
-        tables.COMMITS.insert(connection, desk.DIALECT, [item["commit"] for item in items])
-        tables.BATCHES.insert(connection, desk.DIALECT, [row for item in items for row in item["ranges"]])
+        # Of this topic only: the engine would not tell it from one whose name differs in case.
+        tables.BATCHES.insert(connection, desk.DIALECT, committed.ranges)
         lay_letters(connection, items, letters)
-        topic = cluster.topic(table)
-        held = list(_ROWS.names)
-        rows = _ROWS.empty_table()
         if topic is not None:
             ends = cluster.ends(topic)
-            starts = [item.start for item in ends]
-            gone = [f"{number} starts at {at}" for number, at in enumerate(starts) if at > state.starts.get(number, 0)]
-            policy = cluster.settings(table).get("cleanup.policy", "")
-            if gone or "compact" in policy:
-                why = f"the log of partition {gone[0]}" if gone else f"cleanup.policy is {policy}"
-                raise DestinationError(
-                    f"topic {table} does not keep all that was written ({why}): rows cannot be recounted",
-                    "the ledger's own sums are in `kpipe batches`; to prove rows by counting, the topic must keep them",
+            rows = pa.concat_tables([rows, *_rows(cluster, table, committed.pipeline, ends, check)])
+            why = _forgets(committed.written, ends, cluster.settings(table).get("cleanup.policy", ""))
+            if why and committed.anything:
+                wrong = check.order()
+                forgets = (
+                    f"does not keep all that was written ({why}): rows cannot be recounted;"
+                    f" what it still holds is {f'out of order: {wrong[0]}' if wrong else 'in order'}"
                 )
-            rows = pa.concat_tables([rows, *_rows(cluster, table, pipeline, [item.stable for item in ends], starts)])
         connection.register(table, rows)
-        return counting.recount(connection, desk.DIALECT, pipeline, table, held)
+        found = counting.recount(connection, desk.DIALECT, committed.pipeline, table, list(_ROWS.names))
+    return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), forgets
 
 
-def _rows(cluster: Cluster, table: str, pipeline: str, ends: Sequence[int], starts: Sequence[int]) -> Iterator[pa.Table]:
+def _forgets(written: Written | None, ends: Sequence[Ends], policy: str) -> str:
+    """Return why a topic does not hold all that was written; empty where it may."""
+    starts = written.starts if written is not None else {number: item.start for number, item in enumerate(ends)}
+    gone = [f"{number} starts at {item.start}" for number, item in enumerate(ends) if item.start > starts.get(number, 0)]
+    if gone:
+        return f"the log of partition {gone[0]}"
+    return f"cleanup.policy is {policy}" if "compact" in policy else ""
+
+
+def _rows(cluster: Cluster, table: str, pipeline: str, ends: Sequence[Ends], check: OrderCheck) -> Iterator[pa.Table]:
     own = pipeline.encode()
-    for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        for held in cluster.read(table, number, Range(start, end)):
-            found = [said for headers in held.headers() if (said := origin(headers or ())).get("kpipe.pipeline") == own]
-            rows = [said for said in found if said.get("kpipe.kind") == b"row"]
-            columns = [
-                [(said["kpipe.topic"] or b"").decode() for said in rows],
-                [_whole(said.get("kpipe.partition")) for said in rows],
-                [_whole(said.get("kpipe.offset")) for said in rows],
-            ]
-            yield pa.table(columns, schema=_ROWS)
+    for number, item in enumerate(ends):
+        for held in cluster.read(table, number, Range(item.start, item.stable)):
+            rows: list[tuple[str, int | None, int | None]] = []
+            for at, headers in zip(held.offsets, held.headers(), strict=True):
+                said = origin(headers or ())
+                kind = said.get("kpipe.kind")
+                if said.get("kpipe.pipeline") != own or kind not in (ROW, DELETE):
+                    continue
+                topic = (said.get("kpipe.topic") or b"").decode()
+                partition, offset = _whole(said.get("kpipe.partition")), _whole(said.get("kpipe.offset"))
+                check.add(number, int(at), (topic, partition or 0), offset, kind == DELETE)
+                if kind == ROW:
+                    rows.append((topic, partition, offset))
+            yield pa.table([[row[at] for row in rows] for at in range(len(_ROWS))], schema=_ROWS)
 
 
 def _whole(text: bytes | None) -> int | None:

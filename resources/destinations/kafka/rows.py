@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from heapq import merge
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,13 +14,14 @@ from kpipe.schema import Columns
 from resources.destinations.arrow import of_schema
 from resources.destinations.fitting import COORDINATES
 from resources.destinations.kafka.messages import Message, Shape
+from resources.destinations.offset_order import OffsetOrder
 from resources.destinations.relational.matching import matched
 from resources.destinations.staged import Proven, Writes
 
-__all__ = ["blocks", "check", "in_order", "written"]
+__all__ = ["blocks", "check", "written"]
 
-_Made = tuple[pa.Table, list[Message]]
-_BLOCK = 4096  # rows that are records at once
+_Alike = tuple[bool, pa.Schema]
+_BLOCK, _BYTES = 4096, 32 << 20  # rows that are records at once, and bytes of several blocks
 
 
 def blocks(file: Proven) -> Iterator[pa.Table]:
@@ -28,16 +29,6 @@ def blocks(file: Proven) -> Iterator[pa.Table]:
     with pq.ParquetFile(file.path) as parquet:
         for batch in parquet.iter_batches(batch_size=_BLOCK):
             yield pa.Table.from_batches([batch])
-
-
-def in_order(files: Sequence[Proven]) -> list[Proven]:
-    """Files by the partition and offset of their first row; those without offsets stay in the order of the reports."""
-
-    def first(at: int) -> tuple[int, int, int]:
-        head = next(blocks(files[at])).slice(0, 1).to_pylist()[0] if files[at].rows else {}
-        return head.get("_kafka_partition") or 0, head.get("_kafka_offset") or 0, at
-
-    return [files[at] for _, _, at in sorted(map(first, range(len(files))))]
 
 
 def check(commit: Commit, writes: Writes, key: Sequence[str], known: Columns) -> None:
@@ -54,47 +45,65 @@ def check(commit: Commit, writes: Writes, key: Sequence[str], known: Columns) ->
 
 
 def written(commit: Commit, writes: Writes, shape: Shape, known: Columns) -> Iterator[list[Message]]:
-    """Everything that a batch writes, as lists of records: within a partition in the order of offsets.
+    """Return the records of a batch as lists: those of a source partition in the order of their offsets, tombstones among them.
 
-    Where there are no tombstones, blocks go through as they are; else both kinds are merged by partition and offset, a block
-    of each in memory.
+    Each is made of the topic and partition that its own row names: one list holds rows of several.
     """
     topics = {step.source.partition: step.source.topic.name for step in commit.steps}
     meant = Columns(tuple((name, kind) for name, kind in known if name in commit.columns or name in COORDINATES))
     # A type that the table has widened is written as the batch has it: the document is the same.
     meant = Columns(tuple((name, commit.columns.get(name) or kind) for name, kind in meant))
+    deletes = {file.path for file in writes.deletes}
 
-    def made(files: Sequence[Proven], make: Callable[[pa.Table, Columns, str], Iterator[Message]]) -> Iterator[_Made]:
-        for file in in_order(files):
-            held = {name.lower() for name in file.names}
-            columns = Columns(tuple((name, kind) for name, kind in meant if name.lower() in held))
-            for block in blocks(file):
-                yield block, list(make(block, columns, _topic(block, topics)))
+    def made(found: Sequence[_Piece]) -> list[Message]:
+        """Convert rows of one schema at once, however many pieces they are in."""
+        table = pa.concat_tables(piece.rows for piece in found).combine_chunks()
+        held = {name.lower() for name in table.column_names}
+        columns = Columns(tuple((name, kind) for name, kind in meant if name.lower() in held))
+        make = shape.deletes if found[0].deletes else shape.rows
+        return list(make(table, columns, _topics(table, topics)))
 
-    rows = made(writes.rows, shape.rows)
-    if not writes.deletes:
-        yield from (messages for _, messages in rows)
-        return
-    streams = [_placed(rows, 1), _placed(made(writes.deletes, shape.deletes), 0)]
-    some: list[Message] = []
-    for _, message in merge(*streams, key=lambda item: item[0]):
-        some.append(message)
-        if len(some) >= _BLOCK:
-            yield some
-            some = []
-    yield some
+    order = OffsetOrder((*writes.deletes, *writes.rows), _BLOCK)
+    blocks_of = (block for origin in order.origins for block in order.blocks(origin))
+    for window in _windows(_Piece(file.path in deletes, rows) for file, rows in blocks_of):
+        alike: dict[_Alike, list[_Piece]] = {}
+        for piece in window:
+            alike.setdefault(piece.alike, []).append(piece)
+        messages = {key: iter(made(found)) for key, found in alike.items()}
+        yield [message for piece in window for message in islice(messages[piece.alike], piece.rows.num_rows)]
 
 
-def _placed(made: Iterator[_Made], kind: int) -> Iterator[tuple[tuple[int, int, int], Message]]:
-    for block, messages in made:
-        partitions, offsets = (block.column(f"_kafka_{name}").to_pylist() for name in ("partition", "offset"))
-        for partition, offset, message in zip(partitions, offsets, messages, strict=True):
-            yield (partition, offset, kind), message
+@dataclass(frozen=True)
+class _Piece:
+    """Rows of one partition, or tombstones, that follow each other in a file."""
+
+    deletes: bool
+    rows: pa.Table
+
+    @property
+    def alike(self) -> _Alike:
+        """Equal for pieces that can be converted together."""
+        return self.deletes, self.rows.schema
 
 
-def _topic(block: pa.Table, topics: dict[int, str]) -> str:
-    """Name of the topic that the rows of a block come from: all of one partition."""
-    if "_kafka_topic" in block.column_names:  # of several topics, two may have a partition of this number
-        return str(block.column("_kafka_topic")[0].as_py())
-    partition = block.column("_kafka_partition")[0].as_py()
-    return topics.get(partition, next(iter(topics.values()), ""))
+def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
+    """Pieces that are records at once."""
+    window: list[_Piece] = []
+    rows = size = 0
+    for piece in pieces:
+        if window and (rows + piece.rows.num_rows > _BLOCK or size + piece.rows.nbytes > _BYTES):
+            yield window
+            window, rows, size = [], 0, 0
+        window.append(piece)
+        rows, size = rows + piece.rows.num_rows, size + piece.rows.nbytes
+    if window:
+        yield window
+
+
+def _topics(table: pa.Table, topics: Mapping[int, str]) -> list[str]:
+    """Return the name of the topic that each row comes from."""
+    if "_kafka_topic" in table.column_names:  # of several topics, two may have a partition of this number
+        names: list[str] = table.column("_kafka_topic").to_pylist()
+        return names
+    only = next(iter(topics.values()), "")
+    return [topics.get(number, only) for number in table.column("_kafka_partition").to_pylist()]

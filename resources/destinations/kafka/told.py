@@ -70,16 +70,19 @@ class Told:
         return [entry(row) for item in self.journal.all(self._look()) for row in _sorted(item)]
 
     def recount(self) -> Recount:
-        """Topic and dead letters read again from their starts."""
+        """Topics and dead letters read again from their starts."""
         look = self._look()
         if look.state is None:
             return Recount()
-        items, letters = self.journal.all(look), self._letters()
+        items = self.journal.all(look)
+        letters = self._letters(items)
         self._folder.mkdir(parents=True, exist_ok=True)
         return counting.recount(self._folder, self.cluster, self.table, look.state, items, letters)
 
-    def _letters(self) -> Sequence[Mapping[str, Any]]:
-        return counting.kept_letters(self.cluster, self.dead_letters, self.pipeline)
+    def _letters(self, items: Sequence[Item]) -> Sequence[Mapping[str, Any]]:
+        left = {f"{item['commit']['target_table']}.dead-letters" for item in items if item["dead"]} - {self.dead_letters}
+        topics = (self.dead_letters, *sorted(left))  # an edited definition may name another topic
+        return [letter for topic in topics for letter in counting.kept_letters(self.cluster, topic, self.pipeline)]
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
@@ -94,7 +97,7 @@ class Told:
                 tables.lay_commits(connection, islice(found, limit), self.table)
             if name == "errors":
                 tables.lay_events(connection, events)
-                counting.lay_letters(connection, self.journal.all(look), self._letters())
+                counting.lay_letters(connection, self.journal.all(look), self._letters(self.journal.all(look)))
             return tables.shown(connection, name, self.pipeline, limit)
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:

@@ -184,6 +184,8 @@ class Writer:
         hint = "check the brokers; run it again"
         if "INVALID_TRANSACTION_TIMEOUT" in text or "transaction timeout" in text.lower():
             hint = "lower into.transaction_timeout_s below the brokers' transaction.max.timeout.ms"
+        if "invalid timestamp" in text.lower():  # times were compared with this machine's clock before
+            hint = "compare the clocks of this machine and of the brokers; see message.timestamp.after.max.ms of the topic"
         return kind(f"{self._cluster.place}: {redact(text, self._cluster.secrets)}", hint)
 
     def _refused(self, error: KafkaError | None, message: Any) -> None:

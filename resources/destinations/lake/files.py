@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,15 +17,17 @@ from kpipe.errors import SchemaConflict, StagingFailed
 from kpipe.lakes import Part
 from kpipe.schema import Columns
 from resources.decode.divide import Values, apart
-from resources.destinations.arrow import of_schema, same
+from resources.destinations.arrow import cast, of_schema, same
 from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.partitions import division
 from resources.destinations.relational.matching import matched
 from resources.destinations.staged import Proven
 from resources.storage.opening import opened
 
-__all__ = ["Brought", "bring"]
+__all__ = ["Brought", "bring", "day"]
 
+_YEARS = (-719_162, 2_932_896)  # days of years 1 to 9999
+_DAY_MS = 86_400_000
 _LONGEST = 64  # characters of a text that is a bound of its column
 
 
@@ -130,7 +132,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, commit: Commit) -> pa.Chunke
     if column.type == field.type:
         return column
     try:
-        return column.cast(field.type)
+        return cast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaConflict(
             f"column {field.name} of batch {commit.id} is {column.type} and cannot become {field.type}: {error}",
@@ -168,27 +170,42 @@ def _bounds(meta: Any, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any
         empty = sum(item.num_values == 0 for item in found if not item.has_min_max)
         if not bounds or len(bounds) + empty < len(found):
             continue
-        least, most = _told(min(item.min for item in bounds), up=False), _told(max(item.max for item in bounds), up=True)
+        least, most = _ends(bounds, schema.field(name).type)
         if least is not None and most is not None:
             low[name], high[name] = least, most
     return low, high, nulls
 
 
-def _told(value: Any, up: bool) -> Any:
-    """A bound as Delta's statistics have it; None where it would not be exact (texts may be cut, a NaN has no place)."""
-    if isinstance(value, bool):
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+
+
+def _ends(bounds: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
+    """Bounds of a column as Delta's statistics have them; None where they would not be exact, or cannot be written there.
+
+    Texts may be cut, a NaN has no place, and times stand there as text, which is the same to all readers in years 1 to 9999.
+    """
+    if _is_time(kind):
+        least, most = min(item.min_raw for item in bounds), max(item.max_raw for item in bounds)
+        return _time(least, kind, up=False), _time(most, kind, up=True)
+    if pa.types.is_integer(kind):
+        return min(item.min for item in bounds), max(item.max for item in bounds)
+    if not pa.types.is_string(kind):
+        return None, None
+    texts = min(item.min for item in bounds), max(item.max for item in bounds)
+    return texts if all(len(text) <= _LONGEST and text.isascii() for text in texts) else (None, None)
+
+
+def _time(value: int, kind: pa.DataType, up: bool) -> str | None:
+    if pa.types.is_date32(kind):
+        return day(value)
+    numbers = -(-value // 1000) if up else value // 1000  # readers keep milliseconds: the bound must hold them
+    if not _YEARS[0] * _DAY_MS <= numbers < (_YEARS[1] + 1) * _DAY_MS:
         return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        return value if len(value) <= _LONGEST and value.isascii() else None
-    if isinstance(value, datetime):  # before date, of which it is one. Readers keep milliseconds: the bound must hold them
-        rounded = value.replace(microsecond=value.microsecond // 1000 * 1000)
-        if up and rounded != value:
-            if value > datetime(9999, 1, 1, tzinfo=value.tzinfo):
-                return None
-            rounded += timedelta(milliseconds=1)
-        zone = "Z" if value.tzinfo is not None else ""
-        moment = rounded.astimezone(timezone.utc) if zone else rounded
-        return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone
-    return value.isoformat() if isinstance(value, date) else None
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=numbers)
+    return moment.isoformat(timespec="milliseconds") + ("Z" if kind.tz is not None else "")
+
+
+def day(value: int) -> str | None:
+    """A DATE as text, from its days since 1970; None outside of years 1 to 9999."""
+    return (date(1970, 1, 1) + timedelta(days=value)).isoformat() if _YEARS[0] <= value <= _YEARS[1] else None

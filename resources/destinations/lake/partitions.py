@@ -33,16 +33,26 @@ def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
         told = [meta.row_group(group).column(column).statistics for group in range(meta.num_row_groups)]
         if any(item is None or not item.has_null_count for item in told):
             return None
-        ends = [end for item in told if item.has_min_max for end in (item.min, item.max)]
+        ends = [end for item in told if item.has_min_max for end in _ends(item, field.type)]
         nulls = sum(item.null_count for item in told)
         if nulls not in (0, meta.num_rows) or (not nulls and not ends):
             return None
         # Decided by the very code that took rows apart.
-        shared = list(apart(pa.table({field.name: pa.array(ends or [None], field.type)}), [part]))
+        shared = list(apart(pa.table({field.name: pa.array(ends or [None], _stored(field.type)).cast(field.type)}), [part]))
         if len(shared) != 1:
             return None
         found.append(shared[0][0][0])
     return tuple(found)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The numbers that times are stored as: Python has them of years 1 to 9999 only."""
+    return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else kind
+
+
+def _ends(statistics: Any, kind: pa.DataType) -> tuple[Any, Any]:
+    """Bounds of a row group."""
+    return (statistics.min, statistics.max) if _stored(kind) == kind else (statistics.min_raw, statistics.max_raw)
 
 
 def agreed(has: Sequence[Part], wanted: Sequence[Part], fresh: bool, known: Collection[str], place: str) -> tuple[Part, ...]:

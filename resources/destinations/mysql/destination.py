@@ -27,10 +27,10 @@ from resources.destinations.mysql.upsert import upsert
 from resources.destinations.mysql.violations import violations
 from resources.destinations.mysql.writes import FATES, FOLDED, MET, ROWS, WRITES, copy, duplicates
 from resources.destinations.relational import lanes, records, targets
+from resources.destinations.relational.clearing import ClearingDestination
 from resources.destinations.relational.hooks import Verdict
 from resources.destinations.relational.matching import missing
 from resources.destinations.relational.reader import reader
-from resources.destinations.relational.replays import ReplayingDestination
 from resources.destinations.staged import Proven, Writes
 
 __all__ = ["MySQLDestination"]
@@ -64,17 +64,18 @@ _LOST = {
     2055,
     4031,
 }
+_RIGHTS = {1044, 1142, 1143, 1227, 1370}
 _WAITED = {1205, 3024, 1969}
 # Data, constraints, definitions, what the account may not do with the table, triggers.
 _REFUSED = {
     1048, 1054, 1059, 1062, 1067, 1071, 1074, 1101, 1103, 1104, 1113, 1117, 1118, 1138, 1142, 1143, 1166, 1169, 1216, 1217, 1264,
-    1265, 1292, 1348, 1361, 1364, 1366, 1369, 1406, 1416, 1419, 1426, 1439, 1442, 1451, 1452, 1471, 1526, 1644, 1748, 1901, 1906,
-    1907, 3105, 3140, 3819, 4025, 4078,
+    1265, 1292, 1348, 1361, 1364, 1366, 1369, 1406, 1416, 1419, 1426, 1439, 1442, 1451, 1452, 1471, 1526, 1644, 1690, 1748, 1901,
+    1906, 1907, 3105, 3140, 3819, 4025, 4078,
 }  # fmt: skip
 _WHO = "see who: SELECT * FROM information_schema.innodb_trx; SHOW PROCESSLIST; KILL id ends it"
 
 
-class MySQLDestination(ReplayingDestination):
+class MySQLDestination(ClearingDestination):
     """One pipeline's table in a database of a MariaDB or MySQL server.
 
     Args:
@@ -252,4 +253,10 @@ class MySQLDestination(ReplayingDestination):
             return Verdict(busy=_WHO)
         if code in _LOST:
             return Verdict(busy="the connection was lost; run it again")
-        return Verdict(conflict=code in _CONFLICTS, refused=code in _REFUSED, damage=code in _GONE, taken=code in _TAKEN)
+        return Verdict(
+            conflict=code in _CONFLICTS,
+            refused=code in _REFUSED,
+            damage=code in _GONE,
+            taken=code in _TAKEN,
+            rights=code in _RIGHTS,
+        )

@@ -98,8 +98,8 @@ DIALECT = MySQLDialect(
         "    t._kafka_offset AS at, count(*) AS n, NULL AS begins FROM {table} AS t"
         "    WHERE t._kafka_offset IS NOT NULL GROUP BY 1, 2, 3"
         "  UNION ALL SELECT b.batch_source_partition_id, CONVERT({of_range} USING utf8mb4) COLLATE utf8mb4_bin,"
-        "    b.batch_earliest_offset, 0, b.batch_earliest_offset FROM b) AS g) AS x"
-        " JOIN b ON b.batch_source_partition_id = x.p AND b.batch_earliest_offset = x.begins"
+        "    b.batch_earliest_offset, 0, b.batch_earliest_offset FROM kpipe_ranges AS b) AS g) AS x"
+        " JOIN kpipe_ranges AS b ON b.batch_source_partition_id = x.p AND b.batch_earliest_offset = x.begins"
         "  AND CONVERT({of_range} USING utf8mb4) COLLATE utf8mb4_bin = x.topic"
         " WHERE x.n > 0 AND x.at < b.batch_latest_offset"
     ),

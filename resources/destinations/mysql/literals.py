@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kpipe.errors import SchemaConflict
-from kpipe.schema import ListOf, Scalar, Struct, Type
+from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.duckdb.engine import quote
 from resources.destinations.duckdb.target import READ, fitted
 from resources.destinations.mysql.session import Session
@@ -40,7 +40,7 @@ def filled(value: str, kind: Type) -> str:
         return f"coalesce(CAST({value} AS VARCHAR), 'NULL')"
     instant = f"CAST(coalesce(make_timestamp(epoch_us({value})), CAST({value} AS TIMESTAMP)) AS VARCHAR)"  # infinity is refused
     text = instant if kind == _INSTANT else lines.text(value, kind)
-    if isinstance(kind, (ListOf, Struct)) or kind.name in ("VARCHAR", "JSON"):
+    if isinstance(kind, (ListOf, MapOf, Struct)) or kind.name in ("VARCHAR", "JSON"):
         text = rf"replace(replace({text}, '\', '\\'), '''', '''''')"
     return f"coalesce('''' || {text} || '''', 'NULL')"
 

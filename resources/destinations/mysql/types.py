@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import ListOf, Scalar, Struct, Type, parse_type
+from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type, parse_type
 
 __all__ = ["kpipe_type", "noted", "sql_type"]
 
@@ -25,7 +25,7 @@ _BACK = {
 
 def sql_type(kind: Type) -> str:
     """The type that a column of kpipe's type has."""
-    if isinstance(kind, (ListOf, Struct)):
+    if isinstance(kind, (ListOf, MapOf, Struct)):
         return "json"
     decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
     return f"decimal{decimal[1]}" if decimal else _SAME.get(kind.name) or _NOTED[kind.name]
@@ -33,7 +33,7 @@ def sql_type(kind: Type) -> str:
 
 def noted(kind: Type) -> bool:
     """Whether the column's type does not tell kpipe's."""
-    return isinstance(kind, (ListOf, Struct)) or kind.name in _NOTED
+    return isinstance(kind, (ListOf, MapOf, Struct)) or kind.name in _NOTED
 
 
 def kpipe_type(found: str, note: str) -> Type | None:

@@ -22,7 +22,7 @@ from resources.destinations.mysql import literals
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.writes import FATES, FOLDED, ID, MET, ROWS, WRITES
 from resources.destinations.relational.dialect import quote
-from resources.destinations.relational.fates import judged, older
+from resources.destinations.relational.fates import judged, superseded
 from resources.destinations.relational.folding import FIRST, LAST, Folding, fold
 from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.upsert import Words, met, same_key, settle
@@ -79,7 +79,7 @@ def upsert(
     """
     _sort_all(session, key)
     topics = TOPIC in known.names()
-    found = met(_WORDS, table, key, older(commit, ledger, rule), topics)
+    found = met(_WORDS, table, key, superseded(commit, ledger, rule, topics), topics)
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} FOR UPDATE")
     session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(key), rule)}")
     refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)

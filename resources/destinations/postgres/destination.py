@@ -22,9 +22,9 @@ from resources.destinations.postgres.upsert import upsert
 from resources.destinations.postgres.violations import violations
 from resources.destinations.postgres.writes import DUPLICATES, FATES, FOLDED, ROWS, WRITES, copy
 from resources.destinations.relational import records
+from resources.destinations.relational.clearing import ClearingDestination
 from resources.destinations.relational.hooks import Verdict
 from resources.destinations.relational.reader import reader
-from resources.destinations.relational.replays import ReplayingDestination
 from resources.destinations.relational.tables import PIPELINES
 from resources.destinations.staged import Proven, Writes
 
@@ -34,6 +34,7 @@ _INSTANT = 1184  # oid of timestamptz
 # SQLSTATE, appendix A of PostgreSQL's manual. Made, or widened, between the look and the statement; deadlock; serialization.
 _CONFLICTS = {"42P07", "42701", "40001", "40P01"}
 _REFUSED = ("22", "23", "42", "44", "54", "0A", "P0")  # data, constraints, definitions, views' checks, limits, triggers
+_RIGHTS = "42501"  # insufficient_privilege
 _LOST = ("08", "57P", "25P03")  # connection, server going down or coming up, idle too long
 _LACKS = "53"  # room on a disk, memory, connections
 _WHO = (
@@ -42,7 +43,7 @@ _WHO = (
 )
 
 
-class PostgresDestination(ReplayingDestination):
+class PostgresDestination(ClearingDestination):
     """One pipeline's table in a PostgreSQL database, in the first schema of the user's search_path.
 
     Args:
@@ -141,7 +142,7 @@ class PostgresDestination(ReplayingDestination):
         if not self.is_first:  # those of another table of the same commit
             connection.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
         with reader(self.staging) as files:
-            carried = copy(connection, files, self.table, commit, staged, key, known)
+            carried = copy(connection, files, self.table, commit, staged, key, known, bool(self.rule.update))
             return upsert(connection, self.table, commit, self.rule, ledger, key, carried, known, files)
 
     def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
@@ -183,6 +184,7 @@ class PostgresDestination(ReplayingDestination):
         return Verdict(
             conflict=state in _CONFLICTS or catalogue,
             refused=state.startswith(_REFUSED),
+            rights=state == _RIGHTS,
             damage=state in ("42P01", "42703") and not catalogue,
             taken=state == "23505",
         )

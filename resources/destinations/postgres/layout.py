@@ -20,10 +20,11 @@ DIALECT = Dialect(
         "  SELECT b.ids[width_bucket(t._kafka_offset, b.starts)] AS id, t._kafka_offset AS at, count(*) AS n"
         "  FROM {table} AS t JOIN (SELECT batch_source_partition_id, topic,"
         "    array_agg(batch_earliest_offset ORDER BY batch_earliest_offset) AS starts,"
-        "    array_agg(id ORDER BY batch_earliest_offset) AS ids FROM b GROUP BY batch_source_partition_id, topic) AS b"
+        "    array_agg(id ORDER BY batch_earliest_offset) AS ids FROM kpipe_ranges"
+        "    GROUP BY batch_source_partition_id, topic) AS b"
         "  ON t._kafka_partition = b.batch_source_partition_id {topic}"
         "  WHERE t._kafka_offset >= b.starts[1] GROUP BY 1, 2) AS x"
-        " JOIN b AS r ON r.id = x.id WHERE x.at < r.batch_latest_offset"
+        " JOIN kpipe_ranges AS r ON r.id = x.id WHERE x.at < r.batch_latest_offset"
     ),
     lock=" FOR UPDATE",
     types={"HEADERS": "JSON"},  # not JSONB, which refuses a NUL in a header's name

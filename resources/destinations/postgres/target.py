@@ -24,7 +24,7 @@ from resources.destinations.relational.reader import stored
 from resources.destinations.staged import Proven
 from resources.native import library
 
-__all__ = ["THIS", "columns", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
+__all__ = ["THIS", "columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
 
 #: The table whose name is $1, in the schema where kpipe's tables are.
 THIS = "(SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
@@ -69,6 +69,20 @@ def required(session: Session, table: str) -> list[str]:
     return [name for (name,) in rows if name not in COORDINATES]
 
 
+def defaults(session: Session, table: str) -> dict[str, str]:
+    """Return the default expression of each column that has one, as SQL; generated columns are left out."""
+    rows = session.execute(
+        "SELECT a.attname, CASE a.attidentity WHEN 'd'"
+        "  THEN format('nextval(%L)', pg_get_serial_sequence(a.attrelid::regclass::text, a.attname))"
+        "  ELSE pg_get_expr(d.adbin, d.adrelid) END"
+        " FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
+        f" WHERE a.attrelid = {THIS} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''"
+        " AND (a.attidentity = 'd' OR d.adbin IS NOT NULL)",
+        [table],
+    ).fetchall()
+    return dict(rows)
+
+
 def primary_key(session: Session, table: str) -> tuple[str, ...]:
     """Columns of the table's primary key; none where it has none, or is not there."""
     rows = session.execute(
@@ -109,10 +123,13 @@ def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: 
     steps = widening(known, needed)
     names = {name.lower(): name for name, _ in known}
     changed: dict[str, Type] = {}
+    fresh = [(path[0], kind) for path, kind in steps if len(path) == 1]
+    if fresh:  # one statement: each takes as long as the table has columns
+        more = ", ".join(f"ADD COLUMN {quote(name)} {sql_type(kind)}" for name, kind in fresh)
+        session.execute(f"ALTER TABLE {quote(table)} {more}")
+        changed |= dict(fresh)
     for path, kind in steps:
         if len(path) == 1:
-            session.execute(f"ALTER TABLE {quote(table)} ADD COLUMN {quote(path[0])} {sql_type(kind)}")
-            changed[path[0]] = kind
             continue
         name = names[path[0].lower()]  # nested values are JSON: only the note of their type grows
         have = changed.get(name) or known.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import ListOf, Scalar, Struct, Type, parse_type
+from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type, parse_type
 
 __all__ = ["kpipe_type", "note", "sql_type"]
 
@@ -25,7 +25,7 @@ _NOTE = "kpipe: "
 
 def sql_type(kind: Type) -> str:
     """The type that a column of kpipe's type has, as PostgreSQL itself spells it."""
-    if isinstance(kind, (ListOf, Struct)):
+    if isinstance(kind, (ListOf, MapOf, Struct)):
         return "jsonb"
     decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
     return f"numeric{decimal[1]}" if decimal else _SAME.get(kind.name) or _WIDER[kind.name]

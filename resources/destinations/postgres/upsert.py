@@ -17,7 +17,7 @@ from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.writes import FATES, FOLDED, ROWS, WRITES
 from resources.destinations.relational import lines
 from resources.destinations.relational.dialect import quote
-from resources.destinations.relational.fates import judged, older
+from resources.destinations.relational.fates import judged, superseded
 from resources.destinations.relational.folding import FIRST, LAST, Folding, fold
 from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.upsert import Words, met, same_key, settle
@@ -69,7 +69,7 @@ def upsert(
         reader: a connection of DuckDB's.
     """
     topics = TOPIC in known.names()
-    found = met(_WORDS, table, key, older(commit, ledger, rule), topics)
+    found = met(_WORDS, table, key, superseded(commit, ledger, rule, topics), topics)
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {judged(f'({found})', len(key), rule)}")
     session.execute(f"ANALYZE {FATES}")
     refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)

@@ -37,9 +37,19 @@ DUPLICATES = (
 
 
 def copy(
-    session: Session, reader: Any, table: str, commit: Commit, staged: Writes, key: Sequence[str], known: Columns
+    session: Session,
+    reader: Any,
+    table: str,
+    commit: Commit,
+    staged: Writes,
+    key: Sequence[str],
+    known: Columns,
+    expressions: bool,
 ) -> list[str]:
     """Make `kpipe_writes`, which is gone when the transaction ends. For arguments, result and errors see `collect`.
+
+    With `expressions`, columns that the rows do not fill have the table's defaults there: an inserted row has these values,
+    and an update expression sees them.
 
     Raises:
         SchemaConflict: a value is one that PostgreSQL does not take.
@@ -50,6 +60,9 @@ def copy(
         f"CREATE TEMP TABLE kpipe_writes ON COMMIT DROP AS SELECT NULL::boolean AS {GONE}, NULL::bigint AS {PLACE},"
         f" {', '.join([*originals, *map(quote, known.names())])} FROM {quote(table)} WITH NO DATA"
     )
+    if expressions:
+        for name, value in target.defaults(session, table).items():
+            session.execute(f"ALTER TABLE {WRITES} ALTER COLUMN {quote(name)} SET DEFAULT {value}")
 
     def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
         fields = [lines.filled(value, kind) for value, kind in first]

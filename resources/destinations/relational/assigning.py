@@ -6,14 +6,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kpipe.errors import InvalidPipeline
+from kpipe.mysql.columns import of_column
+from kpipe.mysql.values import Value
 from kpipe.schema import Columns
+from kpipe.sql import expressions
+from kpipe.sql.languages import is_mysql, to_duckdb
+from kpipe.sql.untranslated import Untranslated
 from resources.destinations.duckdb.engine import quote
 from resources.destinations.duckdb.target import sql_type
 from resources.destinations.fitting import COORDINATES
 
-__all__ = ["Assignments", "assignments", "folded"]
+__all__ = ["NEW", "OLD", "Assignments", "assignments", "folded"]
 
-_OLD, _NEW = "kpipe_old", "kpipe_new"
+#: What the two rows are called in `Assignments.values`.
+OLD, NEW = "kpipe_old", "kpipe_new"
+_LONGEST = 60  # of what a message shows of an expression
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ def assignments(update: Mapping[str, str], carried: Sequence[str], key: Sequence
         InvalidPipeline: `update` names a column that the table lacks, or one of the key; an expression names one that is not
             there.
     """
-    values = {name: f"{_NEW}.{quote(name)}" for name in carried if name in COORDINATES or not update}
+    values = {name: f"{NEW}.{quote(name)}" for name in carried if name in COORDINATES or not update}
     read: set[str] = set()
     given = []
     for column, text in update.items():
@@ -53,7 +60,7 @@ def assignments(update: Mapping[str, str], carried: Sequence[str], key: Sequence
         if name is None or name in COORDINATES or name.lower() in {part.lower() for part in key}:
             why = "is of the key" if name is not None and name not in COORDINATES else "is no column of the table"
             raise InvalidPipeline(f"into.update sets {column}, which {why}", "leave it out")
-        values[name], names = _bound(text, table, known)
+        values[name], names = _bound(text, table, known, str(known.get(name)))
         read |= names
         given.append(name)
     return Assignments(values, read, given)
@@ -70,22 +77,41 @@ def folded(columns: Columns, values: Mapping[str, str], order: str) -> str:
     changed = ", ".join(
         f"{quote(name)} := CAST({values[name]} AS {sql_type(kind)})"
         if name in values
-        else f"{quote(name)} := {_OLD}.{quote(name)}"
+        else f"{quote(name)} := {OLD}.{quote(name)}"
         for name, kind in columns
     )
-    return f"list_reduce(list(v ORDER BY {order}), lambda {_OLD}, {_NEW}: struct_pack({changed}))"
+    return f"list_reduce(list(v ORDER BY {order}), lambda {OLD}, {NEW}: struct_pack({changed}))"
 
 
-def _bound(text: str, table: str, known: Columns) -> tuple[str, set[str]]:
+def _bound_mysql(text: str, table: str, known: Columns, wanted: str) -> tuple[str, set[str]]:
+    """As `_bound`, of an expression of MySQL's."""
+    used: set[str] = set()
+
+    def resolve(parts: tuple[str, ...]) -> Value:
+        if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in ("excluded", table.lower())):
+            raise Untranslated(f"{'.'.join(parts)} is no column of {table}", f"name a column, {table}.column, or VALUES(column)")
+        name = next((found for found in known.names() if found.lower() == parts[-1].lower()), None)
+        if name is None:
+            raise Untranslated(f"the table has no column {parts[-1]}", "name a column, or VALUES(column)")
+        used.add(name)
+        side = NEW if len(parts) == 2 and parts[0].lower() == "excluded" else OLD
+        return of_column(f"{side}.{quote(name)}", known.get(name))
+
+    try:
+        return to_duckdb(text, resolve, wanted), used
+    except Untranslated as error:
+        raise InvalidPipeline(f"into.update: {error.what}", error.hint) from error
+
+
+def _bound(text: str, table: str, known: Columns, wanted: str) -> tuple[str, set[str]]:
     """An expression in which `excluded.x` is the new row's value, and `x`, or `table.x`, the value that is there; its columns."""
     import sqlglot
     from sqlglot import exp
 
-    from kpipe.sql.expressions import to_duckdb
-    from kpipe.sql.untranslated import Untranslated
-
+    if is_mysql(text):
+        return _bound_mysql(text, table, known, wanted)
     try:
-        tree = sqlglot.parse_one(f"SELECT ({to_duckdb(text)}\n)", read="duckdb").expressions[0].this
+        tree = sqlglot.parse_one(f"SELECT ({expressions.to_duckdb(text)}\n)", read="duckdb").expressions[0].this
     except Untranslated as error:
         raise InvalidPipeline(f"into.update: {error.what}", error.hint) from error
     own = {str(name.name) for item in tree.find_all(exp.Lambda) for name in item.expressions}
@@ -95,12 +121,13 @@ def _bound(text: str, table: str, known: Columns) -> tuple[str, set[str]]:
         if not isinstance(node, exp.Column) or node.name in own:
             return node
         names = [part.name for part in node.parts]
-        side = _OLD
+        side = OLD
         if len(names) > 1 and names[0].lower() in ("excluded", table.lower()):
-            side = _NEW if names[0].lower() == "excluded" else _OLD
+            side = NEW if names[0].lower() == "excluded" else OLD
             names = names[1:]
         if names[0] not in known:
-            raise InvalidPipeline(f"into.update: {text}: the table has no column {names[0]}", "name a column, or excluded.column")
+            shown, name = (part if len(part) <= _LONGEST else f"{part[:_LONGEST]}..." for part in (text, names[0]))
+            raise InvalidPipeline(f"into.update: {shown}: the table has no column {name}", "name a column, or excluded.column")
         used.add(names[0])
         found: exp.Expression = exp.column(names[0], table=side, quoted=True)
         for name in names[1:]:  # a field of a STRUCT

@@ -70,10 +70,10 @@ class RelationalDestination(Hooks):
 
     def held(self) -> Mapping[str, int]:
         """Rows that the ledger says are in each further table; see `Several`."""
-        return self._read_registered(lambda c: {place.table: place._said(c) for place in self.tables[1:]}, dict[str, int]())
+        return self._read_registered(lambda c: {it.table: it._said(c, net=True) for it in self.tables[1:]}, dict[str, int]())
 
-    def _said(self, connection: Connection) -> int:
-        return targets.written(connection, self.dialect, self.pipeline, self.table)
+    def _said(self, connection: Connection, net: bool) -> int:
+        return targets.written(connection, self.dialect, self.pipeline, self.table, net)
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
@@ -118,13 +118,12 @@ class RelationalDestination(Hooks):
                 before = lanes.read(connection, self.pipeline)[1] if self._keyed() and commit.steps else None
                 lanes.swap(connection, self.dialect, commit)
                 enter("register")  # 4: the number of the commit
-                seq, written, events = records.register(connection, self.dialect, commit, self.table, self.config)
+                seq, events = records.register(connection, self.dialect, commit, self.table, self.config)
                 landed: list[Commit] = []
                 for exists, writes, (place, part) in zip(there, staged, parts, strict=False):
                     if part.columns or writes.rows or writes.deletes:
                         enter("table")  # 5: made or widened
-                        said = written if place is self else place._said(connection)
-                        if said and not exists:
+                        if not exists and (said := place._said(connection, net=False)):
                             raise missing(self.pipeline, place.table, said)
                         part = place._put(connection, exists, part, before, writes, enter)
                     landed.append(part)
@@ -147,7 +146,7 @@ class RelationalDestination(Hooks):
         except Exception as error:
             failure = self._failure(error, step, commit)
             if step == "data" and isinstance(failure.error, SchemaConflict):
-                failure.error.refused = refusals.refused(self, parts, staged)
+                failure.error.name(refusals.refused(self, parts, staged, refusals.by_steps(commit)))
             return failure
         return None
 
@@ -157,11 +156,10 @@ class RelationalDestination(Hooks):
         """Write rows to this table; the commit with what became of them."""
         keyed = self.rule is not None and before is not None
         if keyed:
-            names = self._all_columns(connection).names() if exists else None
-            holdings.begin(connection, self.dialect, self.table, names)
+            holdings.begin(connection, self.dialect, self.table, self._all_columns(connection).names() if exists else None)
         columns = self._prepare(connection, exists, commit, (*writes.rows, *writes.deletes))
         enter("data")  # 6
-        if keyed and before is not None:
+        if keyed and before is not None and (writes.rows or writes.deletes):  # a table made for no rows has no coordinates yet
             key = spelled(self._key(connection), columns, self.table)
             done, delta = self._upsert(connection, commit, before, writes, key, columns)
             holdings.move(connection, self.dialect, self.table, delta)
@@ -214,8 +212,12 @@ class RelationalDestination(Hooks):
             return Failure(DestinationBusy(f"{self.describe()}: {error}", verdict.busy), sent)
         if not at_table and verdict.damage:
             return Failure(self._damaged(error), sent)
-        if at_table and verdict.refused and not verdict.conflict:
-            return Failure(SchemaConflict(what, "change the table or the records; nothing was written"), sent)
+        if (at_table or step == "open") and verdict.refused and not verdict.conflict:  # MySQL makes and widens tables in `open`
+            reason, hint = (
+                f"the table refuses it: {str(error).splitlines()[0]}",
+                "change the table or the records; nothing was written",
+            )
+            return Failure(SchemaConflict(what, hint, reason, not verdict.rights), sent)
         # A key of the ledger's own tables can only be taken by a commit that was first.
         again = verdict.conflict or (verdict.taken and not at_table)
         return Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
@@ -225,13 +227,18 @@ class RelationalDestination(Hooks):
         return self._read_registered(lambda connection: counting.entries(connection, self.pipeline), [])
 
     def recount(self) -> Recount:
-        """The tables and the dead letters counted afresh, in one read transaction."""
+        """Count the tables and the dead letters afresh, in one read transaction.
+
+        Tables that an edit of the definition has left behind are counted too: their rows are in the ledger.
+        """
 
         def read(connection: Connection) -> Recount:
-            there = [self._exists(connection, place.table) for place in self.tables]
+            left = targets.former(connection, self.pipeline, [place.table for place in self.tables])
+            places = [*self.tables, *(self.renamed(table) for table in left)]
+            there = [self._exists(connection, place.table) for place in places]
             self._snapshot(connection)
-            found = [place._counted(connection, exists, self.table) for place, exists in zip(self.tables, there, strict=True)]
-            return replace(found[0], also={place.table: mine for place, mine in zip(self.tables[1:], found[1:], strict=True)})
+            found = [place._counted(connection, exists, self.table) for place, exists in zip(places, there, strict=True)]
+            return replace(found[0], also={place.table: mine for place, mine in zip(places[1:], found[1:], strict=True)})
 
         return self._read_registered(read, Recount())
 
@@ -303,14 +310,7 @@ class RelationalDestination(Hooks):
         return self._read_registered(read, False)
 
     def _check_gone(self, connection: Connection) -> None:
-        if not self._present(connection):
-            return
-        row = connection.execute(
-            f'SELECT "rows" FROM {PIPELINES.sql} WHERE pipeline_name = $1'
-            f" AND {self.dialect.same_name.format('target_table', '$2')}",
-            [self.pipeline, self.table],
-        ).fetchone()
-        if said := (row[0] if row else self._said(connection)):
+        if self._present(connection) and (said := self._said(connection, net=False)):
             raise missing(self.pipeline, self.table, said)
 
     def _read_registered(self, work: Callable[[Connection], _T], otherwise: _T) -> _T:

@@ -53,7 +53,8 @@ class Dialect:
         same_name: condition that two names of tables, `{0}` and `{1}`, are one table's.
         micros: microseconds since 1970 UTC of the instant `{0}`.
         hits: `SELECT id, at, n`: how many rows, n, of table `{table}` have the offset `at` that lies in the range `id` of
-            the ranges `b`, at or behind its start; `{topic}` is a condition that `t` and `b` are of one topic, or nothing.
+            `kpipe_ranges`, at or behind its start; `{topic}` is a condition that the row `t` and the range `b` are of one
+            topic, or nothing.
     """
 
     schema: str

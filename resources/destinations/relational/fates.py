@@ -8,18 +8,19 @@ offset; where rows name their topic also `tn`, that name (empty where one does n
 # ruff: noqa: S608 - what stands in statements are integers and the relation's own name
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kpipe.audit import Holding
 from kpipe.batch import Commit, Counts, Step
 from kpipe.errors import StagingFailed
 from kpipe.keys import KeyRule
-from kpipe.ledger import READ, Ledger
+from kpipe.ledger import Ledger
+from kpipe.offsets import Range
 from kpipe.source import Part
 from resources.destinations.relational.dialect import Connection
-from resources.destinations.relational.holdings import NOWHERE, named
+from resources.destinations.relational.holdings import NOWHERE, TOPIC, named
 
-__all__ = ["MET", "counted", "effects", "gained", "judged", "older", "within"]
+__all__ = ["MET", "counted", "effects", "gained", "judged", "superseded"]
 
 #: By the rule's `on_conflict`: fate of a row whose key is there.
 MET = {"replace": "updated", "update": "updated", "ignore": "ignored", "error": "duplicate"}
@@ -64,28 +65,40 @@ def judged(met: str, width: int, rule: KeyRule) -> str:
     )
 
 
-def older(commit: Commit, ledger: Ledger, rule: KeyRule) -> list[Step]:
-    """Steps behind whose offsets others have been read already, a backfill: their writes give way to rows of later records.
+def superseded(commit: Commit, ledger: Ledger, rule: KeyRule, topics: bool) -> str:
+    """Return a condition that the table's row `t` is of a later record than the write `w`: the write is of a backfill.
 
-    None where the rule has expressions: those take what comes late like everything else.
+    A row names its partition's number, and its topic at most, not the topic's id. So it is a later one of the write's own source
+    only where no other can have left it, or where that source has read its offset; any other row is older by the order of
+    commits. Offsets that two such sources have read are refused before (kpipe/order.py).
+
+    Args:
+        commit: what is written.
+        ledger: as it was before the commit.
+        rule: of the key. One with expressions takes what comes late like everything else.
+        topics: whether the table's rows name their topic; those that were there before they did have NULL.
     """
-    return [] if rule.update else [step for step in commit.steps if _older(step, ledger)]
+    found = []
+    for step in () if rule.update else commit.steps:
+        behind = [item for item in ledger.committed(step.source) if item.start >= step.end]
+        if not behind:
+            continue
+        read = f"({' OR '.join(_inside('t', item) for item in behind)})"
+        alike = [x.topic.name for x in ledger.sources() if x.partition == step.source.partition and x != step.source]
+        if not alike:  # rows that SET OFFSETS ... REREAD has left are later ones, too
+            read = "t._kafka_offset > w._kafka_offset"
+        elif topics and step.source.topic.name not in alike:
+            read = f"t._kafka_offset > w._kafka_offset AND (t.{TOPIC} IS NOT NULL OR {read})"
+        number, name = step.source.partition, _text(step)
+        one = f"w._kafka_partition = {number:d} AND t._kafka_partition = {number:d} AND {_inside('w', step.range)} AND {read}"
+        if topics:
+            one += "".join(f" AND coalesce({side}.{TOPIC}, {name}) = {name}" for side in "wt")
+        found.append(f"({one})")
+    return f"coalesce({' OR '.join(found)}, false)" if found else "false"
 
 
-def _older(step: Step, ledger: Ledger) -> bool:
-    return any(lane.kind == READ and lane.start > step.lane.start and lane.next > lane.start for lane in ledger.of(step.source))
-
-
-def within(steps: Sequence[Step], partition: str, offset: str, topic: str = "") -> str:
-    """A condition that a partition and an offset, all SQL, lie in one of the steps; empty where there are none.
-
-    With `topic`, what a row names, which may be NULL, that must be the step's as well.
-    """
-    return " OR ".join(
-        f"({partition} = {step.source.partition:d} AND {offset} >= {step.range.start:d} AND {offset} < {step.range.end:d}"
-        + (f" AND coalesce({topic}, {_text(step)}) = {_text(step)})" if topic else ")")
-        for step in steps
-    )
+def _inside(row: str, item: Range) -> str:
+    return f"({row}._kafka_offset >= {item.start:d} AND {row}._kafka_offset < {item.end:d})"
 
 
 def _text(step: Step) -> str:

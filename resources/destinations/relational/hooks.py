@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from kpipe.audit import Holding
 from kpipe.batch import Commit
@@ -21,6 +22,8 @@ from resources.destinations.staged import Proven, Writes
 
 __all__ = ["Hooks", "Verdict"]
 
+_T = TypeVar("_T", bound="Hooks")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -32,6 +35,7 @@ class Verdict:
         damage: kpipe's own tables are not what they were.
         busy: it could not be had in time.
         taken: a key of the table at hand is taken.
+        rights: refused because rights are missing, whatever the rows are.
     """
 
     conflict: bool = False
@@ -39,6 +43,7 @@ class Verdict:
     damage: bool = False
     busy: str = ""
     taken: bool = False
+    rights: bool = False
 
 
 class Hooks(ABC):
@@ -73,6 +78,12 @@ class Hooks(ABC):
         for place in also:
             place.is_first = False
         self.table, self.pipeline, self.config, self.rule = table, pipeline, dict(config_json or {}), rule
+
+    def renamed(self: _T, table: str) -> _T:
+        """Return this destination with another table, to be counted: one that the definition no longer names."""
+        place = copy(self)
+        place.table, place.rule = table, None
+        return place
 
     def _keyed(self) -> bool:
         """Whether rows of some table are told apart by a key."""

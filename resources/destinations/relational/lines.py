@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kpipe.schema import ListOf, Scalar, Struct, Type
+from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.duckdb.engine import literal
 from resources.destinations.duckdb.target import READ, fitted
 from resources.destinations.relational.matching import Match
@@ -44,7 +44,7 @@ def field(match: Match, nul: str = "") -> str:
 def filled(value: str, kind: Type) -> str:
     """A field of a line from an expression of that type."""
     found = text(value, kind)
-    quoted = isinstance(kind, (ListOf, Struct)) or kind.name in _QUOTED
+    quoted = isinstance(kind, (ListOf, MapOf, Struct)) or kind.name in _QUOTED
     return f"""'"' || replace({found}, '"', '""') || '"'""" if quoted else found
 
 
@@ -77,6 +77,10 @@ def _json(value: str, kind: Type, depth: int) -> str:
         item = f"i{depth}"
         made = f"list_transform({value}, lambda {item}: coalesce({_json(item, kind.item, depth + 1)}, 'null'))"
         return f"'[' || array_to_string({made}, ',') || ']'"
+    if isinstance(kind, MapOf):
+        entry = f"i{depth}"
+        member = f"to_json({entry}.key) || ':' || coalesce({_json(f'{entry}.value', kind.item, depth + 1)}, 'null')"
+        return f"'{{' || array_to_string(list_transform(map_entries({value}), lambda {entry}: {member}), ',') || '}}'"
     if isinstance(kind, Struct):
         parts = []
         for name, inner in kind.fields:
@@ -97,7 +101,7 @@ def _between(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _by_hand(kind: Type) -> bool:
-    if isinstance(kind, ListOf):
+    if isinstance(kind, (ListOf, MapOf)):
         return _by_hand(kind.item)
     if isinstance(kind, Struct):
         return any(_by_hand(item) for _, item in kind.fields)

@@ -26,15 +26,13 @@ __all__ = ["RANGES", "amend", "check_letters", "check_set_aside", "error_event",
 RANGES = (("topic", "VARCHAR"), ("number", "INTEGER"), ("first_offset", "BIGINT"), ("last_offset", "BIGINT"))
 
 
-def register(
-    connection: Connection, dialect: Dialect, commit: Commit, table: str, config: Mapping[str, Any]
-) -> tuple[int, int, int]:
+def register(connection: Connection, dialect: Dialect, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int]:
     """Count the commit in the pipeline's row, which is made at the first one.
 
     Every commit of a pipeline changes this row, so two that run at once conflict here whatever else they touch.
 
     Returns:
-        Sequence number of the commit, rows written by the pipeline before it, error events before it.
+        Sequence number of the commit, and error events before it.
 
     Raises:
         LedgerMismatch: the pipeline's row is gone, and its lanes are not.
@@ -54,9 +52,9 @@ def register(
     )  # fmt: skip
     if changed:
         row = connection.execute(
-            f'SELECT seq, "rows", error_events FROM {PIPELINES.sql} WHERE pipeline_name = $1', [commit.pipeline]
+            f"SELECT seq, error_events FROM {PIPELINES.sql} WHERE pipeline_name = $1", [commit.pipeline]
         ).fetchone()
-        return row[0], row[1] - counts.rows, row[2] - counts.dead_letters
+        return row[0], row[1] - counts.dead_letters
     if any(change.expect for change in commit.changes):
         raise unregistered(commit.pipeline)
     first = {
@@ -77,7 +75,7 @@ def register(
         "updated": now,
     }
     PIPELINES.insert(connection, dialect, [first])
-    return 1, 0, 0
+    return 1, 0
 
 
 def history(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:

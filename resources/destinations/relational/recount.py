@@ -7,13 +7,14 @@ from collections.abc import Collection, Sequence
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Counts
+from kpipe.clearing import CLEARED
 from kpipe.offsets import Range
 from kpipe.source import Part, PartitionId, TopicId, in_order, part
 from resources.destinations.relational.dialect import Connection, Dialect
 from resources.destinations.relational.holdings import TOPIC, kept, named
 from resources.destinations.relational.tables import BATCHES, ERRORS
 from resources.destinations.relational.targets import ENTRY, WRITTEN
-from resources.destinations.rows import LOOSE
+from resources.destinations.rows import LOOSE, UNREAD, made_entry
 
 __all__ = ["entries", "recount"]
 
@@ -24,11 +25,11 @@ _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_ear
 def entries(connection: Connection, pipeline: str) -> list[Entry]:
     """Every committed range of the pipeline, in order of commit."""
     rows = connection.execute(
-        f"SELECT {ENTRY} FROM {BATCHES.sql} WHERE pipeline_name = $1"
+        f"SELECT {ENTRY}, target_table FROM {BATCHES.sql} WHERE pipeline_name = $1"
         " ORDER BY seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset",
         [pipeline],
     ).fetchall()
-    return [_entry(row) for row in rows]
+    return [_entry(row[:-1], row[-1]) for row in rows]
 
 
 def recount(
@@ -103,11 +104,17 @@ def _ranges(
         if row[0] > row[1]
         else ""
     )
+    # What was read before the table was cleared has left nothing in it.
+    since = (
+        f"seq > (SELECT coalesce(max(seq), 0) FROM {WRITTEN} AS g WHERE pipeline_name = $1 AND closed_by = '{CLEARED}'"
+        f" AND {dialect.same_name.format('target_table', '$2')})"
+    )
     unknown = "t._kafka_offset IS NULL" + (" OR t._kafka_topic IS NULL" if by_topic else "")
     # Where offsets were read again, ranges overlap, and only the numbers of rows can be compared.
     unknown += (
         f" UNION SELECT batch_source_partition_id FROM {BATCHES.sql} WHERE pipeline_name = $1"
-        f" AND (closed_by = 'reread' OR batch_state = '{LOOSE}') AND {dialect.same_name.format('target_table', '$3')}"
+        f" AND (closed_by IN {UNREAD} OR batch_state = '{LOOSE}') AND {since}"
+        f" AND {dialect.same_name.format('target_table', '$3')}"
     )
     # Elsewhere ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it.
     hits = dialect.hits.format(
@@ -116,17 +123,21 @@ def _ranges(
         of_row="t._kafka_topic" if by_topic else "''",
         of_range="b.topic" if by_topic else "''",
     )
+    # Named so that none of them hides a table of the user's.
     found = connection.execute(
-        f"WITH b AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets FROM {WRITTEN} AS w"
+        f"WITH kpipe_ranges AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets"
+        f"   FROM {WRITTEN} AS w"
         f"   WHERE pipeline_name = $1 AND {dialect.same_name.format('target_table', '$2')}"
-        f"   AND batch_latest_offset > batch_earliest_offset{twice}),"
-        f" u AS (SELECT DISTINCT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE {unknown}),"
-        f" hits AS ({hits}),"
-        f" h AS (SELECT id, CAST(sum(n) AS {dialect.bigint}) AS held, CAST(sum(n) - count(*) AS {dialect.bigint}) AS again,"
-        "  sum(n * CAST(hits.at AS DECIMAL(38,0))) AS summed"
-        "  FROM hits GROUP BY id)"
-        f' SELECT {ENTRY}, coalesce(held, 0), coalesce(again, 0) - ("rows" - records) FROM b LEFT JOIN h USING (id)'
-        " WHERE batch_source_partition_id NOT IN (SELECT number FROM u WHERE number IS NOT NULL)"
+        f"   AND batch_latest_offset > batch_earliest_offset{twice} AND {since}),"
+        f" kpipe_unknown AS (SELECT DISTINCT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE {unknown}),"
+        f" kpipe_hits AS ({hits}),"
+        f" kpipe_held AS (SELECT id, CAST(sum(n) AS {dialect.bigint}) AS held,"
+        f"  CAST(sum(n) - count(*) AS {dialect.bigint}) AS again,"
+        "  sum(n * CAST(x.at AS DECIMAL(38,0))) AS summed"
+        "  FROM kpipe_hits AS x GROUP BY id)"
+        f' SELECT {ENTRY}, coalesce(held, 0), coalesce(again, 0) - ("rows" - records)'
+        " FROM kpipe_ranges AS b LEFT JOIN kpipe_held AS h USING (id)"
+        " WHERE batch_source_partition_id NOT IN (SELECT number FROM kpipe_unknown WHERE number IS NOT NULL)"
         ' AND (coalesce(held, 0) <> "rows" OR coalesce(again, 0) <> "rows" - records OR coalesce(summed, 0) <> offsets)'
         " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",
         [pipeline, table, first],
@@ -161,7 +172,7 @@ def _by_partition(connection: Connection, sql: str, parameters: list[str]) -> di
     return {named(topic or "", number): count for topic, number, count in connection.execute(sql, parameters).fetchall()}
 
 
-def _entry(row: Sequence) -> Entry:
+def _entry(row: Sequence, table: str = "") -> Entry:
     batch, cluster, topic_id, topic, partition, start, end, closed_by, state, *counts = row
     source = PartitionId(TopicId(cluster, topic_id, topic), partition)
-    return Entry(batch, source, Range(start, end), Counts(*counts), closed_by == "reread", state == LOOSE)
+    return made_entry(batch, source, Range(start, end), Counts(*counts), closed_by, state, table)

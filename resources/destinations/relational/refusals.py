@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kpipe.batch import Commit
 from kpipe.bounds import exceeded
@@ -13,11 +13,14 @@ from kpipe.source import PartitionId
 from resources.destinations.relational.hooks import Hooks
 from resources.destinations.staged import Writes
 
-__all__ = ["check_limit", "refused"]
+__all__ = ["Source", "by_steps", "check_limit", "refused"]
+
+#: Finds the source of the record at a partition number and an offset; None where it is not known.
+Source = Callable[[int, int], PartitionId | None]
 
 
 def refused(
-    destination: Hooks, parts: Sequence[tuple[Hooks, Commit]], staged: Sequence[Writes]
+    destination: Hooks, parts: Sequence[tuple[Hooks, Commit]], staged: Sequence[Writes], source: Source
 ) -> dict[PartitionId, dict[int, str]]:
     """Records of a batch whose rows a table refuses, with the reasons, by offset; none where that cannot be said.
 
@@ -25,6 +28,7 @@ def refused(
         destination: makes the connection.
         parts: the tables, and what is written to each.
         staged: its files.
+        source: of the record at a partition number and an offset.
     """
     found: dict[PartitionId, dict[int, str]] = {}
     places: list[tuple[int, int | None, str]] = []
@@ -40,10 +44,19 @@ def refused(
     for number, offset, reason in places:
         if offset is None:
             continue
-        sources = [s.source for s in parts[0][1].steps if s.source.partition == number and offset in s.range]
-        if len(sources) == 1:  # of two topics in one table nobody knows whose it is
-            found.setdefault(sources[0], {})[offset] = reason
+        if (where := source(number, offset)) is not None:
+            found.setdefault(where, {})[offset] = reason
     return found
+
+
+def by_steps(commit: Commit) -> Source:
+    """Return what finds the source of a record of a batch: None where two topics of the batch have that number and offset."""
+
+    def source(number: int, offset: int) -> PartitionId | None:
+        sources = [s.source for s in commit.steps if s.source.partition == number and offset in s.range]
+        return sources[0] if len(sources) == 1 else None
+
+    return source
 
 
 def check_limit(pipeline: str, rules: Sequence[KeyRule | None], before: Ledger | None, commit: Commit, done: Commit) -> None:

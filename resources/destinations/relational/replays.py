@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from kpipe.batch import Committed
-from kpipe.errors import Fenced, LedgerMismatch, StagingFailed
+from kpipe.errors import Fenced, LedgerMismatch, SchemaConflict, StagingFailed
 from kpipe.faults import reach
 from kpipe.ledger import Ledger
-from kpipe.replay import DeadLetter, Replay
+from kpipe.replay import DeadLetter, Replay, keyed
 from kpipe.source import PartitionId, TopicId
 from resources.destinations.outcome import Failure, land
-from resources.destinations.relational import lanes, records
+from resources.destinations.relational import holdings, lanes, records, refusals
 from resources.destinations.relational.destination import RelationalDestination
 from resources.destinations.relational.dialect import Connection, Dialect
 from resources.destinations.relational.matching import missing
@@ -90,6 +90,8 @@ class ReplayingDestination(RelationalDestination):
             others = self._others()
             page = [self.pipeline, self.table, after, _PAGE_BYTES, limit, *others]
             found = connection.execute(_page(self.dialect, len(others)), page).fetchall()
+            if found:
+                self._check_unkeyed(connection)
             return [
                 DeadLetter(
                     id=number,
@@ -105,6 +107,12 @@ class ReplayingDestination(RelationalDestination):
             ]
 
         return self._read_registered(read, [])
+
+    def _check_unkeyed(self, connection: Connection) -> None:
+        """Refuse tables that were ever written with a key, edited out or not: newer rows or deletes may have come."""
+        for place in self.tables:
+            if holdings.known(connection, place.table):
+                raise keyed(self.pipeline, place.table)
 
     def _headers(self, kept: Any) -> list[tuple[str, bytes | None]]:
         """Headers of a dead letter, from what the client gives of its column."""
@@ -144,18 +152,17 @@ class ReplayingDestination(RelationalDestination):
                 enter("begin")
                 known, there = self._begin(connection)
                 enter("ledger")  # the compare-and-swap: all of them still are dead letters of this registration
-                registered = lanes.read(connection, self.pipeline)[0] if known else ""
-                if registered != replay.registered:
+                if (lanes.read(connection, self.pipeline)[0] if known else "") != replay.registered:
                     raise _overtaken(self.pipeline, "it was registered anew")
+                self._check_unkeyed(connection)
                 self._decide(connection, replay, fates, gains)
                 enter("register")
-                seq, written, _ = records.register(connection, self.dialect, commit, self.table, self.config)
+                seq, _ = records.register(connection, self.dialect, commit, self.table, self.config)
                 for exists, rows, (place, part) in zip(there, staged, parts, strict=True):
                     if not rows:
                         continue
                     enter("table")
-                    said = written if place is self else place._said(connection)
-                    if said and not exists:
+                    if not exists and (said := place._said(connection, net=False)):
                         raise missing(self.pipeline, place.table, said)
                     place._put(connection, exists, part, None, Writes(rows, []), enter)
                 enter("dead_letters")
@@ -167,7 +174,12 @@ class ReplayingDestination(RelationalDestination):
                 self._commit(connection)
                 enter("after")
         except Exception as error:
-            return self._failure(error, step, commit)
+            failure = self._failure(error, step, commit)
+            if step == "data" and isinstance(failure.error, SchemaConflict):
+                sources = {(letter.source.partition, letter.offset): letter.source for letter in replay.letters}
+                writes = [Writes(rows) for rows in staged]
+                failure.error.name(refusals.refused(self, parts, writes, lambda *at: sources.get(at)))
+            return failure
         return None
 
     def _decide(self, connection: Connection, replay: Replay, fates: Sequence[dict[str, Any]], gains: Sequence[_Gains]) -> None:

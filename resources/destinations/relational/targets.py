@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kpipe.batch import Commit, Counts, Mark
@@ -10,7 +11,7 @@ from resources.destinations.relational.dialect import Connection, Dialect
 from resources.destinations.relational.tables import BATCHES, TARGETS
 from resources.destinations.rows import STATES, SUCCEEDED
 
-__all__ = ["ENTRY", "WRITTEN", "settled", "write", "written"]
+__all__ = ["ENTRY", "WRITTEN", "former", "settled", "write", "written"]
 
 #: Columns of a range, as `kpipe.audit.Entry` takes them.
 ENTRY = (
@@ -72,14 +73,38 @@ def _row(counts: Counts, mark: Mark) -> dict[str, int]:
     return {"rows": counts.rows, "records": mark.records, "offsets": mark.offsets, **fates}
 
 
-def written(connection: Connection, dialect: Dialect, pipeline: str, table: str) -> int:
-    """Rows that the ledger says the pipeline has left in a further table."""
+def written(connection: Connection, dialect: Dialect, pipeline: str, table: str, net: bool = True) -> int:
+    """Return how many rows the ledger says the pipeline has written to a table, whichever of its tables that was at the time.
+
+    Args:
+        connection: for reading.
+        dialect: of the database.
+        pipeline: its name.
+        table: name of the table.
+        net: less those that it has deleted since, and those that it has replaced.
+    """
+    counted = "sum(inserted) - sum(deleted)" if net else 'sum("rows")'
     row = connection.execute(
-        f"SELECT coalesce(sum(inserted) - sum(deleted), 0) FROM {TARGETS.sql} WHERE pipeline_name = $1"
+        f"SELECT coalesce({counted}, 0) FROM {WRITTEN} AS w WHERE pipeline_name = $1"
         f" AND {dialect.same_name.format('target_table', '$2')}",
         [pipeline, table],
     ).fetchone()
     return int(row[0])
+
+
+def former(connection: Connection, pipeline: str, tables: Collection[str]) -> list[str]:
+    """Return the tables that the pipeline has written rows to and that its definition no longer names.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+        tables: that the definition names.
+    """
+    rows = connection.execute(
+        f'SELECT target_table FROM {WRITTEN} AS w WHERE pipeline_name = $1 AND "rows" > 0 GROUP BY target_table', [pipeline]
+    ).fetchall()
+    named = {name.lower() for name in tables}
+    return sorted(name for (name,) in rows if name.lower() not in named)
 
 
 def settled(connection: Connection, commit: Commit) -> Commit:

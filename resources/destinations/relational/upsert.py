@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kpipe.audit import Holding
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.source import Part
 from resources.destinations.fitting import COORDINATES
 from resources.destinations.relational.dialect import quote
-from resources.destinations.relational.fates import counted, effects, gained, within
+from resources.destinations.relational.fates import counted, effects, gained
 from resources.destinations.relational.folding import FIRST, LAST
 from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.writes import GONE, PLACE
@@ -65,27 +65,23 @@ class Words:
     cause: str
 
 
-def met(words: Words, table: str, key: tuple[str, ...], late: Sequence[Step], topics: bool) -> str:
+def met(words: Words, table: str, key: tuple[str, ...], stale: str, topics: bool) -> str:
     """`SELECT` of the writes joined with the table, as `judged` wants them.
 
     Args:
         words: of the database.
         table: name of the table.
         key: columns of the key.
-        late: steps behind whose offsets others have been read already (`older`).
+        stale: condition that the row is of a later record than the write (`superseded`).
         topics: whether the table's rows name their topic.
     """
     same = same_key(key)
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
-    ranges = within(late, "w._kafka_partition", "w._kafka_offset", f"w.{TOPIC}" if topics else "")
-    stale = f"t._kafka_partition = w._kafka_partition AND t._kafka_offset > w._kafka_offset AND ({ranges})" if ranges else "false"
-    if ranges and topics:
-        stale += f" AND coalesce(t.{TOPIC} = w.{TOPIC}, true)"
     tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else words.nowhere for side in "wt")
     return (
         f"SELECT w.{words.write} AS wid, w.{GONE} AS gone, w.{PLACE} AS place, {tn} AS tn, {oldtn} AS oldtn,"
         f" w._kafka_partition AS p, w._kafka_offset AS o, {keys}, {words.held.format(key=quote(key[0]))} AS held{words.more},"
-        f" t._kafka_partition AS oldp, t._kafka_offset AS oldo, coalesce({stale}, false) AS stale"
+        f" t._kafka_partition AS oldp, t._kafka_offset AS oldo, {stale} AS stale"
         f" FROM {words.writes} AS w LEFT JOIN {quote(table)} AS t ON {same}"
     )
 

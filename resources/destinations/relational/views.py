@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import numpy as np
+
 from resources.destinations.relational.dialect import Connection, Dialect, quote
 
 __all__ = ["rows", "views"]
@@ -123,4 +125,7 @@ def rows(
 
 
 def _value(value: Any, instant: bool) -> Any:
-    return _EPOCH + timedelta(microseconds=min(value, _LAST_US)) if instant and value is not None else value
+    if not instant or value is None:
+        return value
+    # Python has years up to 9999: later instants are text.
+    return _EPOCH + timedelta(microseconds=value) if value <= _LAST_US else f"{np.datetime64(value, 'us')}Z"

@@ -83,8 +83,9 @@ class Url:
         for *_, address in found:
             why = _refused(ip_address(str(address[0]).partition("%")[0]), by_name)
             if why:
+                named = self.host if self.host == address[0] else f"{self.host} is {address[0]}"
                 raise InvalidPipeline(
-                    f"{self}: {self.host} is {address[0]}, {why}",
+                    f"{self}: {named}, {why}",
                     f"name a public server; or allow this one by its name: into.allow_hosts: [{self.host}], or {VARIABLE}",
                 )
         return list(dict.fromkeys(str(address[0]) for *_, address in found))

@@ -1,7 +1,9 @@
 """An address as a destination: rows are POSTed, then the ledger says that they were (docs/adr/0023-webhook.md).
 
-No transaction spans both. So a batch is fixed in a folder before its first request, and whoever finds it there finishes it: the
-same requests, with the same keys. Exactly once where the receiver drops a key that it knows; else at least once, never less.
+No transaction spans both. So a batch is fixed in a folder before its first request, and the run that finds it there finishes it:
+the same requests, with the same keys. Exactly once where the receiver drops a key that it knows; else at least once, never less.
+What is in the folder may have been taken, in whole or in part. It leaves the folder when it has landed, or when an operator gives
+it up. The process that wrote it may also remove it, if every request of it was refused.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 
 from kpipe.audit import Entry, Recount
 from kpipe.batch import Batch, Commit, Committed
-from kpipe.errors import DeadLettersExceeded, Fenced, KpipeError
+from kpipe.errors import DeadLettersExceeded, DestinationError, Fenced, KpipeError, LedgerMismatch
 from kpipe.ledger import Ledger
 from kpipe.pipeline import Into, Policy
 from kpipe.ports import Publication
@@ -24,7 +26,7 @@ from resources.destinations.relational.records import check_letters
 from resources.destinations.staged import Proven, check_totals, verify
 from resources.destinations.webhook.book import Book
 from resources.destinations.webhook.delivery import RECEIPTS, Delivery
-from resources.destinations.webhook.outbox import Outbox
+from resources.destinations.webhook.outbox import Outbox, Pinned
 from resources.destinations.webhook.requests import Shaper
 from resources.destinations.webhook.rows import check
 from resources.destinations.webhook.sender import Endpoint, Sender
@@ -73,7 +75,8 @@ class WebhookDestination:
         folder = path.with_name(f"{path.name}.outbox") / pipeline
         self._into, self._endpoint, self._rules = into, endpoint, rules or Rules()
         self._roots, self._outbox = (*staging, folder), Outbox(folder, pipeline)
-        self._book = Book(path, into.table, pipeline, config_json, self._roots, lock_timeout_s)
+        self._of_table = lambda table: Book(path, table, pipeline, config_json, self._roots, lock_timeout_s)
+        self._book = self._of_table(into.table)
         self.pipeline, self.database = pipeline, self._book.database
 
     def describe(self) -> str:
@@ -89,81 +92,106 @@ class WebhookDestination:
         return self._book.ledger()
 
     def unfinished(self) -> Commit | None:
-        """A batch that was begun, by whatever process, and can only be finished as it was; see `Resuming`."""
-        if self._outbox.pending() is None:
+        """Return a batch that some process began and that has not landed; see `Resuming`."""
+        if self._outbox.pending(self._into) is None:
             return None
         with self._outbox.held(self.database.lock_timeout_s):
-            found = self._outbox.pending()
-            return found if found is not None and self._is_due(found) else None
+            begun = self._begun()
+            return begun.commit if begun is not None else None
 
     def commit(self, commit: Commit) -> Committed:
         """Send all rows, then make receipts, dead letters and ledger visible at once; see `Destination.commit`."""
         landed = self._book.look(commit).landed
         if landed is not None:
             return landed
-        if not commit.steps or commit.kind == "reread":
-            return self._book.commit(commit)  # a decision
         with self._outbox.held(self.database.lock_timeout_s):
-            begun = self._outbox.pending()
-            if begun is not None and begun.id != commit.id and self._is_due(begun):
+            begun = self._begun()
+            if not commit.steps or commit.kind in ("reread", "give_up"):
+                return self._decided(commit, begun)
+            if begun is not None and begun.commit.id != commit.id:
                 self._finished(begun)
                 begun = None
-            done = self._finished(begun if begun is not None and begun.id == commit.id else commit)
+            done = self._finished(begun or Pinned(commit, self._into))
         return replace(done, commit=replace(commit, counts=done.commit.counts, metadata=done.commit.metadata))
 
-    def _is_due(self, commit: Commit) -> bool:
-        """Whether a batch that was begun is still to be finished; if not, it is forgotten."""
-        try:
-            look = self._book.look(commit)
-            if look.landed is None:
-                applied(look.ledger, commit)
-                return True
-        except Fenced:  # an operator has moved the lanes, or another run has committed
-            pass
-        self._outbox.clear(commit.id)
-        return False
+    def _begun(self) -> Pinned | None:
+        """Return the batch in the outbox; one that has landed, or was given up, is removed from there."""
+        begun = self._outbox.pending(self._into)
+        if begun is None or self._book_of(begun).look(begun.commit).landed is None:
+            return begun
+        self._outbox.clear(begun.commit.id)
+        return None
 
-    def _finished(self, commit: Commit) -> Committed:
+    def _decided(self, commit: Commit, begun: Pinned | None) -> Committed:
+        """Commit an operator's decision.
+
+        Raises:
+            DestinationError: it would move offsets of a batch that the receiver may have taken.
+        """
+        if begun is not None and commit.id != begun.commit.id:
+            ledger = self._book.look(commit).ledger
+            if _fits(ledger, begun.commit) and not _fits(applied(ledger, commit), begun.commit):
+                raise DestinationError(
+                    f"pipeline {self.pipeline}: {commit.kind}: batch {begun.commit.id} is not finished, and the receiver may have"
+                    f" taken part of it: {_ranges(begun.commit)}",
+                    f"finish it: kpipe run {self.pipeline}; or {self._way_out}",
+                )
+        done = self._book.commit(commit)
+        if begun is not None and commit.id == begun.commit.id:
+            self._outbox.give_up(commit.id)
+        return done
+
+    def _finished(self, pinned: Pinned) -> Committed:
         """Verify, fix, send, commit: in this order, each step may be done again after the next one has begun."""
+        commit, book = pinned.commit, self._book_of(pinned)
         rows, dead = verify(commit.files, self._roots), verify(commit.dead_letters, self._roots)  # 1
         check_totals(commit)
         check_letters(dead)
-        look = self._book.look(commit)  # while nobody else sends
-        self._book.wanted = check(commit, rows, look.columns)
+        look = book.look(commit)  # while no other process sends
+        book.wanted = check(commit, rows, look.columns)
+        if pinned.found and not _fits(look.ledger, commit):
+            raise LedgerMismatch(
+                f"pipeline {self.pipeline}: the ledger in {book.describe()} does not fit batch {commit.id}, of which the receiver"
+                f" may have taken part: expected {_ranges(commit)} to be next, found other offsets",
+                f"restore the ledger; or {self._way_out}",
+            )
         applied(look.ledger, commit)  # 2: nothing is sent for a batch that cannot land
         if not rows:
-            return self._landed(commit, replace(commit, columns=RECEIPTS if commit.columns else Columns()))
-        Shaper(self._into, commit).check([name for file in rows for name in file.names])
-        sender = Sender(self._endpoint)
+            return book.commit(replace(commit, columns=RECEIPTS if commit.columns else Columns()))
+        Shaper(pinned.into, commit).check([name for file in rows for name in file.names])
+        sender = Sender(self._endpoint, resumed=pinned.found)
         try:
-            if (known := self._outbox.pending()) is None or known.id != commit.id:
-                commit = self._outbox.pin(commit)  # 3
+            if not pinned.found:
+                commit = self._outbox.pin(commit, pinned.into)  # 3
                 rows = verify(commit.files, self._roots)
             with tempfile.TemporaryDirectory(prefix=".sent-", dir=self._outbox.folder) as made:
-                told = self._sent(commit, rows, sender, Path(made))  # 4
+                told = self._sent(replace(pinned, commit=commit), rows, sender, Path(made))  # 4
                 self._check_limit(look.ledger, commit, told)
-                return self._landed(commit, told)  # 5
+                done = book.commit(told)  # 5
         finally:
             sender.close()
-
-    def _sent(self, commit: Commit, rows: Sequence[Proven], sender: Sender, folder: Path) -> Commit:
-        receipts = self._outbox.receipts()
-        fresh = not receipts
-        try:
-            return Delivery(self._into, self._rules.refused, commit, receipts, folder).send(rows, sender)
-        except KpipeError:
-            if fresh and not sender.taken:  # nobody has anything of it: it may be planned anew, by another definition
-                self._outbox.clear(commit.id)
-            raise
-
-    def _landed(self, commit: Commit, told: Commit) -> Committed:
-        try:
-            done = self._book.commit(told)
-        except Fenced:
-            self._outbox.clear(commit.id)
-            raise
         self._outbox.clear(commit.id)
         return done
+
+    def _sent(self, pinned: Pinned, rows: Sequence[Proven], sender: Sender, folder: Path) -> Commit:
+        delivery = Delivery(pinned.into, self._rules.refused, pinned.commit, self._outbox.receipts(), folder)
+        try:
+            return delivery.send(rows, sender)
+        except KpipeError as error:
+            if pinned.found or sender.taken:
+                kept = f"batch {pinned.commit.id} is kept as it is until it has landed; or {self._way_out}"
+                error.hint = f"{error.hint}; {kept}" if error.hint else kept
+            else:  # every request was refused: the batch may be planned again, by another definition
+                self._outbox.clear(pinned.commit.id)
+            raise
+
+    def _book_of(self, pinned: Pinned) -> Book:
+        """Return the ledger with the table of receipts that the batch was begun with."""
+        return self._book if pinned.into.table == self._into.table else self._of_table(pinned.into.table)
+
+    @property
+    def _way_out(self) -> str:
+        return f"give it up: kpipe run {self.pipeline} --on-unfinished-batch skip"
 
     def _check_limit(self, ledger: Ledger, commit: Commit, told: Commit) -> None:
         """What was refused is known only now.
@@ -206,3 +234,16 @@ class WebhookDestination:
     def published(self, batches: Sequence[str]) -> Sequence[str]:
         """Mark them as mirrored; gives those that this very call marked."""
         return self._book.published(batches)
+
+
+def _fits(ledger: Ledger, commit: Commit) -> bool:
+    """Return whether the ledger is still as the batch expects it."""
+    try:
+        applied(ledger, commit)
+    except Fenced:
+        return False
+    return True
+
+
+def _ranges(commit: Commit) -> str:
+    return ", ".join(f"{step.source} {step.range}" for step in commit.steps)

@@ -1,7 +1,11 @@
 """The batch that is on its way: fixed in a folder beside the ledger before its first request, gone when it has landed.
 
-    PIPELINE/lock        held while a process sends; who dies loses it
-    PIPELINE/pending/    commit.json, the staged files, and `receipts`, a line for each request that was answered for good
+    PIPELINE/lock            locked while a process sends; the lock of a dead process is free
+    PIPELINE/pending/        commit.json, the staged files, and `receipts`, a line for each request with a final answer
+    PIPELINE/given-up-ID/    the same of a batch that an operator gave up; nothing reads it
+
+`pending` is the durable mark that requests may have left: it is fsynced before the first one. So a process that finds it must
+assume that the receiver has taken any part of the batch.
 
 The folder appears by one rename of a finished one, which fails where there is one: so there is never more than one batch on its
 way, with or without the lock. A receipt that is lost (they are not synced) means that the request is sent again, with its key.
@@ -23,9 +27,10 @@ from pathlib import Path
 
 from kpipe.batch import Commit, StagedFile
 from kpipe.errors import DestinationBusy, DestinationError
-from resources.destinations.webhook.pinned import from_text, to_text
+from kpipe.pipeline import Into
+from resources.destinations.webhook.pinned import fixed, from_text, to_text
 
-__all__ = ["Outbox", "Receipt", "Receipts"]
+__all__ = ["Outbox", "Pinned", "Receipt", "Receipts"]
 
 _NAP_S = 0.02
 
@@ -74,6 +79,21 @@ class Receipts:
             self._known[key] = receipt
 
 
+@dataclass(frozen=True)
+class Pinned:
+    """A batch as its requests are made from it.
+
+    Attributes:
+        commit: the batch.
+        into: the definition's fields; of a batch that is on its way, those that decide keys and bodies are the stored ones.
+        found: whether it was in the outbox, so that the receiver may have taken any part of it.
+    """
+
+    commit: Commit
+    into: Into
+    found: bool = False
+
+
 class Outbox:
     """The folder of one pipeline.
 
@@ -113,14 +133,18 @@ class Outbox:
             file.flush()
             yield
 
-    def pending(self) -> Commit | None:
-        """The batch that is on its way, with its files where they are kept.
+    def pending(self, into: Into) -> Pinned | None:
+        """Return the batch that is on its way, with its files where they are kept.
+
+        Args:
+            into: the fields of the definition.
 
         Raises:
             DestinationError: it cannot be read.
         """
         try:
-            commit = from_text((self._pending / "commit.json").read_text(encoding="utf-8"))
+            text = (self._pending / "commit.json").read_text(encoding="utf-8")
+            pinned = Pinned(self._kept(from_text(text)), fixed(into, text), found=True)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -128,10 +152,10 @@ class Outbox:
                 f"pipeline {self._pipeline}: {self._pending} cannot be read: {error}",
                 "restore it; without it, what was sent of this batch may be sent again with other keys",
             ) from error
-        return self._kept(commit)
+        return pinned
 
-    def pin(self, commit: Commit) -> Commit:
-        """Fix a batch: from now on it is what is sent, whoever sends it; gives it with its files where they are kept.
+    def pin(self, commit: Commit, into: Into) -> Commit:
+        """Store a batch durably, before its first request; return it with its files where they are kept.
 
         Raises:
             DestinationBusy: another one is on its way.
@@ -143,7 +167,7 @@ class Outbox:
             for file in (*commit.files, *commit.dead_letters):
                 _same(Path(file.path), new / Path(file.path).name)
             with (new / "commit.json").open("w", encoding="utf-8") as text:
-                text.write(to_text(commit))
+                text.write(to_text(commit, into))
                 text.flush()
                 os.fsync(text.fileno())
             _synced(new)
@@ -155,7 +179,8 @@ class Outbox:
                 raise DestinationBusy(
                     f"pipeline {self._pipeline}: another batch is being sent", "run it again: that one is finished first"
                 ) from None
-            _synced(self.folder)
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):  # it may be the first batch ever
+                _synced(folder)
         except OSError as error:
             raise DestinationError(
                 f"pipeline {self._pipeline}: batch {commit.id} cannot be kept in {self.folder}: {error}",
@@ -170,14 +195,20 @@ class Outbox:
         return Receipts(self._pending / "receipts")
 
     def clear(self, batch: str) -> None:
-        """Forget that batch: it has landed, or never will."""
-        found = self.pending()
-        if found is not None and found.id == batch:
-            old = self.folder / f".{uuid.uuid4().hex}"
-            with suppress(FileNotFoundError):
-                self._pending.rename(old)
+        """Remove that batch: it has landed, or the receiver has taken nothing of it."""
+        self._moved(batch, f".{uuid.uuid4().hex}")
         for left in self.folder.glob(".*"):
             shutil.rmtree(left, ignore_errors=True)
+
+    def give_up(self, batch: str) -> None:
+        """Keep the batch's files and receipts for the operator, and free the place of the next one."""
+        self._moved(batch, f"given-up-{batch}")
+
+    def _moved(self, batch: str, name: str) -> None:
+        with suppress(FileNotFoundError):
+            if json.loads((self._pending / "commit.json").read_text(encoding="utf-8"))["id"] == batch:
+                self._pending.rename(self.folder / name)
+                _synced(self.folder)
 
     def _kept(self, commit: Commit) -> Commit:
         def moved(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:

@@ -1,4 +1,4 @@
-"""A commit as text, so that another process can finish it: everything that it is, its files by name."""
+"""A commit as text, with the fields of the definition that decide its requests, so that another process can finish it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ from typing import Any
 
 from kpipe.batch import Commit, Counts, Mark, StagedFile, Step
 from kpipe.ledger import Lane, LaneChange
+from kpipe.pipeline import Into
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId
 
-__all__ = ["from_text", "to_text"]
+__all__ = ["FIXED", "fixed", "from_text", "to_text"]
+
+#: Fields of `into` that decide a request's key or its body. They are stored with the batch, and an edited definition applies to
+#: the next one. `table` is part of the key. `max_records`, `max_bytes` and `concurrency` decide which rows share a request, and
+#: so does the size of `body`. URL, headers, credentials, time limits and `errors` decide neither, and may change.
+FIXED = ("table", "body", "envelope", "max_records", "max_bytes", "concurrency")
 
 
-def to_text(commit: Commit) -> str:
-    """All that a commit without further tables says."""
+def fixed(into: Into, text: str) -> Into:
+    """Return the definition's fields with those that are stored with the batch of that text.
+
+    Raises:
+        ValueError: the text is not one of `to_text`.
+    """
+    return into.model_copy(update=json.loads(text).get("into", {}))
+
+
+def to_text(commit: Commit, into: Into | None = None) -> str:
+    """Write a commit without further tables, and the fields of its definition that are fixed with it."""
     assert not commit.also
     said = {
         "id": commit.id, "pipeline": commit.pipeline, "kind": commit.kind,
@@ -30,6 +45,7 @@ def to_text(commit: Commit) -> str:
         "metadata": [[_source(source), dict(values)] for source, values in commit.metadata.items()],
         "run_id": commit.run_id, "version": commit.version, "started_ms": commit.started_ms, "seconds": commit.seconds,
         "note": commit.note, "several": commit.several,
+        **({"into": {name: getattr(into, name) for name in FIXED}} if into is not None else {}),
     }  # fmt: skip
     return json.dumps(said, default=str)
 

@@ -44,8 +44,14 @@ class Row(NamedTuple):
     at: int
 
     def value(self, name: str) -> object:
-        """What a column holds; None where there is no such column."""
-        return self.block.column(name)[self.at].as_py() if name in self.block.column_names else None
+        """Return what a column holds, a time as a number of its unit; None where there is no such column.
+
+        Python's dates end with the year 9999, Kafka's timestamps do not.
+        """
+        if name not in self.block.column_names:
+            return None
+        value = self.block.column(name)[self.at]
+        return value.value if pa.types.is_timestamp(value.type) else value.as_py()
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,10 @@ class Shaper:
         return Request(self._key(rows), body.encode(), rows)
 
     def _key(self, rows: Sequence[Row]) -> str:
-        """By where the rows come from: whoever sends them, and however often, it is the same.
+        """Return the key: by pipeline, `into.table` and where the rows come from, however often they are sent.
+
+        Pipeline and table are part of it, as two of them may send the same records on purpose. Receivers remember keys: what is
+        hashed here never changes.
 
         Rows that cannot be traced to a record are known by their place in the batch, which is fixed before they are sent.
         """

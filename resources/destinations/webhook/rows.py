@@ -15,6 +15,7 @@ from kpipe.schema import Columns
 from resources.destinations.arrow import of_schema
 from resources.destinations.fitting import carried
 from resources.destinations.lake.widening import grown
+from resources.destinations.offset_order import OffsetOrder, Origin
 from resources.destinations.relational.matching import matched, widening
 from resources.destinations.staged import Proven
 
@@ -39,16 +40,6 @@ class Block:
     table: pa.Table
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Rows of one partition that stand behind each other in a file."""
-
-    file: Proven
-    at: int
-    count: int
-    whole: bool
-
-
 def check(commit: Commit, files: Sequence[Proven], known: Columns) -> Columns:
     """Files hold the columns of their commit, and these can stand beside those that rows had before.
 
@@ -68,8 +59,9 @@ def check(commit: Commit, files: Sequence[Proven], known: Columns) -> Columns:
 
 
 def windows(files: Sequence[Proven]) -> Iterator[list[Block]]:
-    """All rows: a block of each of some partitions at a time, within a partition in order. The same whenever it is called."""
-    waiting = iter([_blocks(topic, number, runs) for (topic, number), runs in sorted(_runs(files).items())])
+    """Return all rows: a block of each of some partitions at a time, within a partition in order. The same at each call."""
+    order = OffsetOrder(files, _BLOCK)
+    waiting = iter([_blocks(order, origin) for origin in sorted(order.origins)])
     active = list(islice(waiting, _AT_ONCE))
     while active:
         found = [(source, next(source, None)) for source in active]
@@ -80,30 +72,6 @@ def windows(files: Sequence[Proven]) -> Iterator[list[Block]]:
         active = [*left, *islice(waiting, _AT_ONCE - len(left))]
 
 
-def _runs(files: Sequence[Proven]) -> dict[tuple[str, int], list[_Run]]:
-    """Where the rows of each partition are: by offset, without offsets as the files come."""
-    found: dict[tuple[str, int], list[tuple[int, int, _Run]]] = {}
-    for at, file in enumerate(files):
-        names = [name for name in ("_kafka_topic", "_kafka_partition", "_kafka_offset") if name in file.names]
-        table = pq.read_table(file.path, columns=names)
-        topics = table.column("_kafka_topic").to_pylist() if "_kafka_topic" in names else [None] * table.num_rows
-        places = list(zip(topics, table.column("_kafka_partition").to_pylist(), strict=True))
-        offsets = table.column("_kafka_offset")
-        starts = [0, *(n for n in range(1, len(places)) if places[n] != places[n - 1])] if places else []
-        for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
-            topic, number = places[start]
-            run = _Run(file, start, end - start, len(starts) == 1)
-            found.setdefault((topic or "", number), []).append((offsets[start].as_py() or 0, at, run))
-    return {place: [run for *_, run in sorted(runs, key=lambda item: item[:2])] for place, runs in found.items()}
-
-
-def _blocks(topic: str, number: int, runs: Sequence[_Run]) -> Iterator[Block]:
-    for run in runs:
-        if run.whole:
-            with pq.ParquetFile(run.file.path) as parquet:
-                for batch in parquet.iter_batches(batch_size=_BLOCK):
-                    yield Block(topic, number, pa.Table.from_batches([batch]))
-            continue
-        rows = pq.read_table(run.file.path).slice(run.at, run.count)  # several ranges share a file where all are small
-        for at in range(0, run.count, _BLOCK):
-            yield Block(topic, number, rows.slice(at, _BLOCK))
+def _blocks(order: OffsetOrder, origin: Origin) -> Iterator[Block]:
+    for _, table in order.blocks(origin):
+        yield Block(*origin, table)

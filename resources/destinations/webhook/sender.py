@@ -7,17 +7,16 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
-
-import urllib3
 
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.destinations.webhook.address import Url
 from resources.destinations.webhook.signature import headers
 from resources.http import Answer, HttpFailed, TooLarge, Untrusted, ask
+from resources.http_connections import Pool, TlsPool
 from resources.kafka.secret import Secret, redact
 
 __all__ = ["Endpoint", "Sender", "Stopped", "Verdict"]
@@ -27,8 +26,12 @@ _REFUSED = (400, 413, 422)
 #: Answers that another try may change. 409: a request of this key is still at work (draft-ietf-httpapi-idempotency-key-header).
 _PASSING = (408, 409, 425, 429)
 _FIRST_S, _LONGEST_S = 0.25, 30.0  # wait before the second try, and before any further one
+_MOST_PAUSE_S = 1e9  # of Retry-After, as nine digits; threads cannot wait for the year 9999
 _LARGEST = 64 << 10  # bytes of an answer that are read: it is only shown
 _SHOWN = 200  # signs of it in messages
+
+
+_EARLIER = "; an earlier try of this request may have been taken"
 
 
 class Stopped(Exception):
@@ -76,15 +79,19 @@ class Endpoint:
 class Sender:
     """Connections to the addresses that an endpoint has now. Used by several threads; `close` it.
 
+    Args:
+        endpoint: where requests go.
+        resumed: whether an earlier process may have sent them.
+
     Attributes:
-        taken: whether the receiver may have taken anything: some answer was none, or not one that says no.
+        taken: whether the receiver may have taken anything: some request left, and its answer is not a refusal.
 
     Raises:
         DestinationBusy, InvalidPipeline: as `Url.looked_up`.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._to = endpoint
+    def __init__(self, endpoint: Endpoint, resumed: bool = False) -> None:
+        self._to, self._resumed = endpoint, resumed
         self._pools = [self._pool(address) for address in endpoint.url.looked_up(endpoint.allowed)]
         self._stop = threading.Event()
         self.taken = False
@@ -118,10 +125,10 @@ class Sender:
             wait = 0.0
             try:
                 answer = self._asked(key, body, self._pools[tries % len(self._pools)])
-                self.taken = self.taken or not 300 <= answer.status < 500 or answer.status in _PASSING
                 verdict = self._judged(answer, what)
                 if verdict is not None:
-                    return verdict
+                    earlier = verdict.reason and (tries or self._resumed)
+                    return replace(verdict, reason=verdict.reason + _EARLIER) if earlier else verdict
                 why, wait = f"HTTP {answer.status}{self._words(answer)}", self._retry_after(answer)
                 if answer.status in (429, 503):
                     self._quiet_until = max(self._quiet_until, time.monotonic() + wait)
@@ -131,7 +138,6 @@ class Sender:
                     "see into.url, and that SSL_CERT_FILE names the authority where it is one of yours",
                 ) from None
             except HttpFailed as error:
-                self.taken = True
                 why = redact(str(error), self._to.secrets)
             wait = max(wait, min(_LONGEST_S, _FIRST_S * 2**tries) * random.uniform(0.5, 1))  # so that not all come back at once
             tries += 1
@@ -142,13 +148,22 @@ class Sender:
                 )
             self._pause(wait)
 
-    def _asked(self, key: str, body: bytes, pool: urllib3.HTTPConnectionPool) -> Answer:
+    def _asked(self, key: str, body: bytes, pool: Pool | TlsPool) -> Answer:
         to = self._to
         told = {"Content-Type": "application/json", **to.headers, "Host": to.url.named, **headers(key, body, to.signing)}
+        refused = False
         try:
-            return ask(pool, "POST", to.url.target, told, to.timeout_s, _LARGEST, body)
+            answer = ask(pool, "POST", to.url.target, told, to.timeout_s, _LARGEST, body)
+            refused = _is_refusal(answer.status)
+            return answer
         except TooLarge as error:  # the status stands before it, and is all that counts
+            refused = _is_refusal(error.status)
             return Answer(error.status, b"")
+        except Untrusted:  # before anything was sent
+            refused = True
+            raise
+        finally:
+            self.taken = self.taken or not refused
 
     def _judged(self, answer: Answer, what: str) -> Verdict | None:
         """What the answer decides; None: nothing yet.
@@ -188,23 +203,27 @@ class Sender:
             return float(text[:9])
         try:
             then = parsedate_to_datetime(text)
-        except ValueError:
+            then = then if then.tzinfo is not None else then.replace(tzinfo=timezone.utc)
+        except (ValueError, OverflowError):
             return 0.0
-        then = then if then.tzinfo is not None else then.replace(tzinfo=timezone.utc)
-        return max(0.0, (then - datetime.now(timezone.utc)).total_seconds())
+        seconds = (then - datetime.now(timezone.utc)).total_seconds()
+        return min(max(0.0, seconds), _MOST_PAUSE_S)
 
     def _pause(self, seconds: float) -> None:
         if self._stop.wait(max(0.0, seconds)):
             raise Stopped
 
-    def _pool(self, address: str) -> urllib3.HTTPConnectionPool:
+    def _pool(self, address: str) -> Pool | TlsPool:
         """Connections to an address that has been looked at; the certificate must be the name's."""
         url = self._to.url
         # Not blocking: one that was dropped in the middle of an answer would be waited for for ever. Threads are the limit.
         common: dict[str, Any] = {"maxsize": self._to.connections, "block": False, "retries": False}
         if url.scheme == "http":
-            return urllib3.HTTPConnectionPool(address, url.port, **common)
+            return Pool(address, url.port, **common)
         context = ssl.create_default_context()
-        return urllib3.HTTPSConnectionPool(
-            address, url.port, ssl_context=context, server_hostname=url.host, assert_hostname=url.host, **common
-        )
+        return TlsPool(address, url.port, ssl_context=context, server_hostname=url.host, assert_hostname=url.host, **common)
+
+
+def _is_refusal(status: int) -> bool:
+    """Return whether an answer of that status means that the receiver has taken nothing of the request."""
+    return 300 <= status < 500 and status not in _PASSING

@@ -40,13 +40,22 @@ expressions = st.recursive(
     st.sampled_from([
         "a", "@v", "`odd name`", '"Odd"', "1", "-2.5e3", "'text; WHERE'", "NULL", "'it''s'", "now()", "a -- comment\n + 1",
         "STR_TO_DATE(@v, '%Y-%m-%d')", "CASE WHEN a THEN b ELSE NULL END", "a IN (1, 2)", "x['k'][1]", "{'k': a}", "[1, 2]",
-        "get_kafka_pipeline_prop('prop_offset')", "format('{}', a)", "replace(a, '\\', '/')", "a::BIGINT", "b :> DATETIME",
+        "get_kafka_pipeline_prop('prop_offset')", "format('{}', a)", "replace(a, '\\', '/')", "a::BIGINT", "b::TIMESTAMP",
         "lines", "fields + columns", "a IS NOT NULL", "a LIKE 'x%'", "a % 2", "CAST(a AS DECIMAL(10,2))", "E'a\\'b'",
     ]),
     lambda inner: st.builds("(({}) + ({}))".format, inner, inner) | st.builds("IF({}, {}, {})".format, inner, inner, inner)
     | st.builds("({}) || ({})".format, inner, inner) | st.builds("concat({})".format, inner),
     max_leaves=4,
 )  # fmt: skip
+expressions |= st.sampled_from(
+    [
+        "a + 1",
+        "CONCAT(@v, 'it''s', \"x\\n\")",
+        "@v = '1' AND NOT b",
+        "`odd ``name` :> DECIMAL(10,2)",
+        "DATE'2024-01-01' + INTERVAL 1 DAY",
+    ]
+).map("mysql: {}".format)
 by_column = st.dictionaries(columns, expressions, max_size=3).filter(
     lambda found: len({name.lower() for name in found}) == len(found)
 )
@@ -214,6 +223,8 @@ statements: st.SearchStrategy[s.Statement] = st.one_of(
     st.builds(s.Extract, names, words),
     st.builds(s.ClearErrors, names | st.none()),
     st.builds(s.Replay, names),
+    st.builds(s.Truncate, names),
+    st.builds(s.Reset, st.lists(names, min_size=1, max_size=3).map(tuple)),
     st.builds(s.Backfill, names, parts | st.none(), ranges | st.none()),
     st.sampled_from(
         [s.Query("SELECT ';' FROM \"a;b\" -- no;\n WHERE 1"), s.Query("SHOW TABLES"), s.Query("CREATE TABLE t (a INT)")]

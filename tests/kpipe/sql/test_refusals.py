@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kpipe.errors import InvalidStatement
+from kpipe.sql.grammar import parser
 from kpipe.sql.masking import from_statement, masked, to_statement
-from kpipe.sql.reader import read, read_all
+from kpipe.sql.reader import _names, read, read_all
 
 HEAD = "CREATE PIPELINE p AS LOAD DATA KAFKA 'k/t' "
 
@@ -26,7 +27,17 @@ def refused(text: str) -> InvalidStatement:
         (HEAD + "BATCH_INTRVAL 5 INTO TABLE t", "BATCH_INTRVAL", "did you mean BATCH_INTERVAL?"),
         (HEAD + "BATCH_INTERVAL fast INTO TABLE t", "fast", "expected a number, found fast"),
         (HEAD + "FORMAT JSON INTO TABLE t", "FORMAT", "found FORMAT -> FORMAT stands behind INTO TABLE"),
-        (HEAD + "INTO TABLE t REPLACE", "REPLACE", "found REPLACE -> REPLACE stands before INTO TABLE"),
+        (
+            HEAD + "INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE * REPLACE",
+            "REPLACE",
+            "(, IGNORE n LINES or the end, found REPLACE -> REPLACE stands before SET, WHERE and ON DUPLICATE KEY",
+        ),
+        (
+            HEAD + "INTO TABLE t FORMAT JSON SET a = b SKIP PARSER ERRORS",
+            "b SKIP PARSER ERRORS",
+            "SKIP stands before SET, WHERE and ON DUPLICATE KEY UPDATE -> move it there",
+        ),
+        (HEAD + "INTO TABLE t FORMAT JSON WHERE a > 1 CONFIG '{}'", "a > 1 CONFIG '{}'", "CONFIG stands before SET, WHERE"),
         (HEAD + "INTO t FORMAT JSON", "t", "expected TABLE, found t"),
         (HEAD.rstrip(), " ", "found the end"),
         (HEAD + "INTO TABLE t FORMAT JSON (a <- @raw)", "@raw", "expected %, a name or a number, found @raw"),
@@ -68,6 +79,10 @@ def test_an_error_points_at_the_place(text: str, marked: str, words: str) -> Non
         (HEAD + "INTO TABLE t FORMAT PARQUET", "FORMAT PARQUET is not taken: a message of Kafka is no Parquet file"),
         (HEAD + "INTO TABLE t CHARACTER SET latin1", "CHARACTER SET latin1 is not taken: kpipe reads UTF-8"),
         (HEAD + "WITH TRANSFORM ('http://h/p.py') INTO TABLE t", "TRANSFORM from http:// is not taken"),
+        ("CREATE PIPELINE p AS LOAD DATA KAFKACONNECT 'c' INTO TABLE t", "KAFKACONNECT is not taken: kpipe runs no source"),
+        ("CREATE PIPELINE p AS LOAD DATA LINK shop.l 't' INTO TABLE t", "LINK is not taken: kpipe keeps no connections"),
+        (HEAD + "WITH TRANSFORM ('memsql://json', '', '.a') INTO TABLE t", "it is a program inside of SingleStore"),
+        ("INFER TABLE AS LOAD DATA KAFKA 'k/t' FORMAT JSON", "INFER TABLE is not taken: it is part of INFER PIPELINE"),
         ("CREATE INFERRED PIPELINE p AS LOAD DATA KAFKA 'k/t' FORMAT JSON", "CREATE INFERRED PIPELINE is not taken"),
         ("PROFILE PIPELINE p", "PROFILE PIPELINE is not taken: kpipe has no query plans"),
         ("ALTER PIPELINE p FIELDS TERMINATED BY ','", "FIELDS is not taken: a format is changed as a whole"),
@@ -83,7 +98,8 @@ def test_an_error_points_at_the_place(text: str, marked: str, words: str) -> Non
         (HEAD + "IGNORE PARSER ERRORS INTO TABLE t", "IGNORE is not taken: it would change values until they fit"),
         ("SHOW PROFILE PIPELINE p", "PROFILE PIPELINE is not taken: kpipe has no query plans"),
         ("SHOW PROFILE JSON PIPELINE p", "PROFILE PIPELINE is not taken"),
-        (HEAD + "INTO TABLE t FORMAT JSON SET a = FIELD(b, 1)", "FIELD is not translated"),
+        ("SHOW PROFILE UI PIPELINE p ON NODE 3", "PROFILE PIPELINE is not taken"),
+        (HEAD + "INTO TABLE t FORMAT JSON SET a = SLEEP(1)", "SLEEP is not translated"),
         (HEAD + "INTO TABLE t FORMAT JSON SET a = pipeline_batch_id()", "PIPELINE_BATCH_ID is not translated: a task does not"),
         (HEAD + "INTO TABLE t FORMAT JSON SET a = (SELECT 1)", "an expression holds no query"),
         (HEAD + "INTO TABLE t FORMAT JSON SET a = sum(b) OVER ()", "an expression holds no window"),
@@ -115,7 +131,7 @@ def test_what_is_not_taken_names_itself_and_the_reason(text: str, words: str) ->
         ("INTO TABLE t FORMAT JSON FIELDS TERMINATED BY ','", "delimiter is an option of csv, not of json"),
         ("INTO TABLE t FORMAT JSON SET @a = 1", "SET sets columns, @a is a variable"),
         ("INTO TABLE t FORMAT JSON SET a = 1, a = 2", "SET sets a twice"),
-        ("INTO TABLE t FORMAT JSON WHERE a b c", "not an expression"),
+        ("INTO TABLE t FORMAT JSON WHERE a b c", "b cannot stand here"),
         ("CONFIG 'x' INTO TABLE t", "CONFIG is not JSON"),
         ("CONFIG '[1]' INTO TABLE t", "CONFIG is not a JSON object"),
         ('CONFIG \'{"a": 1, "a": 2}\' INTO TABLE t', "CONFIG names a member twice"),
@@ -135,6 +151,14 @@ def test_what_is_not_taken_names_itself_and_the_reason(text: str, words: str) ->
 )
 def test_what_does_not_fit_is_said_of_its_clause(text: str, words: str) -> None:
     assert words in str(refused(HEAD + text))
+
+
+def test_no_error_shows_a_regular_expression_of_the_lexer() -> None:
+    """Nor a word that is only there to be refused."""
+    shown = _names({str(terminal.name) for terminal in parser().terminals if terminal.name != "_SPACE"} - {"TEXT", "OPERATOR"})
+    assert [name for name in shown if "(?" in name or "\\" in name] == []
+    assert "expected ERRORS, found ERROR" in str(refused(HEAD + "SKIP ALL ERROR INTO TABLE t"))
+    assert "expected PIPELINE, found TABEL" in str(refused("INFER TABEL AS LOAD DATA KAFKA 'k/t'"))
 
 
 def test_a_topic_is_needed() -> None:

@@ -29,6 +29,14 @@ def test_a_definition_is_the_same_in_every_notation(pipeline: Pipeline) -> None:
     assert from_yaml(to_yaml(found.pipeline), environ={}) == pipeline
 
 
+def test_skip_all_errors_is_written_as_it_was_said() -> None:
+    begin = "CREATE PIPELINE p AS\nLOAD DATA KAFKA 'b:9092/t'\n"
+    for clause in ("SKIP ALL ERRORS", "SKIP CONSTRAINT ERRORS", "SKIP DUPLICATE KEY ERRORS", "REPLACE\nSKIP CONSTRAINT ERRORS"):
+        made = read(f"{begin}{clause}\nINTO TABLE t\nFORMAT JSON")
+        assert isinstance(made, s.Create)
+        assert f"\n{clause}\nINTO" in to_sql(made.pipeline)
+
+
 @settings(max_examples=100)
 @given(statements)
 def test_a_statement_that_is_written_is_read_as_the_same(statement: s.Statement) -> None:
@@ -53,7 +61,7 @@ def test_any_text_is_statements_or_an_error_that_says_where(text: str) -> None:
     except InvalidStatement as error:
         assert str(error).startswith("line ")
         shown, marks = error.excerpt.split("\n")[-2:]
-        assert "^" in marks and len(marks) <= len(shown) + 1
+        assert "^" in marks and len(marks) <= 2 * len(shown) + 1  # wide characters take two columns
 
 
 @given(st.text())

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from kpipe.offsets import Range
-from kpipe.pipeline import Timestamp
+from kpipe.pipeline import Pipeline, Timestamp
 from kpipe.sql import statements as s
 from kpipe.sql.reader import is_complete, read, read_all
-from kpipe.sql.writer import write
+from kpipe.sql.texts import quoted
+from kpipe.sql.writer import to_sql, write
 
 HEAD = "CREATE PIPELINE p AS LOAD DATA KAFKA 'kafka:9092/orders' "
 
@@ -120,32 +121,34 @@ CLAUSES: list[tuple[str, dict[str, Any]]] = [
         " TIMESTAMPADD(HOUR, 1, NOW(6)), topic = get_kafka_pipeline_prop(\"prop_topicname\"),"
         " o = get_kafka_pipeline_prop('prop_offset') :> BIGINT",
         {"format": {"mapping": {"a": "a", "@ts": "ts"}},
-         "set": {"at": "FROM_UNIXTIME(@ts DIV 1000)", "later": "TIMESTAMPADD(HOUR, 1, NOW(6))",
-                 "topic": 'get_kafka_pipeline_prop("prop_topicname")', "o": "get_kafka_pipeline_prop('prop_offset') :> BIGINT"}},
+         "set": {"at": "mysql: FROM_UNIXTIME(@ts DIV 1000)", "later": "mysql: TIMESTAMPADD(HOUR, 1, NOW(6))",
+                 "topic": 'mysql: get_kafka_pipeline_prop("prop_topicname")',
+                 "o": "mysql: get_kafka_pipeline_prop('prop_offset') :> BIGINT"}},
     ),
     # SET, WHERE
     (
         "INTO TABLE t FORMAT JSON (id <- id, @at <- at) SET at = STR_TO_DATE(@at, '%Y-%m-%dT%H:%i:%s.%f'), loaded = now()",
         {"format": {"mapping": {"id": "id", "@at": "at"}},
-         "set": {"at": "STR_TO_DATE(@at, '%Y-%m-%dT%H:%i:%s.%f')", "loaded": "now()"}},
+         "set": {"at": "mysql: STR_TO_DATE(@at, '%Y-%m-%dT%H:%i:%s.%f')", "loaded": "mysql: now()"}},
     ),
     (
         "INTO TABLE t FORMAT JSON (id <- id, @ms <- ms DEFAULT 0)\n"
         "SET `t`.`at` = FROM_UNIXTIME(@ms / 1000), -- milliseconds\n    day = DATE(FROM_UNIXTIME(@ms / 1000))\n"
         "WHERE id IS NOT NULL AND (id > 0 OR kind IN ('a', 'b'))",
         {"format": {"mapping": {"id": "id", "@ms": {"path": "ms", "default": 0}}},
-         "set": {"at": "FROM_UNIXTIME(@ms / 1000)", "day": "DATE(FROM_UNIXTIME(@ms / 1000))"},
-         "where": "id IS NOT NULL AND (id > 0 OR kind IN ('a', 'b'))"},
+         "set": {"at": "mysql: FROM_UNIXTIME(@ms / 1000)", "day": "mysql: DATE(FROM_UNIXTIME(@ms / 1000))"},
+         "where": "mysql: id IS NOT NULL AND (id > 0 OR kind IN ('a', 'b'))"},
     ),
     (
         "INTO TABLE t FORMAT JSON SET o = get_kafka_pipeline_prop('prop_offset'), p = CAST(get_kafka_pipeline_prop("
         "'prop_partition') AS INT), tr = get_kafka_pipeline_prop('trace-id')",
-        {"set": {"o": "get_kafka_pipeline_prop('prop_offset')",
-                 "p": "CAST(get_kafka_pipeline_prop('prop_partition') AS INT)", "tr": "get_kafka_pipeline_prop('trace-id')"}},
+        {"set": {"o": "mysql: get_kafka_pipeline_prop('prop_offset')",
+                 "p": "mysql: CAST(get_kafka_pipeline_prop('prop_partition') AS INT)",
+                 "tr": "mysql: get_kafka_pipeline_prop('trace-id')"}},
     ),
     (
         "INTO TABLE t FORMAT JSON WHERE COALESCE(city, '') <> '' SET a = IF(b > 1, 'x; y', NULL)",
-        {"where": "COALESCE(city, '') <> ''", "set": {"a": "IF(b > 1, 'x; y', NULL)"}},
+        {"where": "mysql: COALESCE(city, '') <> ''", "set": {"a": "mysql: IF(b > 1, 'x; y', NULL)"}},
     ),
     # rows of the same key, records that do not fit
     ("REPLACE INTO TABLE t FORMAT JSON", {"into": {"on_conflict": "replace"}}),
@@ -160,7 +163,7 @@ CLAUSES: list[tuple[str, dict[str, Any]]] = [
     (
         "INTO TABLE t KEY (id, day) FORMAT JSON (id <- id, n <- n) ON DUPLICATE KEY UPDATE n = VALUES(n), hits = hits + 1",
         {"format": {"mapping": {"id": "id", "n": "n"}},
-         "into": {"key": ["id", "day"], "on_conflict": "update", "update": {"n": "VALUES(n)", "hits": "hits + 1"}}},
+         "into": {"key": ["id", "day"], "on_conflict": "update", "update": {"n": "mysql: VALUES(n)", "hits": "mysql: hits + 1"}}},
     ),
     ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE *", {"into": {"on_conflict": "update"}}),
     ("STOP_ON_ERROR OFF INTO TABLE t FORMAT JSON", {"errors": {"batch": "skip"}}),
@@ -180,7 +183,7 @@ CLAUSES: list[tuple[str, dict[str, Any]]] = [
     (
         "BATCH_INTERVAL 1000 MAX_PARTITIONS_PER_BATCH 1 DISABLE OUT_OF_ORDER OPTIMIZATION DISABLE OFFSETS METADATA GC"
         " REPLACE INTO TABLE t FORMAT JSON (`t`.`a` <- `A`) SET `loaded` = now()",
-        {"batch": {"interval_ms": 1000, "max_partitions": 1}, "format": {"mapping": {"a": "A"}}, "set": {"loaded": "now()"},
+        {"batch": {"interval_ms": 1000, "max_partitions": 1}, "format": {"mapping": {"a": "A"}}, "set": {"loaded": "mysql: now()"},  # noqa: E501
          "into": {"on_conflict": "replace"}},
     ),
     # programs
@@ -302,6 +305,11 @@ OTHERS: list[tuple[str, s.Statement]] = [
     ("CLEAR PIPELINE ERRORS FOR orders", s.ClearErrors("orders")),
     ("CLEAR ERRORS", s.ClearErrors()),
     ("REPLAY PIPELINE orders", s.Replay("orders")),
+    ("TRUNCATE TABLE orders", s.Truncate("orders")),
+    ("truncate `odd name`", s.Truncate("odd name")),
+    ("DELETE FROM orders", s.Truncate("orders")),
+    ("RESET PIPELINE orders", s.Reset(("orders",))),
+    ("RESET PIPELINE orders, `late`", s.Reset(("orders", "late"))),
     ("BACKFILL PIPELINE orders", s.Backfill("orders")),
     ("BACKFILL PIPELINE orders PARTITION 2 FROM 100 TO 250", s.Backfill("orders", 2, Range(100, 250))),
     ("ALTER PIPELINE orders SET OFFSETS EARLIEST", s.Alter("orders", (s.SetOffsets("earliest"),))),
@@ -368,11 +376,21 @@ def test_an_inferred_pipeline_is_called_as_its_topic() -> None:
 
 def test_words_of_the_grammar_are_names_where_names_stand() -> None:
     text = """CREATE PIPELINE start AS LOAD DATA KAFKA 'k/key' INTO TABLE set KEY (key, format) FORMAT JSON
-              (key <- key, format <- format, `where` <- where::set, offset <- from) SET lines = key || lines, fields = x"""
+              (key <- key, format <- format, `where` <- where::set, offset <- from) SET lines = key + lines, fields = x"""
     fields = of(text)
     assert (fields["name"], fields["into"]) == ("start", {"table": "set", "key": ["key", "format"]})
     assert fields["format"]["mapping"] == {"key": "key", "format": "format", "where": "where::set", "offset": "from"}
-    assert fields["set"] == {"lines": "key || lines", "fields": "x"}
+    assert fields["set"] == {"lines": "mysql: key + lines", "fields": "mysql: x"}
+
+
+def test_duckdb_s_language_stands_in_quotes() -> None:
+    """Statements are MySQL's, definitions DuckDB's; each can hold the other."""
+    inner = "list_sum(a) || '" + chr(92) + "'"
+    text = f"INTO TABLE t FORMAT JSON SET `b` = DUCKDB({quoted(inner)}), `c` = a + 1 WHERE DUCKDB('a IS NOT NULL')"
+    fields = said(text)
+    assert fields["set"] == {"b": inner, "c": "mysql: a + 1"}
+    assert fields["where"] == "a IS NOT NULL"
+    assert f"DUCKDB({quoted(inner)})" in to_sql(Pipeline.model_validate(of(HEAD + text)))
 
 
 def test_a_script_of_statements() -> None:

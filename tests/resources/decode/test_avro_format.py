@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.schema import Columns, Struct
 from resources.decode import avro_format
 from resources.decode.avro_format import AvroDecoder
 from resources.decode.avro_schema import plan
@@ -329,7 +329,7 @@ def test_values_by_paths_absent_and_null_told_apart(way: str) -> None:
     kind = Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": mapping})
     new = AvroDecoder(kind, Columns()).decode(Payloads.of(payloads)).new_columns
     assert new.to_dict() == {
-        "ID": "BIGINT", "name": "VARCHAR", "second": "INTEGER", "one": "JSON",
+        "ID": "BIGINT", "name": "VARCHAR", "second": "INTEGER", "one": "BIGINT",
         "whole": "STRUCT(name VARCHAR, tags INTEGER[])", "gone": "DOUBLE",
     }  # fmt: skip
     columns = Columns.of({**new.to_dict(), "one": "BIGINT", "whole": "JSON", "empty": "DATE", "@v": "VARCHAR"})
@@ -350,6 +350,103 @@ def test_values_by_paths_absent_and_null_told_apart(way: str) -> None:
     )
     with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of id is no BIGINT"):
         AvroDecoder(wrong, Columns.of({"id": "BIGINT"})).decode(Payloads.of(payloads))
+
+
+WHOLE = record(
+    ("id", "long"),
+    ("map", {"type": "map", "values": ["null", "string", "double"]}),
+    ("either", ["null", "string", "long"]),
+    ("it's", ["null", record(("x", ["null", "string"]), ("left", {"type": "int", "logicalType": "date"}), name="N")]),
+    ("all", {"type": "array", "items": ["null", {"type": "map", "values": "long"}]}),
+    ("at", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("exact", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}),
+    ("wide", ["null", {"type": "bytes", "logicalType": "decimal", "precision": 60, "scale": 30}]),
+    ("raw", "bytes"),
+    ("four", {"type": "fixed", "name": "F", "size": 4}),
+    ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}),
+    ("uuid", {"type": "string", "logicalType": "uuid"}),
+    name="Whole",
+)
+_FULL = {
+    "id": 2**62, "map": {"a": "650", "b": None, "c": 0.1}, "either": "t", "it's": {"x": None, "left": date(2020, 1, 1)},
+    "all": [None, {"k": 2**62}], "at": datetime(2020, 1, 1, tzinfo=timezone.utc),
+    "exact": Decimal("1234567890123456789.0123456789"),
+    "wide": Decimal("123456789012345678901234567890.012345678901234567890123456789"),
+    "raw": b"a", "four": b"bcde", "e": "B", "uuid": UUID(int=5),
+}  # fmt: skip
+_EMPTY = {
+    **_FULL, "map": {}, "either": None, "it's": None, "all": [], "wide": None, "raw": b"", "e": "A",
+}  # fmt: skip
+_SAID = (
+    '{"id":4611686018427387904,"map":{"a":"650","b":null,"c":0.1},"either":"t","it\'s":{"x":null,"left":"2020-01-01"},'
+    '"all":[null,{"k":4611686018427387904}],"at":"2020-01-01 00:00:00+00","exact":1234567890123456789.0123456789,'
+    '"wide":123456789012345678901234567890.012345678901234567890123456789,"raw":"a","four":"bcde","e":"B",'
+    '"uuid":"00000000-0000-0000-0000-000000000005"}'
+)
+
+
+def test_the_whole_record_by_a_path(way: str) -> None:
+    payloads = written(WHOLE, _FULL, _EMPTY)
+    kind = Format.model_validate({"type": "avro", "schema": json.dumps(WHOLE), "mapping": {"whole": "%", "id": "id"}})
+    for type_ in ("JSON", "VARCHAR"):
+        decoded = AvroDecoder(kind, Columns.of({"whole": type_, "id": "BIGINT"})).decode(Payloads.of(payloads))
+        assert not decoded.rejects and not decoded.new_columns
+        full, empty = decoded.table.column("whole").to_pylist()
+        assert full == _SAID
+        assert json.loads(empty) == {
+            **json.loads(_SAID), "map": {}, "either": None, "it's": None, "all": [], "wide": None, "raw": "", "e": "A"
+        }  # fmt: skip
+    new = AvroDecoder(kind, Columns()).decode(Payloads.of(payloads)).new_columns
+    assert new.to_dict() == {"whole": "JSON", "id": "BIGINT"}, "where nothing says what the whole is"
+    fields = Columns((("whole", Struct(plan(json.dumps(WHOLE)).columns.items)),))
+    table = AvroDecoder(kind, fields).decode(Payloads.of(payloads)).table
+    row = table.column("whole").to_pylist()[0]
+    assert (row["id"], row["map"], row["it's"]["left"]) == (2**62, '{"a":"650","b":null,"c":0.1}', date(2020, 1, 1))
+    assert (row["exact"], row["raw"], row["e"], row["uuid"]) == (_FULL["exact"], b"a", "B", str(UUID(int=5)))
+    part = AvroDecoder(kind, Columns.of({"whole": "STRUCT(id VARCHAR, gone DATE)"})).decode(Payloads.of(payloads))
+    assert part.table.to_pylist()[0] == {"whole": {"id": str(2**62), "gone": None}} and "map" in str(
+        part.new_columns.get("whole")
+    )
+
+
+def test_a_path_may_name_the_branch_of_a_union_with_null(way: str) -> None:
+    """As SingleStore's paths do; a record that has not taken the branch gives NULL, also for what is inside of it."""
+    inner = {"type": "record", "name": "event", "namespace": "com.example", "fields": [{"name": "at", "type": ["int", "null"]}]}
+    schema = record(
+        ("id", "long"), ("payload", ["null", "string"]), ("e", ["null", inner]), ("day", ["null", logical("int", "date")]),
+        ("string", ["null", "string"]),
+    )  # fmt: skip
+    mapping = {
+        "payload": "%::payload::string", "at": "e::`com.example.event`::at::int", "same": "e::at", "day": "day::int",
+        "word": {"path": "string::string", "default": "none"},
+    }  # fmt: skip
+    kind = Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": mapping})
+    full = {"id": 1, "payload": "first", "e": {"at": 7}, "day": date(2026, 1, 2), "string": "w"}
+    payloads = written(schema, full, {"id": 2, "payload": None, "e": {"at": None}, "day": None, "string": None})
+    decoder = AvroDecoder(kind, Columns())
+    new = decoder.decode(Payloads.of(payloads)).new_columns
+    assert new.to_dict() == {"payload": "VARCHAR", "at": "INTEGER", "same": "INTEGER", "day": "DATE", "word": "VARCHAR"}
+    found = AvroDecoder(kind, new).decode(Payloads.of(payloads))
+    assert not found.rejects
+    assert found.table.to_pylist() == [
+        {"payload": "first", "at": 7, "same": 7, "day": date(2026, 1, 2), "word": "w"},
+        {"payload": None, "at": None, "same": None, "day": None, "word": None},
+    ]
+    none = AvroDecoder(kind, new).decode(Payloads.of(written(schema, {**full, "e": None})))
+    assert [reason for _, reason in none.rejects] == ["same: the record has no e::at (DEFAULT NULL makes that NULL)"]
+    wrong = Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": {"p": "payload::int"}})
+    assert len(AvroDecoder(wrong, Columns.of({"p": "INTEGER"})).decode(Payloads.of(payloads)).rejects) == 2
+
+
+def test_a_path_into_a_map_gives_the_value_and_not_its_json(way: str) -> None:
+    mapping = {"a": "map::a", "c": {"path": "map::c", "default": None}, "m": "map", "u": "either"}
+    kind = Format.model_validate({"type": "avro", "schema": json.dumps(WHOLE), "mapping": mapping})
+    payloads = Payloads.of(written(WHOLE, _FULL))
+    new = AvroDecoder(kind, Columns()).decode(payloads).new_columns
+    assert dict(new.to_dict()) == {"a": "VARCHAR", "c": "DOUBLE", "m": "JSON", "u": "JSON"}
+    (row,) = AvroDecoder(kind, new).decode(payloads).table.to_pylist()
+    assert row == {"a": "650", "c": 0.1, "m": '{"a":"650","b":null,"c":0.1}', "u": '"t"'}
+    assert AvroDecoder(kind, Columns.of({"a": "BIGINT"})).decode(payloads).table.to_pylist() == [{"a": 650}]
 
 
 _SCALARS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {

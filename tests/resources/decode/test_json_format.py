@@ -10,10 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kpipe.schema import Columns
-from resources.decode import json_format
+from kpipe.schema import Columns, parse_type
+from resources.decode import engine, json_format
 from resources.decode.block import Payloads
+from resources.decode.coerce import coercion
 from resources.decode.json_format import JsonDecoder
+from resources.decode.mapped_json import MappedJsonDecoder
+from resources.decode.texts import Texts
 from resources.decode.types import schema
 
 COLUMNS = Columns.of({"a": "BIGINT", "b": "VARCHAR", "c": "DOUBLE", "d": "STRUCT(x BIGINT, y VARCHAR[])", "e": "BOOLEAN[]"})
@@ -252,6 +255,46 @@ def test_declared_types_take_a_value_or_refuse_it_but_never_change_it(
     else:
         assert not decoded.rejects
         assert str(decoded.table.to_pylist()[-1]["v"]) == expected
+
+
+TIMES = [
+    ("TIME", "01:02", "01:02:00"), ("TIME", "1:2:3", "01:02:03"), ("TIME", " 24:00:00\n", "24:00:00"),
+    ("TIME", "23:59:59.1234567", "23:59:59.123456"), ("TIME", "01:02:03.", "01:02:03"), ("TIME", "01:02:03 PM", None),
+    ("TIME", "12:00:00 AM", None), ("TIME", "12:00 AM", None), ("TIME", "01:02:03 Europe/Berlin", None),
+    ("TIME", "1:2:3 BC", None),
+    ("TIME", "01:02:03Z", None), ("TIME", "1:2:349", None), ("TIME", "1:29:3nD", None), ("TIME", "2020 1 1", None),
+    ("TIME", "20/1/1", None), ("TIME", "01:02:03.5x", None), ("TIME", "25:00:00", None),
+    ("DATE", "1-1-1 01:2", None), ("DATE", "1-1-1 1:2", None), ("DATE", "1-1-1T1:1Z", None), ("DATE", "-epoch", None),
+    ("DATE", "2020-1-1", "2020-01-01"), ("DATE", " 2020/01/01 ", "2020-01-01"), ("DATE", "epoch", "1970-01-01"),
+    ("DATE", "Infinity", "infinity"), ("DATE", "-infinity", "-infinity"), ("DATE", "12020-01-01", "12020-01-01"),
+    ("DATE", "0044-03-15 (BC)", "0044-03-15 (BC)"), ("DATE", "-0043-03-15", "0044-03-15 (BC)"), ("DATE", "2020-02-30", None),
+    ("TIMESTAMP", "2020-01-01 01:02:03 PM", None), ("TIMESTAMP", "2020-01-01 01:02:03 BC", None),
+    ("TIMESTAMP", "2020-01-01 01:02:03 Europe/Berlin", "2020-01-01 00:02:03"), ("TIMESTAMPTZ", "2020-01-01 01:02 AM", None),
+]  # fmt: skip
+
+
+def _as_text(array: pa.Array, kind: str) -> str | None:
+    return engine.evaluated(array, f"CAST(CAST(v AS {kind}) AS VARCHAR)")[0].as_py()
+
+
+@pytest.mark.parametrize(("kind", "text", "expected"), TIMES)
+def test_text_of_a_time_is_taken_whole_or_not_at_all_by_every_reader(kind: str, text: str, expected: str | None) -> None:
+    """DuckDB's casts leave out what follows a TIME, and a DATE's time of day, without a word."""
+    columns = Columns.of({"v": kind})
+    payload = json.dumps({"v": text}).encode()
+    for decoder in (JsonDecoder(columns), MappedJsonDecoder({"v": "v"}, columns)):
+        for count in (1, 40):
+            decoded = decoder.decode(Payloads.of([payload] * count))
+            assert [at for at, _ in decoded.rejects] == ([] if expected else list(range(count)))
+            assert expected is None or _as_text(decoded.table.column("v").combine_chunks(), kind) == expected
+    nested = JsonDecoder(Columns.of({"v": f"{kind}[]"})).decode(Payloads.of([json.dumps({"v": [text]}).encode()]))
+    assert nested.rows == (expected is not None)
+    fitted, reasons = Texts(columns).read([pa.array([text.encode()])])  # CSV, and text of Avro and Protobuf
+    assert bool(reasons) == (expected is None) and _as_text(fitted.column("v").combine_chunks(), kind) == expected
+    value, lost = coercion("VARCHAR", parse_type(kind))  # expressions
+    made = engine.evaluated(pa.array([text]), value.format("v"))
+    assert _as_text(made, kind) == expected
+    assert engine.evaluated(pa.array([text]), lost.format("v"))[0].as_py() == (expected is None)
 
 
 def test_numbers_and_booleans_become_text_where_text_is_declared() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kpipe.schema import Columns
 from resources.decode import mapped_json
 from resources.decode.block import Payloads
 from resources.decode.formats import decoder, sampled
+from resources.decode.json_format import JsonDecoder
 from resources.decode.mapped_json import MappedJsonDecoder
 
 COLUMNS = Columns.of(
@@ -115,7 +117,7 @@ def check(values: list[Any]) -> None:
             elif value is None:
                 assert row[name] is None, name
             elif name in ("id", "n", "deep"):
-                assert float(row[name]) == float(value) and (name == "deep" or row[name] == int(value)), name
+                assert float(row[name]) == float(value) and (name == "deep" or row[name] == int(Decimal(str(value)))), name
             elif name in ("name", "first", "@v"):
                 assert row[name] == value if isinstance(value, str) else json.loads(row[name]) == value, name
             elif name == "user":
@@ -192,3 +194,48 @@ def test_a_sample_tells_the_types() -> None:
 def test_a_default_must_be_a_value_of_its_column() -> None:
     with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of a is no BIGINT"):
         rows({"a": {"path": "a", "default": "x"}}, {"a": "BIGINT"})
+
+
+STRICT = [
+    ("STRUCT(a BIGINT)", {"A": 1}, "st.A"), ("STRUCT(a BIGINT)", {"a": 1, "A": 2}, "st.A"),
+    ("STRUCT(a BIGINT)[]", [{"a": 1}, {"A": 1}], "st[1].A"), ("STRUCT(x STRUCT(a BIGINT))", {"x": {"A": None}}, "st.x.A"),
+    ("STRUCT(k BIGINT)", {"\u212a": 1}, "st.\u212a"),
+    ('STRUCT("é" BIGINT)', {"É": 1}, "st.É"), ('STRUCT("\u212a" BIGINT)', {"k": 1}, "st.k"),
+    ("MAP(VARCHAR, STRUCT(a BIGINT))", {"k": {"A": 1}}, "st.k.A"), ("STRUCT(a DECIMAL(5,2))", {"A": 1}, "st.A"),
+    ("STRUCT(a BIGINT)", {"": 1}, "''"), ("STRUCT(a BIGINT)", {"x" * 256: 1}, "'xxx"), ("STRUCT(a BIGINT)", {"\0": 1}, "'\\x00'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "member"), STRICT)
+@pytest.mark.parametrize("place", [("st",), ("p", "st"), ("l", 0, "st")])
+def test_a_struct_is_read_as_strictly_as_without_a_path(kind: str, value: Any, member: str, place: tuple[Any, ...]) -> None:
+    record, fine = value, None
+    for part in reversed(place):
+        record, fine = ({part: record, "St": 1}, {part: fine, "ST": 1}) if isinstance(part, str) else ([record], [fine])
+    payloads = [json.dumps(item, ensure_ascii=False).encode() for item in (record, fine)]
+    path = "::".join(str(part) for part in place)
+    found = rows({"st": {"path": path, "default": None}}, {"st": kind}, *payloads)
+    plain = JsonDecoder(Columns.of({"st": kind})).decode(Payloads.of([json.dumps({"st": value}).encode()]))
+    assert member in plain.rejects[0][1]
+    assert list(found.rejects) == [(at, plain.rejects[0][1]) for at in range(0, 40, 2)] and found.rows == 20
+
+
+def test_members_that_a_struct_lacks_are_left_out() -> None:
+    payloads = [b'{"st": {"b": 1, "a": 2, "aa": {"A": 3}}}', b'{"st": {"a": null, "\xc3\xa9": [1]}}']
+    found = rows({"st": "st"}, {"st": "STRUCT(a BIGINT)"}, *payloads)
+    assert found.table.column("st").to_pylist() == [{"a": 2}, {"a": None}] * 20 and not found.rejects
+
+
+@pytest.mark.parametrize("rows", [2, 40])
+def test_a_whole_record_is_a_json_column_where_nothing_says_what_it_is(rows: int) -> None:
+    """Also in blocks that compiled code reads."""
+    kind = Format.model_validate({"mapping": {"a": "user::name", "j": "%", "n": {"path": "n", "default": 1}}})
+    payloads = [json.dumps({"id": at, "user": {"name": f"n{at}"}}).encode() for at in range(rows)]
+    expected = {"a": "VARCHAR", "j": "JSON", "n": "BIGINT"}
+    assert sampled(kind, payloads).to_dict() == expected
+    table = Columns.of({"a": "VARCHAR"})
+    found = decoder(kind, table).decode(Payloads.of(payloads))
+    assert found.new_columns.to_dict() == {"j": "JSON"}
+    both = decoder(kind, table.joined(found.new_columns)).decode(Payloads.of(payloads)).table
+    assert both is not None
+    assert both.column("j").to_pylist() == [f'{{"id":{at},"user":{{"name":"n{at}"}}}}' for at in range(rows)]

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.schema import Columns, Struct
 from resources.decode import protobuf_format
 from resources.decode.block import Decoded, Payloads
 from resources.decode.native_protobuf import NativeProtobuf
@@ -334,11 +334,30 @@ def test_values_by_paths_absent_and_null_told_apart(way: str) -> None:
     kind = Format.model_validate({"type": "protobuf", "schema": SMALL, "message": "t.M", "mapping": mapping})
     rows = [made(SMALL)(i=1, **{"in": {}}, m={"a": "b"}, r=[7]).SerializeToString(), b""]
     columns = ProtobufDecoder(kind, Columns()).decode(Payloads.of(rows)).new_columns
-    assert columns.to_dict() == {"id": "INTEGER", "name": "VARCHAR", "key": "JSON", "first": "UINTEGER"}
+    assert columns.to_dict() == {"id": "INTEGER", "name": "VARCHAR", "key": "VARCHAR", "first": "UINTEGER"}
     wanted = Columns.of({**columns.to_dict(), "key": "VARCHAR", "first": "BIGINT"})
     assert ProtobufDecoder(kind, wanted).decode(Payloads.of(rows)).table.to_pylist() == [
         {"id": 1, "name": "", "key": "b", "first": 7}, {"id": 0, "name": "nobody", "key": None, "first": -1},
     ]  # fmt: skip
+
+
+def test_the_whole_message_by_a_path(way: str) -> None:
+    kind = Format.model_validate({"type": "protobuf", "schema": SMALL, "message": "t.M", "mapping": {"whole": "%", "in": "in"}})
+    rows = [made(SMALL)(i=1, s="x", r=[7], y={"n": 2}, m={"a": "650"}, l=2**62, **{"in": {"name": "n"}}).SerializeToString(), b""]
+    said = {
+        "i": 1, "s": "x", "b": False, "u": 0, "in": {"name": "n", "n": 0}, "r": [7], "x": None, "y": {"name": "", "n": 2},
+        "m": {"a": "650"}, "z": 0, "l": 2**62,
+    }  # fmt: skip
+    none = {**said, "i": 0, "s": "", "in": None, "r": [], "y": None, "m": {}, "l": 0}
+    for type_ in ("JSON", "VARCHAR"):
+        decoded = ProtobufDecoder(kind, Columns.of({"whole": type_, "in": "JSON"})).decode(Payloads.of(rows))
+        assert not decoded.rejects and list(map(json.loads, decoded.table.column("whole").to_pylist())) == [said, none]
+    new = ProtobufDecoder(kind, Columns()).decode(Payloads.of(rows)).new_columns
+    assert new.to_dict()["whole"] == "JSON", "where nothing says what the whole is"
+    fields = ProtobufDecoder(Format.model_validate({**kind.model_dump(by_alias=True), "mapping": None}), Columns())
+    natural = fields.decode(Payloads.of(rows)).new_columns
+    table = ProtobufDecoder(kind, Columns((("whole", Struct(natural.items)),))).decode(Payloads.of(rows)).table
+    assert [row["whole"] for row in table.to_pylist()] == [{**said, "m": '{"a":"650"}'}, {**none, "m": "{}"}]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,10 @@ class MySQLPlace(Place):
     longest_name = 64
     keyed = True
     ddl_in_transaction = False
+    tables_with_defaults = (
+        "CREATE TABLE tweets ({columns}, number BIGINT AUTO_INCREMENT UNIQUE, made DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6),"
+        " computed BIGINT AS (n * 2) STORED)",
+    )
 
     def __init__(self, folder: Path, server: MariaServer, port: int | None = None) -> None:
         super().__init__(folder)
@@ -81,7 +85,10 @@ class MySQLPlace(Place):
         from resources.destinations.fitting import COORDINATES
 
         kinds = {**dict(COORDINATES.items), **dict(known.items)}
-        return [{name: value(item, kinds[name]) for name, item in row.items()} for row in self.sql(f"SELECT * FROM `{table}`")]
+        return [
+            {name: value(item, kinds.get(name, Scalar("BIGINT"))) for name, item in row.items()}
+            for row in self.sql(f"SELECT * FROM `{table}`")
+        ]
 
     def dead_letters(self, pipeline: str = "tweets") -> int:
         if not self.sql("SHOW TABLES LIKE 'kpipe_errors'"):

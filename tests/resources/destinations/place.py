@@ -81,10 +81,16 @@ class MemoryPlace(Place):
 class DuckDBPlace(Place):
     keyed = True
     failure = duckdb.IOException
+    tables_with_defaults = (
+        "CREATE SEQUENCE numbers",
+        "CREATE TABLE tweets ({columns}, number BIGINT DEFAULT nextval('numbers'), made TIMESTAMP DEFAULT now(),"
+        " computed BIGINT GENERATED ALWAYS AS (n * 2) VIRTUAL)",
+    )
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.path = folder / "data" / "kpipe.duckdb"
+        self.path.parent.mkdir(exist_ok=True)
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
         return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5, rule)

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from resources.testing.conformance import QUICK, Conformance, sampled
+from resources.testing.defaults import Defaults
 from resources.testing.keyed import KeyedConformance
+from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
 from tests.resources.destinations.mysql_place import MySQLPlace
 
@@ -22,5 +24,13 @@ class TestMySQL(sampled(Conformance, QUICK)):
     pass
 
 
+class TestMySQLBackfills(KeyedBackfills):
+    pass
+
+
 class TestMySQLKeys(sampled(KeyedConformance, KEYED)):
+    pass
+
+
+class TestMySQLDefaults(Defaults):
     pass

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from resources.testing.conformance import Conformance
+from resources.testing.defaults import Defaults
 from resources.testing.keyed import KeyedConformance
+from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
 from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
@@ -20,5 +22,13 @@ class TestPostgres(Conformance):
     pass
 
 
+class TestPostgresBackfills(KeyedBackfills):
+    pass
+
+
 class TestPostgresKeys(KeyedConformance):
+    pass
+
+
+class TestPostgresDefaults(Defaults):
     pass

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -159,6 +160,7 @@ def test_commit_of_an_aborted_transaction_is_not_believed(place: DuckDBPlace, mo
 CRASH = """
 import sys
 from pathlib import Path
+from typing import Any
 from kpipe.batch import Commit
 from resources.destinations.duckdb import DuckDBDestination
 import pickle
@@ -227,7 +229,6 @@ def test_wal_that_cannot_be_replayed_is_kept_and_explained(place: DuckDBPlace) -
 
 
 def test_file_that_is_no_database_is_left_alone(place: DuckDBPlace) -> None:
-    place.path.parent.mkdir()
     place.path.write_bytes(b"something else" * 1000)
     for act in (place.open().ledger, lambda: place.open().commit(begin("tweets", [0]))):
         with pytest.raises(DestinationError, match=r"cannot open .*kpipe\.duckdb"):
@@ -311,8 +312,8 @@ def test_staging_root_that_is_itself_a_link(tmp_path: Path) -> None:
 
 def test_types_of_a_foreign_table(place: DuckDBPlace) -> None:
     begun(place)
-    place.sql("CREATE TABLE tweets (id BIGINT, odd MAP(VARCHAR, INTEGER))")
-    with pytest.raises(SchemaConflict, match="column 'odd' has type MAP"):
+    place.sql("CREATE TABLE tweets (id BIGINT, odd INTERVAL)")
+    with pytest.raises(SchemaConflict, match="column 'odd' has type INTERVAL"):
         place.open().columns()
 
 
@@ -345,6 +346,28 @@ def test_table_that_refuses_rows(place: DuckDBPlace, ddl: str, words: str) -> No
     with pytest.raises(SchemaConflict, match="(?i)" + words):
         destination.commit(batch(place, ledger, {0: 10}))
     assert (destination.ledger()[1], place.rows()) == (ledger, rows)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "values", "offsets", "reason"),
+    [
+        ("id BIGINT CHECK (id <> 5), text VARCHAR", None, [5], "the table refuses it: CHECK"),
+        ("id BIGINT CHECK (id < 7), text VARCHAR", None, [7, 8, 9], "the table refuses it: CHECK"),
+        ("id BIGINT NOT NULL, text VARCHAR", {"id": None, "text": "x"}, [*range(10)], "id: NULL, and the column takes none"),
+    ],
+)
+def test_the_records_that_a_constraint_refuses_are_named(
+    place: DuckDBPlace, ddl: str, values: dict[str, Any] | None, offsets: list[int], reason: str
+) -> None:
+    destination = begun(place)
+    place.sql(f"CREATE TABLE tweets ({ddl})")
+    with pytest.raises(SchemaConflict) as caught:
+        destination.commit(batch(place, destination.ledger()[1], {0: 10}, values=values))
+    error = caught.value
+    assert error.what.startswith(f"{source(0)} offset {offsets[0]}: {reason}")
+    assert (f"{len(offsets) - 1} more record" in error.what) == (len(offsets) > 1)
+    assert list(error.refused[source(0)]) == offsets and error.record == (source(0), offsets[0])
+    assert "errors.constraint: dead_letter" in error.hint
 
 
 def test_json_that_is_none(place: DuckDBPlace) -> None:

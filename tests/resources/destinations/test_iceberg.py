@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
-from kpipe.errors import Fenced, LedgerMismatch, NotAvailable
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable
 from kpipe.faults import POINTS
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
@@ -104,6 +104,16 @@ def test_snapshots_beyond_those_that_are_to_stay_are_expired(place: IcebergPlace
     for end in range(41, 81):
         destination.commit(batch(place, destination.ledger()[1], {0: end}))
     assert len(place.iceberg().metadata.snapshots) == known + 40, "a table that says nothing keeps all"
+
+
+def test_a_table_that_names_a_class_for_its_files_is_refused(place: IcebergPlace, tmp_path: Path) -> None:
+    """The library would import it, from wherever the process finds modules, and call it."""
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    with place.iceberg().transaction() as change:
+        change.set_properties({"write.py-location-provider.impl": "pyiceberg.table.locations.SimpleLocationProvider"})
+    with pytest.raises(DestinationError, match=r"the property write\.py-location-provider\.impl"):
+        place.open().ledger()
 
 
 def test_catalogue_that_is_gone_is_noticed(place: IcebergPlace) -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from resources.testing.defaults import Defaults
 from resources.testing.keyed import KeyedConformance
+from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
 from tests.resources.destinations.place import PLACES
 
@@ -14,5 +16,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return PLACES[request.param](tmp_path)
 
 
+class TestBackfills(KeyedBackfills):
+    pass
+
+
 class TestKeyedDestinations(KeyedConformance):
+    pass
+
+
+class TestDefaults(Defaults):
     pass

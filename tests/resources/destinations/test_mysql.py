@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from dataclasses import replace
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from kpipe.errors import DestinationError, InvalidPipeline, NotAvailable, Schema
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
 from resources.destinations import open_destination
+from resources.destinations.limits import limits_of
 from resources.destinations.mysql import destination as mysql
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.session import Session
@@ -75,6 +77,21 @@ def test_values_are_exact(place: MySQLPlace) -> None:
         assert found[f"v{number}"] == (value if expected is None else expected), kind
         assert empty[f"v{number}"] is None
     assert destination.columns() == columns and proof(destination).ok
+
+
+def test_the_first_and_the_last_times_are_exact(place: MySQLPlace) -> None:
+    """Tasks set aside what lies beyond (`resources/destinations/limits.py`)."""
+    columns = Columns.of({"at": "TIMESTAMP WITH TIME ZONE", "local": "TIMESTAMP", "day": "DATE"})
+    into = {"type": "mysql", "table": "t", "database": "mysql://u@h/d"}
+    limits = limits_of(Pipeline.model_validate({"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": into}))
+    assert limits is not None
+    destination = begun(place, 1)
+    for end in (0, 1):
+        values = {"at": limits.instants[end], "local": limits.instants[end], "day": limits.days[end]}
+        destination.commit(batch(place, destination.ledger()[1], {0: end + 1}, columns, values))
+    first, last = place.sql("SELECT `at`, local, day FROM tweets ORDER BY _kafka_offset")
+    assert first == {"at": datetime(1, 1, 1), "local": datetime(1, 1, 1), "day": date(1, 1, 1)}
+    assert last == {"at": datetime.max, "local": datetime.max, "day": date.max} and proof(place.open()).ok
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,19 @@ import pytest
 from kpipe import faults
 from kpipe.audit import audit
 from kpipe.batch import Commit
-from kpipe.errors import Fenced, OutcomeUnknown, StagingFailed
+from kpipe.errors import Fenced, NotAvailable, OutcomeUnknown, StagingFailed
+from kpipe.keys import KeyRule
 from kpipe.replay import DeadLetter, Replay
 from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, begin, source
+from tests.resources.destinations.databases import database
 from tests.resources.destinations.mysql_place import MySQLPlace
-from tests.resources.destinations.place import DuckDBPlace
-from tests.resources.destinations.postgres_place import PostgresPlace
 
 BAD = {(0, 2), (0, 3), (0, 7), (1, 0), (1, 4)}
 
 
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    if request.param == "mysql":
-        yield MySQLPlace(tmp_path, request.getfixturevalue("mariadb"))
-    else:
-        yield DuckDBPlace(tmp_path) if request.param == "duckdb" else PostgresPlace(tmp_path, request.getfixturevalue("postgres"))
+    yield database(request, tmp_path)
     faults.arm(None)
 
 
@@ -208,3 +205,28 @@ def test_the_same_record_read_twice_comes_in_two_pages(place: Place, destination
     # The first page ends before the second letter of that record; which of the last batch's two comes first, is the database's.
     pages = sorted(letter.offset for letter in first), sorted(letter.offset for letter in later)
     assert pages in [([0, 2, 3], [2, 4]), ([0, 2, 3, 4], [2])]
+
+
+@pytest.mark.parametrize("name", ["b", "u", "hits"])
+def test_no_name_inside_of_the_queries_that_verify_hides_a_table(place: Place, name: str) -> None:
+    made: Any = place.open(table=name)
+    made.commit(begin("tweets", [0]))
+    made.commit(batch(place, made.ledger()[1], {0: 3}))
+    assert sums(made) == (3, 0, 0) and len(place.rows(name)) == 3
+
+
+def test_letters_of_a_table_that_was_written_with_a_key_are_refused(place: Place, destination: Any) -> None:
+    """Also after the key was edited out: a newer row of the letter's key may be there, or was deleted."""
+    letters = destination.letters(0, 10)
+    early = replayed(place, destination, letters)
+    keyed = place.open(rule=KeyRule(("id",), "replace"))
+    upsert = batch(place, keyed.ledger()[1], {0: 12}, dead={(0, 11)})
+    keyed.commit(replace(upsert, counts={lane: replace(counts, inserted=0) for lane, counts in upsert.counts.items()}))
+    before = sums(destination)
+    for act in (lambda: destination.replay(early), lambda: destination.letters(0, 10)):
+        with pytest.raises(
+            NotAvailable, match=r"rows with a key \(into.key ...\) cannot be retried .*tweets was written with a key"
+        ):
+            act()
+    assert sums(destination) == before
+    assert not destination.letters(10**9, 10)

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe import faults, moves
-from kpipe.batch import Commit, Counts, Step
+from kpipe import faults
+from kpipe.batch import Commit, Counts, StagedFile, Step
 from kpipe.errors import (
     DeadLettersExceeded,
     DestinationBusy,
@@ -183,6 +183,16 @@ def test_a_batch_is_held_to_from_when_something_of_it_may_have_been_taken(place:
     assert destination.ledger()[1].seq == 4 and proof(destination).ok
 
 
+def test_a_pause_until_the_end_of_time_is_one(place: WebhookPlace) -> None:
+    """Other threads wait for it, too, and are ended by the one that was asked for it."""
+    destination = begun(place)
+    place.receiver.pause = 0.05
+    place.receiver.faults = ["429:Fri, 31 Dec 9999 23:59:59 GMT"]
+    with pytest.raises(DestinationBusy, match="HTTP 429"):
+        place.open(max_records=1).commit(batch(place, destination.ledger()[1], {0: 50, 1: 50}))
+    assert destination.ledger()[1].seq == 1
+
+
 # -- records that are refused
 
 
@@ -322,6 +332,32 @@ def test_many_rows_go_through_in_windows(place: WebhookPlace) -> None:
     assert proof(destination).ok
 
 
+def test_pieces_of_a_range_that_lie_in_turns_in_two_files_go_out_in_order(place: WebhookPlace) -> None:
+    """Two tasks staged two pieces of a range each, in files that a task shares among its pieces."""
+    destination = begun(place)
+    ledger = destination.ledger()[1]
+    base = batch(place, ledger, {0: 400})
+
+    def rows(*offsets: int) -> StagedFile:
+        return place.staged(
+            [{"id": n, "text": "t", "_kafka_partition": 0, "_kafka_offset": n, "_kafka_timestamp": n} for n in offsets]
+        )
+
+    pieces = (rows(*range(100), *range(200, 300)), rows(*range(100, 200), *range(300, 400)))
+    destination.commit(replace(base, files=pieces))
+    assert [offset for _, offset in places(place.receiver.taken)] == list(range(400))
+
+
+def test_a_record_of_any_time_is_sent(place: WebhookPlace) -> None:
+    """Python's dates end with the year 9999, Kafka's timestamps do not."""
+    begun(place)
+    destination = place.open(body='{"at": [${_kafka_partition}, ${_kafka_offset}], "time": ${_kafka_timestamp}}', max_records=1)
+    row = {"id": 1, "text": "t", "_kafka_partition": 0, "_kafka_offset": 0, "_kafka_timestamp": (2**63 - 1) // 1000 * 1000}
+    destination.commit(replace(batch(place, destination.ledger()[1], {0: 1}), files=(place.staged([row]),)))
+    assert [request.json["time"] for request in place.receiver.taken] == ["294247-01-10T04:00:54.775000Z"]
+    assert proof(destination).ok
+
+
 # -- crashes
 
 
@@ -420,19 +456,6 @@ def test_while_one_sends_another_one_waits_and_is_told_who(place: WebhookPlace) 
     with pytest.raises(Fenced):  # what was begun is finished first, and then the lanes are others
         successor.commit(other)
     assert len(place.rows()) == 10 and proof(successor).ok
-
-
-def test_what_an_operator_has_decided_meanwhile_counts(place: WebhookPlace) -> None:
-    destination = begun(place)
-    place.receiver.fault = lambda _: "500"
-    with pytest.raises(DestinationBusy):
-        destination.commit(batch(place, destination.ledger()[1], {0: 10}))
-    ledger = destination.ledger()[1]
-    destination.commit(Commit("jumped", "tweets", moves.jump(ledger, source(0), 20), kind="jump"))
-    place.receiver.fault = lambda _: ""
-    assert destination.unfinished() is None
-    destination.commit(batch(place, destination.ledger()[1], {0: 25}))
-    assert [row["_kafka_offset"] for row in place.rows()] == [20, 21, 22, 23, 24] and proof(destination).ok
 
 
 def test_another_table_or_definition_does_not_change_what_was_begun(place: WebhookPlace) -> None:
@@ -536,7 +559,7 @@ def test_an_ordinary_table_of_that_name_is_not_mixed_with_receipts(place: Webhoo
 
 def test_an_address_inside_is_not_asked_unless_it_is_named(place: WebhookPlace) -> None:
     begun(place)
-    with pytest.raises(InvalidPipeline, match=r"127\.0\.0\.1, which is this machine"):
+    with pytest.raises(InvalidPipeline, match=r": 127\.0\.0\.1, which is this machine"):
         place.open(allow_hosts=[]).commit(batch(place, place.open().ledger()[1], {0: 3}))
     assert not place.receiver.got
 
@@ -545,3 +568,28 @@ def test_decisions_send_nothing(place: WebhookPlace) -> None:
     destination: WebhookDestination = begun(place)  # type: ignore[assignment]
     destination.commit(batch(place, destination.ledger()[1], {0: 4}, gaps=[(0, n) for n in range(4)]))
     assert not place.receiver.got and json.dumps(destination.ledger()[1].seq) == "2"
+
+
+# -- keys
+
+
+@pytest.mark.parametrize(
+    ("edited", "same"),
+    [
+        ({"body": '{"id": ${id}}', "envelope": "${records}", "headers": {"X-A": "b"}}, True),
+        ({"pipeline": "other"}, False),
+        ({"table": "renamed"}, False),
+        ({"max_records": 2}, False),
+    ],
+)
+def test_what_a_key_depends_on(place: WebhookPlace, edited: dict[str, Any], same: bool) -> None:
+    """After an edit of anything else, records that are read again carry the keys that receivers know (docs/guide/webhook.md)."""
+    keys = []
+    for number, fields in enumerate(({}, edited)):
+        place.path, before = place.path.with_name(f"ledger-{number}.duckdb"), len(place.receiver.got)
+        destination = place.open(**fields)
+        name = fields.get("pipeline", "tweets")
+        destination.commit(begin(name, [0]))
+        destination.commit(batch(place, destination.ledger()[1], {0: 6}))
+        keys.append({one.key for one in place.receiver.got[before:]})
+    assert len(keys[0]) == 2 and (keys[0] == keys[1]) == same and (same or not keys[0] & keys[1])

@@ -28,3 +28,16 @@ def test_what_passes_is_tried_again(code: int) -> None:
 )
 def test_what_does_not_is_told(code: int) -> None:
     assert not failure(KafkaError(code), "orders/0").retriable
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ssl://b:1/bootstrap: SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
+        "ssl://b:1/bootstrap: Disconnected: SSL connection closed by peer (after 2ms in state SSL_HANDSHAKE)",
+        "b:1/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol configuration",
+    ],
+)
+def test_a_port_of_another_protocol(text: str) -> None:
+    """librdkafka has several words for it; which one comes depends on when it sees that the broker hung up."""
+    assert "security.protocol" in (failure(KafkaError(KafkaError._TRANSPORT, text), "b:1").hint or "")

@@ -1,4 +1,4 @@
-"""Which formats a pipeline can have: what would only fail when records are read is said before."""
+"""Formats that a pipeline can have: what would only fail when records are read is told before."""
 
 from __future__ import annotations
 

@@ -1,0 +1,95 @@
+"""The list of functions: name and number of arguments to a rule. What is not on it is refused by name.
+
+Each family has a module of its own (`FUNCTIONS` in `*_functions.py`); names stand in upper case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+
+from kpipe.mysql.values import Value
+from kpipe.sql.untranslated import Untranslated
+
+__all__ = ["SPECIAL", "Function", "called", "is_name", "known"]
+
+Rule = Callable[..., Value]
+
+
+class Function:
+    """A function of the list.
+
+    Attributes:
+        rule: takes compiled arguments, and gives the compiled call.
+        least, most: how many arguments it takes; None: any number.
+    """
+
+    def __init__(self, rule: Rule, least: int, most: int | None = -1) -> None:
+        self.rule, self.least = rule, least
+        self.most = least if most == -1 else most
+
+
+@lru_cache(maxsize=1)
+def known() -> Mapping[str, Function]:
+    """Return every function by its name."""
+    from kpipe.mysql.clocks import FUNCTIONS as clocks
+    from kpipe.mysql.condition_functions import FUNCTIONS as conditions
+    from kpipe.mysql.date_formats import FUNCTIONS as date_formats
+    from kpipe.mysql.date_reading import FUNCTIONS as reading
+    from kpipe.mysql.format_functions import FUNCTIONS as formats
+    from kpipe.mysql.format_words import FUNCTIONS as words
+    from kpipe.mysql.hash_functions import FUNCTIONS as hashes
+    from kpipe.mysql.json_functions import FUNCTIONS as documents
+    from kpipe.mysql.number_functions import FUNCTIONS as numbers
+    from kpipe.mysql.pattern_functions import FUNCTIONS as patterns
+    from kpipe.mysql.search_functions import FUNCTIONS as searches
+    from kpipe.mysql.text_functions import FUNCTIONS as texts
+    from kpipe.mysql.time_arithmetic import FUNCTIONS as arithmetic
+    from kpipe.mysql.time_functions import FUNCTIONS as times
+
+    return {
+        **conditions, **documents, **formats, **hashes, **numbers, **patterns, **searches, **texts, **times, **arithmetic,
+        **clocks, **date_formats, **reading, **words,
+    }  # fmt: skip
+
+
+#: Calls that have a syntax or a rule of their own.
+SPECIAL = ("CAST", "CONVERT", "EXTRACT", "TRIM", "VALUES", "GET_KAFKA_PIPELINE_PROP", "DUCKDB")
+
+
+def is_name(name: str) -> bool:
+    """Return whether a function of MySQL's or SingleStore's has that name, whether it is translated or refused."""
+    from kpipe.mysql.refused import REFUSED
+
+    return name.upper() in {*known(), *REFUSED, *SPECIAL}
+
+
+def called(name: str, args: Sequence[Value]) -> Value:
+    """Return the compiled call.
+
+    Raises:
+        Untranslated: the function is not on the list, or does not take so many arguments.
+    """
+    if name == "DUCKDB":
+        raise Untranslated("DUCKDB('...') stands alone, as the whole expression", "write all of it inside")
+    function = known().get(name)
+    if function is None:
+        from kpipe.mysql.refused import REFUSED
+
+        if name in REFUSED:
+            raise Untranslated(f"{name} is not translated: {REFUSED[name][0]}", REFUSED[name][1])
+        near = get_close_matches(name, known(), n=1, cutoff=0.75)
+        raise Untranslated(
+            f"{name} is no function that kpipe knows", f"the nearest one is {near[0]}" if near else "docs/guide/sql.md lists them"
+        )
+    if len(args) < function.least or (function.most is not None and len(args) > function.most):
+        wanted = (
+            str(function.least)
+            if function.most == function.least
+            else f"{function.least} or more"
+            if function.most is None
+            else f"{function.least} to {function.most}"
+        )
+        raise Untranslated(f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, {len(args)} given")
+    return function.rule(*args)

@@ -1,0 +1,81 @@
+"""Functions that look for texts in texts and in lists: LOCATE, FIELD, FIND_IN_SET and their like.
+
+Sources: MySQL 8.4 manual, "String Functions and Operators"; SingleStore's manual, "String Functions". Texts
+are compared by bytes.
+"""
+
+from __future__ import annotations
+
+from kpipe.mysql.functions import Function
+from kpipe.mysql.text_arguments import once, whole
+from kpipe.mysql.values import Value, double, number, text
+
+__all__ = ["FUNCTIONS"]
+
+
+def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
+    """The place of the first one, from a place on; 0 where there is none, or where the place is outside of the text."""
+    if start is None:
+        return Value(f"instr({text(where).sql}, {text(what).sql})", "int", 10)
+
+    def body(x: str, y: str, p: str) -> str:
+        behind = f"instr(substring({x}, {p}), {y})"
+        inside = f"{p} BETWEEN 1 AND length({x})"
+        none = f"{x} IS NULL OR {y} IS NULL OR {p} IS NULL"
+        return f"(CASE WHEN {none} THEN NULL WHEN {inside} AND {behind} > 0 THEN {behind} + {p} - 1 ELSE 0 END)"
+
+    return Value(once(body, text(where).sql, text(what).sql, whole(start)), "int", 10)
+
+
+def _strcmp(left: Value, right: Value) -> Value:
+    body = "(CASE WHEN {0} < {1} THEN -1 WHEN {0} > {1} THEN 1 WHEN {0} = {1} THEN 0 END)"
+    return Value(f"CAST({once(body.format, text(left).sql, text(right).sql)} AS BIGINT)", "int", 1)
+
+
+def _field(value: Value, *choices: Value) -> Value:
+    """Which one is equal, from 1; 0 for none. All texts are compared as texts, all whole numbers as these, others as DOUBLE."""
+    kinds = {item.kind for item in (value, *choices)} - {"null"}
+    rule = text if kinds <= {"text", "json", "blob", "date", "datetime", "time"} else double
+    if kinds <= {"int", "bool"}:
+        rule = number
+
+    def body(wanted: str, *items: str) -> str:
+        return f"(CASE {' '.join(f'WHEN {wanted} = {item} THEN {at}' for at, item in enumerate(items, 1))} ELSE 0 END)"
+
+    return Value(f"CAST({once(body, *(rule(item).sql for item in (value, *choices)))} AS BIGINT)", "int", 10)
+
+
+def _elt(place: Value, *choices: Value) -> Value:
+    whens = " ".join(f"WHEN {at} THEN {text(item).sql}" for at, item in enumerate(choices, 1))
+    return Value(f"(CASE {whole(place)} {whens} END)", "text")
+
+
+def _find_in_set(what: Value, items: Value) -> Value:
+    """The place in a list with commas, from 1; 0 where it is not there, and where it has a comma itself."""
+
+    def body(x: str, y: str) -> str:
+        found = f"list_position(string_split({y}, ','), {x})"
+        return f"(CASE WHEN {x} IS NULL OR {y} IS NULL THEN NULL WHEN {y} = '' THEN 0 ELSE coalesce({found}, 0) END)"
+
+    return Value(f"CAST({once(body, text(what).sql, text(items).sql)} AS BIGINT)", "int", 10)
+
+
+def _make_set(bits: Value, *choices: Value) -> Value:
+    """The texts whose bits are set, with commas; what is NULL is left out."""
+
+    def body(n: str) -> str:
+        parts = ", ".join(f"CASE WHEN ({n} >> {at}) & 1 = 1 THEN {text(item).sql} END" for at, item in enumerate(choices[:64]))
+        return f"(CASE WHEN {n} IS NOT NULL THEN concat_ws(',', {parts}) END)"
+
+    return Value(once(body, whole(bits)), "text")
+
+
+FUNCTIONS: dict[str, Function] = {
+    "LOCATE": Function(_locate, 2, 3),
+    "INSTR": Function(lambda where, what: _locate(what, where), 2),
+    "STRCMP": Function(_strcmp, 2),
+    "FIELD": Function(_field, 2, None),
+    "ELT": Function(_elt, 2, None),
+    "FIND_IN_SET": Function(_find_in_set, 2),
+    "MAKE_SET": Function(_make_set, 2, None),
+}

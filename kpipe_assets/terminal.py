@@ -1,0 +1,36 @@
+"""All that kpipe prints for people: nothing from outside reaches a terminal but as text that can be printed."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable
+from types import TracebackType
+
+import click
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from kpipe.terminal import plain_lines
+
+__all__ = ["Terminal", "echo", "unexpected"]
+
+
+class Terminal(Console):
+    """A console whose own styles are the only escape codes that it writes."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render, with an escape for each sign that cannot be printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain_lines(segment.text), segment.style)
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print lines for people."""
+    click.echo(plain_lines(text), err=err)
+
+
+def unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error that is not kpipe's own: its message may hold a record."""
+    echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
+    sys.stderr.flush()

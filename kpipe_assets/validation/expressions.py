@@ -1,0 +1,181 @@
+"""What the expressions of a definition say: of columns that a record gives, over types that are known, for a column's type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kpipe.errors import InvalidPipeline
+from kpipe.extract import filled, wanted
+from kpipe.formats import VARIABLE
+from kpipe.pipeline import Pipeline
+from kpipe.schema import Columns
+from kpipe.selection import Selection
+from kpipe_assets.validation.case import Case, located, relocated
+from kpipe_assets.validation.probes import try_condition, try_values
+from resources.decode.expression_checks import check
+from resources.decode.expressions import Assigned, Evaluator, in_duckdb
+
+__all__ = ["check_declared", "check_expressions", "check_sampled", "check_types"]
+
+
+def check_expressions(case: Case) -> None:
+    """Whether each is one expression of one record, and takes values from what the record gives."""
+    from resources.spark.stager import selection
+
+    for at, part in enumerate(case.parts):
+        with relocated(at):
+            case.selections.append(selection(part))
+            for column, text in part.into.update.items():
+                with located(part, ("into", "update", column)):
+                    check(_one_row(text, part.into.table), column)
+
+
+def _one_row(text: str, table: str) -> str:
+    """An expression of ON DUPLICATE KEY UPDATE as one of a single row: without types, that is all that can be looked at.
+
+    Raises:
+        InvalidPipeline: it is no expression, or calls what is not taken.
+    """
+    from sqlglot import exp
+
+    from kpipe.sql.expressions import parsed, to_duckdb
+    from kpipe.sql.languages import is_mysql
+    from kpipe.sql.untranslated import Untranslated
+
+    def rule(node: Any) -> Any:
+        if isinstance(node, exp.Column) and len(node.parts) == 2 and node.parts[0].name.lower() in ("excluded", table.lower()):
+            return exp.column(node.parts[1].name, quoted=True)
+        return node
+
+    if is_mysql(text):
+        return text
+    try:
+        return str(parsed(to_duckdb(text)).transform(rule).sql(dialect="duckdb", comments=False))
+    except Untranslated as error:
+        raise InvalidPipeline(error.what, error.hint) from error
+
+
+def check_declared(case: Case) -> None:
+    """Whether expressions fit the types that the definition declares; columns of the table may have any other."""
+    for at, (part, selection) in enumerate(zip(case.parts, case.selections, strict=True)):
+        with relocated(at):
+            _typed(case, part.model_copy(update={"evolution": "evolve"}), selection, filled(part, part.declared), None, False)
+
+
+def check_types(case: Case) -> None:
+    """Whether expressions fit the types of the table's columns, where the table exists."""
+    for at, (part, selection, table) in enumerate(zip(case.parts, case.selections, case.tables, strict=True)):
+        if table is not None:
+            with relocated(at):
+                _typed(case, part, selection, wanted(part, table, Columns), None, True)
+
+
+def check_sampled(case: Case) -> None:
+    """Whether expressions fit the types that the first records have. Tables that do not exist are then as they will be made."""
+    sample = case.sample() if case.sample is not None else None
+    if sample is None:
+        return
+    for at, (part, selection) in enumerate(zip(case.parts, case.selections, strict=True)):
+        table = case.tables[at] if case.tables else None
+        with relocated(at):
+            if table is not None:
+                _typed(case, part, selection, wanted(part, table, Columns), sample, True)
+                continue
+            declared = filled(part, part.declared)
+            chosen = selection or Selection()
+            found = sample.without((*declared.names(), *chosen.targets))
+            if chosen.outputs is not None:
+                found = found.without([name for name in found.names() if name.lower() not in chosen.outputs])
+            columns = Columns((*declared.items, *found.items))
+            new = _typed(case, part.model_copy(update={"evolution": "evolve"}), selection, columns, sample, True)
+            if case.tables:
+                case.tables[at] = Columns((*columns.items, *new.items))
+
+
+def _typed(
+    case: Case, part: Pipeline, selection: Selection | None, columns: Columns, sample: Columns | None, whole: bool
+) -> Columns:
+    """Check each expression whose values all have a known type.
+
+    Args:
+        case: the validation.
+        part: definition of one table.
+        selection: its expressions.
+        columns: of the table, as far as they are known.
+        sample: columns of the first records; None: not known.
+        whole: whether `columns` are all that the table has.
+
+    Returns:
+        The columns that expressions give and `columns` lacks.
+    """
+    from resources.spark.select import inputs_of
+    from resources.spark.shape import shaped
+
+    if selection is None:
+        return Columns()
+    shape = shaped(part, selection, columns, lambda: sample or Columns())
+    if shape is None:
+        return Columns()
+    unknown = set() if sample is not None else {name.lower() for name in shape.guessed}
+    if not whole:
+        unknown |= _undeclared(part, selection, columns)
+    inputs = inputs_of(shape)
+    inputs = _with_elements(part, selection, inputs, unknown)
+    inputs = _with_lookups(case, selection, inputs, unknown)
+    if selection.where and not _names(selection.where) & unknown:
+        with located(part, ("where",)):
+            used = inputs if _names(selection.where) else Columns()
+            try_condition(Evaluator(used, selection.where, ()), used, selection.where)
+    new = []
+    for name, text in selection.assigned:
+        if _names(text) & unknown:
+            continue
+        with located(part, ("set", name)):
+            used, kind = inputs if _names(text) else Columns(), columns.get(name)
+            # Of a column whose type is not known yet, any value will do that there is.
+            any_value = f"CAST(({in_duckdb(used, f'set.{name}', text)}\n) AS VARCHAR)"
+            value = text if whole or kind is not None else any_value
+            evaluator = Evaluator(used, "", [Assigned(name, value, kind)])
+            try_values(evaluator, used, text)
+        new += [(name, kind) for name, kind in evaluator.columns if name not in columns]
+    return Columns(tuple(new))
+
+
+def _undeclared(part: Pipeline, selection: Selection, columns: Columns) -> set[str]:
+    """Names that may be columns of the table, which says of what type they are."""
+    assigned = {name.lower() for name in selection.targets}
+    declared = {name.lower() for name in (*columns.names(), *part.columns)}
+    found = {name.lower() for name in selection.wanted if not VARIABLE.fullmatch(name)}
+    return set() if part.format.type == "raw" else found - assigned - declared
+
+
+def _with_elements(part: Pipeline, selection: Selection, inputs: Columns, unknown: set[str]) -> Columns:
+    """The inputs with the elements of a list that UNNEST takes apart."""
+    from resources.spark.unnest import Lists
+
+    if selection.unnest is None:
+        return inputs
+    if _names(selection.unnest.text) & unknown:
+        unknown |= {name.lower() for name in selection.unnest.names}
+        return inputs
+    with located(part, ("select", "UNNEST")):
+        elements = Lists(selection.unnest, inputs).columns
+    return Columns((*inputs.without(elements.names()).items, *elements.items))
+
+
+def _with_lookups(case: Case, selection: Selection, inputs: Columns, unknown: set[str]) -> Columns:
+    """The inputs with the columns of lookups, where all of these are files."""
+    from resources.lookups.join import Join
+
+    keys = {name for call in selection.calls for key in call.keys for name in _names(key)}
+    if not selection.calls or keys & unknown or not case.lookups:
+        unknown |= {name.lower() for name in selection.of_lookups()}
+        return inputs
+    return Join(selection.calls, case.lookups, inputs).columns
+
+
+def _names(text: str) -> set[str]:
+    """What an expression takes values from, in lower case."""
+    from kpipe.sql.languages import names_of
+
+    return {name.lower() for name in names_of(text)}

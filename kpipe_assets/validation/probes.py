@@ -1,0 +1,92 @@
+"""Expressions tried on a few made-up rows: what fails for each of them, whatever it holds, fails for every record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from kpipe.errors import InvalidPipeline
+from kpipe.schema import BLOB, VARCHAR, Columns, Scalar, Struct, Type
+from kpipe.sql.tokens import words
+from resources.decode.expressions import Evaluator
+from resources.decode.messages import in_words
+from resources.decode.types import staged_type
+
+__all__ = ["try_condition", "try_values"]
+
+# Of each kind of type: what may be a number, a time, or neither.
+_TEXTS = ("1", "", "2026-11-20", "2026-11-20 12:00:00")
+_NONE = pa.table({"__kpipe_none": [True]})
+# What an engine says of two types that are never one, only when it meets a value.
+_NEVER = "Unimplemented type for cast"
+
+
+def try_condition(evaluator: Evaluator, inputs: Columns, text: str) -> None:
+    """Try a condition.
+
+    Raises:
+        InvalidPipeline: it fails for every record.
+    """
+    _try(lambda block: evaluator.holds(block)[1], inputs, text)
+
+
+def try_values(evaluator: Evaluator, inputs: Columns, text: str) -> None:
+    """Try an expression that gives a column.
+
+    Raises:
+        InvalidPipeline: it fails for every record, or its value is none of the column's.
+    """
+    _try(lambda block: evaluator.values(block)[1], inputs, text)
+
+
+def _try(reasons_of: Callable[[pa.Table], dict[int, str]], inputs: Columns, text: str) -> None:
+    """A row of NULLs, and one of numbers and times, are enough for most; texts are tried where the NULLs fail."""
+    reasons = reasons_of(_block(inputs, 1, texts=False))
+    never = [why for why in reasons.values() if _NEVER in why]
+    if never:
+        raise InvalidPipeline(in_words(never[0]))
+    if 0 not in reasons:
+        return
+    if inputs:
+        # error('...') is how an author refuses records, these among them.
+        if any(word.text.lower() == "error" for word in words(text)):
+            return
+        reasons = reasons_of(_block(inputs, len(_TEXTS)))
+        if len(reasons) <= len(_TEXTS):
+            return
+    raise InvalidPipeline(in_words(reasons[0]))
+
+
+def _block(inputs: Columns, values: int = len(_TEXTS), texts: bool = True) -> pa.Table:
+    """A row of NULLs, and rows of values."""
+    if not inputs:
+        return _NONE
+    arrays = []
+    for _, kind in inputs:
+        rows = [_value(kind, at) if texts or kind != VARCHAR else None for at in range(values)]
+        arrays.append(pa.array([None, *rows], staged_type(kind)))
+    return pa.table(arrays, names=list(inputs.names()))
+
+
+def _value(kind: Type, at: int) -> Any:
+    """A value of a type; None of those that hold others."""
+    if isinstance(kind, Struct):
+        return {name: _value(item, at) for name, item in kind.fields}
+    if not isinstance(kind, Scalar):
+        return None
+    if kind == BLOB:
+        return _TEXTS[at].encode()
+    return _SAMPLES.get(kind.name.partition("(")[0], _TEXTS[at])
+
+
+_SAMPLES: dict[str, Any] = {
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"), 1),
+    **dict.fromkeys(("FLOAT", "DOUBLE"), 1.0), "DECIMAL": Decimal(0), "BOOLEAN": True,
+    "DATE": date(2026, 11, 20), "TIME": time(12), "TIMESTAMP": datetime(2026, 11, 20),
+    "TIMESTAMP WITH TIME ZONE": datetime(2026, 11, 20, tzinfo=timezone.utc),
+    "JSON": "1", "HUGEINT": "1", "UUID": "00000000-0000-0000-0000-000000000001",
+}  # fmt: skip

@@ -1,0 +1,124 @@
+"""Files of rows as an Iceberg manifest lists them: bounds out of the footer, values of the partition as they were computed.
+
+The library's `Transaction.add_files` does the same by way of Python's values. It raises for years outside of 1 to 9999, cuts a
+TIME of 24:00:00 to 0, takes bounds of some row groups for those of all, and refuses partitions by long texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Transaction
+from pyiceberg.typedef import Record
+
+from kpipe.errors import SchemaConflict
+from resources.destinations.lake.files import Brought
+from resources.destinations.lake.folder import Folder
+
+__all__ = ["append"]
+
+
+def append(
+    change: Transaction, folder: Folder, files: Sequence[tuple[Brought, str]], summary: dict[str, str], branch: str
+) -> None:
+    """Stage a snapshot that adds files.
+
+    Args:
+        change: the transaction.
+        folder: of the files.
+        files: each with its location, as manifests have it.
+        summary: properties of the snapshot.
+        branch: that it is for.
+    """
+    if change.table_metadata.name_mapping() is None:  # the files' columns have names and no ids
+        mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+        change.set_properties({"schema.name-mapping.default": mapping})
+    with change._append_snapshot_producer(summary, branch=branch) as producer:
+        for file, location in files:
+            with folder.opened(file.name) as stream, pq.ParquetFile(stream) as parquet:
+                producer.append_data_file(_data_file(change, file, location, parquet))
+
+
+def _data_file(change: Transaction, file: Brought, location: str, parquet: pq.ParquetFile) -> DataFile:
+    table, partition = change.table_metadata, Record(*file.values)
+    try:
+        table.spec().partition_to_path(partition, table.schema())  # what the snapshot's summary calls it
+    except (OverflowError, ValueError) as error:
+        columns = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
+        raise SchemaConflict(
+            f"column {', '.join(map(str, columns))}: a time outside of years 1 to 9999, and the table is divided by it",
+            f"name it in the definition, so that such records are set aside: into.partition_by: {columns}",
+        ) from error
+    statistics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=_Footer(parquet),
+        stats_columns=compute_statistics_plan(table.schema(), table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(table.schema()),
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        file_size_in_bytes=file.size,
+        sort_order_id=None,
+        spec_id=table.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+class _Shown:
+    """What the library reads, with some attributes in place of the original's."""
+
+    def __init__(self, original: Any, **instead: Any) -> None:
+        self._original = original
+        self.__dict__.update(instead)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+class _Footer(_Shown):
+    """A footer whose bounds are those that hold for the whole file; times are numbers, as Iceberg stores them."""
+
+    def __init__(self, parquet: pq.ParquetFile) -> None:
+        meta = parquet.metadata
+        super().__init__(meta)
+        self._groups = [meta.row_group(at) for at in range(meta.num_row_groups)]
+        columns = range(meta.num_columns)
+        self._bounded = [all(map(_is_bounded, (group.column(at) for group in self._groups))) for at in columns]
+        self._raw = [_is_time(meta.schema.column(at)) for at in columns]
+
+    def row_group(self, number: int) -> Any:
+        """One of the file's."""
+        group = self._groups[number]
+        return _Shown(group, column=lambda at: self._column(group.column(at), at))
+
+    def _column(self, column: Any, at: int) -> Any:
+        found = column.statistics
+        if found is None:
+            return column
+        low = high = None
+        if self._bounded[at] and found.has_min_max:
+            low, high = (found.min_raw, found.max_raw) if self._raw[at] else (found.min, found.max)
+        raw = (found.min_raw, found.max_raw) if low is not None and not self._raw[at] else (None, None)
+        return _Shown(column, statistics=_Shown(found, min=low, max=high, min_raw=raw[0], max_raw=raw[1]))
+
+
+def _is_bounded(column: Any) -> bool:
+    """Whether the footer has bounds of this part of a column, or there is nothing to bound: it leaves out those of long texts."""
+    found = column.statistics
+    return found is not None and (found.has_min_max or not found.num_values)
+
+
+def _is_time(column: Any) -> bool:
+    return str(column.logical_type.type) in ("DATE", "TIME", "TIMESTAMP")

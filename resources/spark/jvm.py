@@ -1,0 +1,83 @@
+"""What Spark's JVM starts with: an environment without credentials, and memory that a program cannot read.
+
+Python workers inherit the environment. Credentials reach them inside of tasks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from subprocess import Popen
+from typing import Any
+
+from resources import native
+
+__all__ = ["DENY_ATTACH", "environment", "options", "started_clean"]
+
+# What Java, Spark, Hadoop, Kubernetes' client, Python and the loader look for (LD_PRELOAD: images with jemalloc, nss_wrapper
+# in those without a passwd entry). AWS's are those that are no credentials.
+_NAMES = re.compile(
+    r"""
+    PATH|HOME|USER|LOGNAME|SHELL|PWD|HOSTNAME|TZ|TMPDIR|LANG|LANGUAGE|LC_\w+|TERM|XDG_\w+
+    |LD_LIBRARY_PATH|LD_PRELOAD|DYLD_\w+|GLIBC_TUNABLES|NSS_WRAPPER_\w+|MALLOC_\w+|OMP_\w+|OPENBLAS_\w+|ARROW_\w+
+    |(https?|no|all|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|OPENSSL_CONF|KRB5\w+
+    |JAVA_\w+|JDK_\w+|JRE_\w+|_JAVA_OPTIONS|CLASSPATH
+    |_?SPARK_\w+|_?PYSPARK_\w+|HADOOP_\w+|YARN_\w+|HDFS_\w+|MAPRED_\w+|KUBERNETES_\w+|KUBECONFIG
+    |PYTHON\w+|VIRTUAL_ENV|COVERAGE_\w+
+    |AWS_(REGION|DEFAULT_REGION|PROFILE|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE|ENDPOINT_URL(_S3)?)
+    |AWS_(ROLE_ARN|ROLE_SESSION_NAME|WEB_IDENTITY_TOKEN_FILE|STS_REGIONAL_ENDPOINTS|EC2_METADATA_\w+)
+    |KPIPE_(HOME|FAULT|NATIVE|JAVA_HOME|STAGING|SPARK_MASTER|SPARK_PYTHON)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+# Of names that a prefix lets through, except those by which Spark's own processes know each other.
+_CREDENTIAL = re.compile(r"\w*(PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)", re.IGNORECASE)
+_OWN = re.compile(r"_?(PY)?SPARK_(AUTH|GATEWAY|ENV_AUTH)_SECRET|PYTHON_WORKER_FACTORY_SECRET")
+_HARMLESS = ("NSS_WRAPPER_PASSWD",)
+
+
+def environment(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Spark's processes need."""
+    return {
+        name: value
+        for name, value in values.items()
+        if _NAMES.fullmatch(name) and (name in _HARMLESS or _OWN.fullmatch(name) or not _CREDENTIAL.fullmatch(name))
+    }
+
+
+# HotSpot dumps its heap for every process of its user that connects to it (jcmd, jmap), and keeps counters and its command line
+# in a file that they read.
+DENY_ATTACH = "-XX:+DisableAttachMechanism -XX:-UsePerfData"
+
+
+@contextmanager
+def started_clean() -> Iterator[None]:
+    """Inside, a JVM that PySpark starts gets `environment` of this process's, and prints to its stderr only.
+
+    HotSpot answers SIGQUIT, which every process of its user may send, with a list of its threads on stdout.
+    """
+    java_gateway: Any = import_module("pyspark.java_gateway")
+    start = java_gateway.Popen
+
+    def popen(command: list[str], *, env: Mapping[str, str], **more: Any) -> Popen[bytes]:
+        process: Popen[bytes] = start(command, env=environment(env), **{"stdout": 2, **more})
+        return process
+
+    java_gateway.Popen = popen
+    try:
+        yield
+    finally:
+        java_gateway.Popen = start
+
+
+def options() -> str:
+    """Return the options of a driver's JVM that deny other processes of its user to read it.
+
+    Beside `DENY_ATTACH`, the compiled part is loaded as an agent, which denies tracing; not where it was not built.
+    """
+    agent = native.agent()
+    return DENY_ATTACH if agent is None else f'{DENY_ATTACH} "-agentpath:{agent}"'

@@ -1,0 +1,85 @@
+"""What every destination with keys must hold for columns that records do not give: the database's own defaults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kpipe.keys import KeyRule
+from kpipe.ports import Destination
+from resources.testing.keyed import Write, begun, commit_of
+from resources.testing.place import Place
+from resources.testing.state import proof
+
+__all__ = ["Defaults"]
+
+#: The update expression sees the row that is there; `excluded.c` is the default that an inserted row would have.
+ADD = KeyRule(("id",), "update", {"c": "c + 1", "e": "concat(e, excluded.e)", "n": "coalesce(n, 0) + excluded.n"}, deletes=True)
+_COLUMNS = "id BIGINT, text TEXT, n BIGINT, c INTEGER DEFAULT 7 NOT NULL, e VARCHAR(20) DEFAULT (upper('x'))"
+
+
+def _table(place: Place) -> None:
+    """A table of the user's: a constant and an expression as defaults, a time, a number that counts up, a computed column."""
+    for statement in place.tables_with_defaults:
+        place.sql(statement.format(columns=_COLUMNS))
+
+
+def _rows(place: Place) -> dict[int, tuple[Any, ...]]:
+    found = place.rows()
+    assert all(row["made"] is not None for row in found), found
+    assert len({row["number"] for row in found} - {None}) == len(found), found
+    assert all(row["computed"] == row["n"] * 2 for row in found), found
+    return {row["id"]: (row["text"], row["n"], row["c"], row["e"]) for row in found}
+
+
+def _commit(place: Place, destination: Destination, rule: KeyRule, *writes: Write) -> None:
+    destination.commit(commit_of(place, destination.ledger()[1], writes, rule))
+
+
+class Defaults:
+    """Needs a fixture `place`."""
+
+    def test_an_inserted_row_has_the_defaults_and_an_update_sees_them(self, place: Place) -> None:
+        _table(place)
+        destination = begun(place, ADD, 1)
+        _commit(place, destination, ADD, Write(0, 0, 1, "a", 1), Write(0, 1, 2, "b", 1), Write(0, 2, 2, "c", 1))
+        assert _rows(place) == {1: ("a", 1, 7, "X"), 2: ("b", 2, 8, "XX")}
+        number = {row["id"]: row["number"] for row in place.rows()}
+        _commit(place, destination, ADD, Write(0, 3, 1, "d", 1), Write(0, 4, 1, "e", 1), Write(0, 5, 3, "f", 1))
+        assert _rows(place) == {1: ("a", 3, 9, "XXX"), 2: ("b", 2, 8, "XX"), 3: ("f", 1, 7, "X")}
+        assert number.items() <= {row["id"]: row["number"] for row in place.rows()}.items()
+        # Deleted and written again: a new row with defaults.
+        gone = [Write(0, 6, 1, None), Write(0, 7, 1, "g", 5), Write(0, 8, 1, "h", 1), Write(0, 9, 3, None)]
+        _commit(place, destination, ADD, *gone)
+        assert _rows(place) == {1: ("g", 6, 8, "XX"), 2: ("b", 2, 8, "XX")}
+        audit = proof(destination)
+        assert audit.ok, audit.problems
+
+    @pytest.mark.parametrize("name", ["replace", "ignore", "update", "skip"])
+    def test_without_expressions(self, place: Place, name: str) -> None:
+        """REPLACE makes a new row, with defaults; the others leave what records do not give."""
+        _table(place)
+        rule = KeyRule(("id",), "error", duplicates="skip") if name == "skip" else KeyRule(("id",), name)  # type: ignore[arg-type]
+        destination = begun(place, rule, 1)
+        _commit(place, destination, rule, Write(0, 0, 1, "a", 1), Write(0, 1, 2, "b", 1), Write(0, 2, 2, "c", 2))
+        place.sql("UPDATE tweets SET c = 20, e = 'other' WHERE id = 1")
+        _commit(place, destination, rule, Write(0, 3, 1, "d", 3), Write(0, 4, 3, "e", 3))
+        first = {"replace": ("d", 3, 7, "X"), "update": ("d", 3, 20, "other")}.get(name, ("a", 1, 20, "other"))
+        second = ("c", 2, 7, "X") if name in ("replace", "update") else ("b", 1, 7, "X")
+        assert _rows(place) == {1: first, 2: second, 3: ("e", 3, 7, "X")}
+        audit = proof(destination)
+        assert audit.ok, audit.problems
+
+    def test_rows_without_a_key(self, place: Place) -> None:
+        _table(place)
+        destination = begun(place, ADD, 1)
+        plain = place.open()
+        commit = commit_of(place, destination.ledger()[1], [Write(0, 0, 1, "a", 1), Write(0, 1, 1, "b", 1)], ADD)
+        counts = {lane: replace(count, inserted=count.rows) for lane, count in commit.counts.items()}
+        plain.commit(replace(commit, counts=counts))
+        assert sorted((row["text"], row["c"], row["e"], row["computed"]) for row in place.rows()) == [
+            ("a", 7, "X", 2), ("b", 7, "X", 2)
+        ]  # fmt: skip
+        assert proof(plain).ok

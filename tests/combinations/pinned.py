@@ -1,0 +1,129 @@
+"""Examples that were wrong once, one or more for each defect, as small as they could be made. They run in every `make test`.
+
+Each is an example that the generator can draw. A new finding is added here when its cause is fixed.
+"""
+
+from __future__ import annotations
+
+from tests.combinations.example import Definition, Event, Example, Item
+from tests.combinations.values import TYPES
+
+__all__ = ["PINNED"]
+
+_LOST = Event("run", answers=("lost", *["500"] * 12))
+RUN = Event("run")
+_SHARED = {"smallest_piece": 5, "cores": 2}
+
+
+def _plain(number: int, key: int = 0, keyed: bool = True) -> Item:
+    return Item("plain", number, key, keyed)
+
+
+def _cell(kind: str, beginning: str) -> Item:
+    """The record with the value of that type whose JSON text begins so."""
+    return Item("cell", next(at for at, cell in enumerate(TYPES[kind]) if cell.text.startswith(beginning)))
+
+
+_DAY = "TIMESTAMP WITH TIME ZONE"
+
+
+def _far(destination: str) -> Example:
+    late = _cell(_DAY, '"9999-12-31T23:59:59-05')
+    items = _plain(1), late, Item("cell", 0, far=0), Item("broken", far=0), _plain(1)
+    return Example(Definition(destination, _DAY, constraint="dead_letter"), ((items,),), (RUN,))
+
+
+def _bounded(**more: object) -> Definition:
+    start, end = {"m_a:0": 0}, {"m_a:0": 3}
+    return Definition(**{"start": start, "end": end, **more})  # type: ignore[arg-type]
+
+
+#: By name; the name begins with the rule of the defect's kind.
+PINNED: dict[str, Example] = {
+    "kafka: short ranges share a file with a part of a long one": Example(
+        Definition("kafka", conflict="topic"), (((_plain(3),), (_plain(7),), (_plain(60),)),), (RUN,), _SHARED
+    ),
+    "kafka: a deleted key must not come back": Example(
+        Definition("kafka", conflict="topic", on_null="delete"),
+        (((_plain(2),), (_plain(1),), (_plain(20), Item("tombstone", key=1), _plain(20, 2), Item("tombstone", key=2))),),
+        (RUN,),
+        _SHARED,
+    ),
+    "kafka: a block holds several topics": Example(
+        Definition("kafka", topics=3), (((_plain(2),),), ((_plain(3),),), ((_plain(2),),)), (RUN,)
+    ),
+    "webhook: an answer is lost, then refused with 401": Example(
+        Definition("webhook", key_kept=True, records=2),
+        (((_plain(5, keyed=False),),),),
+        (_LOST, Event("run", answers=("401",) * 12), Event("edit", change=(("records", 3),)), RUN),
+    ),
+    **{f"{kind}: times beyond the year 9999": _far(kind) for kind in ("delta", "iceberg", "parquet", "kafka", "webhook")},
+    "duckdb: bounded, and the first record is skipped": Example(
+        _bounded(parse="fail", batch="skip"), (((Item("broken"), _plain(2)),),), (RUN, RUN)
+    ),
+    "duckdb: bounded, and the first records are lost": Example(
+        _bounded(most=1), (((_plain(3),),),), (Event("run", batches=1), Event("lose", share=1.0), Event("decide"), RUN)
+    ),
+    "duckdb: bounded, and killed in the first batch": Example(
+        _bounded(delivery="at_most_once", most=1), (((_plain(3),),),), (Event("run", fault="kill:collect.all:1"), RUN, RUN)
+    ),
+    "duckdb: SET OFFSETS back over what was skipped, with deletes": Example(
+        Definition(conflict="replace", on_null="delete", most=1),
+        (((_plain(1, 1), _plain(1, 2), Item("tombstone", key=1), _plain(1)),),),
+        (Event("run", fault="kill:plan.frozen:1"), Event("set_offsets", share=0.5), Event("set_offsets", share=0.0), RUN),
+    ),
+    "duckdb: one dead letter that a CHECK refuses": Example(
+        Definition(prepared="check", constraint="dead_letter", typo=True),
+        (((_plain(1), Item("lacking"), Item("violating"), Item("lacking")),),),
+        (RUN, Event("edit", change=(("typo", False), ("mapping", True))), Event("retry")),
+    ),
+    "duckdb: another table that does not exist yet": Example(
+        Definition(),
+        (((_plain(3),),),),
+        (RUN, Event("produce", items=(_plain(2),)), Event("edit", change=(("table", "mix_b"),)), RUN),
+    ),
+    "kafka: an infinite time": Example(Definition("kafka", _DAY), (((_plain(1), _cell(_DAY, '"infinity')),),), (RUN,)),
+    "webhook: an infinite time": Example(
+        Definition("webhook", "TIMESTAMP", key_kept=True), (((_plain(1), _cell("TIMESTAMP", '"-infinity')),),), (RUN,)
+    ),
+    "duckdb: a number of many digits": Example(
+        Definition(type="DOUBLE"), (((*(Item("cell", at) for at in range(len(TYPES["DOUBLE"]))),),),), (RUN,)
+    ),
+    "webhook: BACKFILL of what was skipped": Example(
+        Definition("webhook", key_kept=True),
+        (((_plain(8),),),),
+        (Event("run", fault="kill:plan.frozen:1"), Event("set_offsets", share=0.5), RUN, Event("backfill"), RUN),
+    ),
+    "kafka: BACKFILL into a topic with keys": Example(
+        Definition("kafka", conflict="topic"),
+        (((_plain(8),),),),
+        (Event("run", fault="kill:plan.frozen:1"), Event("set_offsets", share=0.5), RUN, Event("backfill"), RUN),
+    ),
+    "duckdb: ON DUPLICATE KEY UPDATE of a column with a default": Example(
+        Definition(conflict="count", prepared="default", mapping=True), (((_plain(1), _plain(4)),),), (RUN,)
+    ),
+    **{
+        f"{kind}: a member's name with NUL in the first records": Example(
+            Definition(kind), (((Item("broken", 10), _plain(1)),),), (RUN,)
+        )
+        for kind in ("duckdb", "delta", "kafka")
+    },
+    "kafka: a batch outlives its transaction": Example(
+        Definition("kafka", timeout=1), (((_plain(3),),),), (Event("run", fault="outlive:commit.before:2"), RUN)
+    ),
+    "mysql: times beyond the year 9999": _far("mysql"),
+    **{
+        f"{kind}: a whole Avro record, and a value out of its map": Example(
+            Definition(kind, type, format="avro", schema="evolve"),
+            (((_plain(1), *(Item("cell", at) for at in range(len(Definition(type=type, format="avro").cells))), _plain(2)),),),
+            (RUN,),
+        )
+        for kind, type in (("duckdb", "BIGINT"), ("duckdb", "DOUBLE"), ("kafka", "STRUCT(a BIGINT, b VARCHAR)"))
+    },
+    **{
+        f"{kind}: a first batch without rows into a table with a key": Example(
+            Definition(kind, conflict="replace"), (((Item("gap"),),),), (RUN, Event("produce", items=(_plain(7),)), RUN)
+        )
+        for kind in ("duckdb", "postgres", "mysql")
+    },
+}

@@ -1,0 +1,59 @@
+"""Errors that a course of events explains: refusals that the guides describe, and policies that stop a run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kpipe.errors import KpipeError, OffsetsLost
+from tests.combinations.crashes import Fault
+from tests.combinations.example import Event
+from tests.combinations.truth import fates
+from tests.combinations.values import DEAD
+
+if TYPE_CHECKING:
+    from tests.combinations.course import Course
+
+__all__ = ["explained", "may_stop", "refusal"]
+
+
+def refusal(course: Course, error: KpipeError) -> bool:
+    """Whether a statement may be refused so."""
+    if type(error).__name__ in ("InvalidStatement", "NotAvailable", "InvalidPipeline", "OffsetsLost"):
+        return True
+    # A webhook's batch that may have been taken must be finished, or given up, first (docs/guide/webhook.md).
+    return course.definition.destination == "webhook" and "is not finished, and the receiver may have taken" in str(error)
+
+
+def explained(course: Course, error: KpipeError, event: Event, fault: Fault | None, waiting: bool) -> bool:
+    """Whether the course of events is a reason for the error of a run."""
+    kind = type(error).__name__
+    if "transaction_timeout_s" in str(error) and course.definition.timeout:
+        return True
+    if fault is not None and fault.reached and not fault.outlives:
+        return True
+    if isinstance(error, OffsetsLost):
+        return course.lossy
+    if kind == "DeadLettersExceeded":
+        return course.definition.most_dead is not None
+    if kind == "InvalidPipeline" and (course.bounds or (course.has("lose") and "has no offset" in str(error))):
+        return True
+    if kind in ("DestinationError", "DestinationBusy", "SchemaConflict", "RecordRejected") and event.answers:
+        return True
+    named = re.search(r"(?:^|\W)offset \d+|m_[abc]/\d+ \[?\d+", str(error)) is not None
+    return waiting and (kind in ("RecordRejected", "SchemaConflict") or (kind == "DestinationError" and named))
+
+
+def may_stop(course: Course) -> bool:
+    """Whether a record that has not been read must, or may, stop a run by the policies."""
+    definition, positions = course.definition, course.positions()
+    for topic, number, log in course.cluster.places():
+        for record in log.records[positions.get((topic, number), log.start) :]:
+            meaning = record.meaning
+            if meaning is None:
+                continue
+            unsure = (meaning.cell is not None and DEAD in meaning.cell.want) or meaning.far or meaning.kind == "violating"
+            strict = "fail" in (definition.parse, definition.constraint)
+            if not fates(meaning, definition) or (unsure and strict):
+                return True
+    return False

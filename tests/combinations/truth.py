@@ -1,0 +1,217 @@
+"""The rows, dead letters and order that a course of events must leave, from the records and the definitions alone.
+
+The ledger's claim says which offsets were read; what must have become of each is decided here, by rules of the guides that
+are written down again in a few lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.combinations import avro
+from tests.combinations.example import LAKES, Definition, Meaning
+from tests.combinations.log import Cluster
+from tests.combinations.values import ANY, DEAD
+
+__all__ = ["Reading", "Truth", "fates", "values"]
+
+Place = tuple[str, int, int]  # topic, partition, offset
+ROW, LETTER, FILTERED, DELETE = "row", "dead letter", "filtered", "delete"
+
+
+def fates(meaning: Meaning, definition: Definition) -> frozenset[str]:
+    """What may become of a record; one alternative, unless the destination decides."""
+    if meaning.kind == "tombstone":
+        if definition.on_null != "delete" or not definition.key_column:
+            return frozenset({FILTERED})
+        return frozenset({DELETE}) if meaning.key is not None else _aside(definition.parse)
+    if meaning.kind == "broken":
+        return _aside(definition.parse)
+    assert meaning.cell is not None
+    wanted = meaning.cell.want
+    left_out = definition.where and not definition.also and meaning.id is not None and meaning.id % 3 == 0
+    sound = frozenset({FILTERED}) if left_out else frozenset({ROW})
+    lacking = definition.typo and not definition.program and meaning.kind == "lacking"
+    if lacking or wanted == (DEAD,):
+        return _aside(definition.parse)
+    if definition.key_column and meaning.key is None and not left_out:
+        return _aside(definition.parse)
+    if definition.prepared == "check" and meaning.kind == "violating" and not left_out:
+        # A write that a later one of its key and batch replaces does not reach the table.
+        return _aside(definition.constraint) | (sound if definition.keyed else frozenset())
+    if definition.format == "avro" and not avro.storable(meaning.cell):
+        return _aside(definition.parse)
+    if DEAD in wanted or (meaning.far and definition.destination != "duckdb"):
+        policies = {definition.parse, definition.constraint}
+        return sound | frozenset().union(*(_aside(policy) for policy in policies))
+    return sound
+
+
+def _aside(policy: str) -> frozenset[str]:
+    return {"dead_letter": frozenset({LETTER}), "skip": frozenset({FILTERED}), "fail": frozenset[str]()}[policy]
+
+
+def values(meaning: Meaning, definition: Definition) -> dict[str, tuple[Any, ...]]:
+    """What each column of the record's row may hold."""
+    assert meaning.cell is not None
+    g = 100 if meaning.kind == "violating" else 1
+    found: dict[str, tuple[Any, ...]] = {
+        "id": (meaning.id,),
+        "k": (meaning.key,),
+        "x": tuple(want for want in meaning.cell.want if want is not DEAD) or (ANY,),
+        "g": (g,),
+        "m": (None,) if meaning.kind == "lacking" else (1,),
+    }
+    if definition.format == "avro" and meaning.id is not None:
+        found["w"] = (avro.whole(meaning.cell, meaning.id, meaning.key, g),)
+        found["t"] = (avro.TAG,)
+    return found
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A record that was read, in the order of commits.
+
+    Attributes:
+        place: topic, partition, offset.
+        meaning: the record.
+        definition: as it was then, or when the dead letter was retried.
+        batch: id of the batch.
+        late: read by a backfill: older than what is there.
+        key: of the record.
+    """
+
+    place: Place
+    meaning: Meaning
+    definition: Definition
+    batch: str
+    late: bool
+    key: bytes | None = None
+
+
+@dataclass
+class Truth:
+    """What was read, and with which definition.
+
+    Attributes:
+        cluster: the topics.
+        changes: number of entries in the history when a definition began to count, and the definition.
+        retried: number of entries whose dead letters were tried again, and the definition.
+    """
+
+    cluster: Cluster
+    changes: list[tuple[int, Definition]] = field(default_factory=list)
+    retried: list[tuple[int, Definition]] = field(default_factory=list)
+
+    def definition_at(self, entry: int) -> Definition:
+        """The definition with which that entry of the history was read."""
+        return [definition for begin, definition in self.changes if begin <= entry][-1]
+
+    def definitions(self, entry: int) -> list[Definition]:
+        """That one, and those with which its dead letters were retried since."""
+        return [self.definition_at(entry), *(definition for count, definition in self.retried if entry < count)]
+
+    def readings(self, history: Sequence[Any]) -> list[Reading]:
+        """Every record that the history claims to have read, batch by batch, in a batch by topic, partition and offset."""
+        found: list[Reading] = []
+        read: dict[tuple[str, int], set[int]] = {}
+        batch: list[Reading] = []
+        last = ""
+        for at, entry in enumerate(history):
+            source = entry.source.topic.name, entry.source.partition
+            mine = read.setdefault(source, set())
+            if entry.batch != last:
+                found += sorted(batch, key=lambda reading: reading.place)
+                batch, last = [], entry.batch
+            if entry.reread:
+                mine -= set(range(entry.range.start, entry.range.end))
+                continue
+            late = any(offset >= entry.range.end for offset in mine)
+            mine |= set(range(entry.range.start, entry.range.end))
+            batch += self._of(at, entry, late)
+        return found + sorted(batch, key=lambda reading: reading.place)
+
+    def _of(self, at: int, entry: Any, late: bool) -> Iterator[Reading]:
+        topic, number = entry.source.topic.name, entry.source.partition
+        records = self.cluster.log(topic, number).records
+        for offset in range(entry.range.start, min(entry.range.end, len(records))):
+            meaning = records[offset].meaning
+            if meaning is None:
+                continue
+            definition, *again = self.definitions(at)
+            for other in again:
+                was, now = (
+                    fates(meaning, definition),
+                    fates(meaning, replace(other, parse="dead_letter", constraint="dead_letter")),
+                )
+                if LETTER in was and ROW not in was and now != was:  # a retry drops nothing, whatever the policies
+                    definition = other
+            yield Reading((topic, number, offset), meaning, definition, entry.batch, late, records[offset].key)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A row of a keyed table.
+
+    Attributes:
+        values: the record that its values are of.
+        last: the record that changed it last; its coordinates are the row's.
+        count: what an expression has counted.
+    """
+
+    values: Reading
+    last: Reading
+    count: int = 7
+
+
+@dataclass
+class Keyed:
+    """Rows by key, as writes of one key leave them: the last one by partition and offset counts."""
+
+    rows: dict[str, Kept] = field(default_factory=dict)
+    deleted: dict[str, list[Reading]] = field(default_factory=dict)
+
+    def write(self, reading: Reading) -> None:
+        """A record with that key. One that a backfill reads changes nothing that came behind it, deletes among it."""
+        key = reading.meaning.key
+        assert key is not None
+        there = self.rows.get(key)
+        if any(_older(reading, other) for other in (*self.deleted.get(key, ()), *([there.last] if there else ()))):
+            return
+        conflict = reading.definition.conflict
+        if there is None or conflict in ("replace", "update"):
+            self.rows[key] = Kept(reading, reading, there.count if there and conflict == "update" else 7)
+        elif conflict == "count":
+            self.rows[key] = Kept(there.values, reading, there.count + 1)
+
+    def delete(self, reading: Reading) -> None:
+        """A tombstone of that key."""
+        key = reading.meaning.key
+        assert key is not None
+        self.deleted.setdefault(key, []).append(reading)
+        there = self.rows.get(key)
+        if there is not None and not _older(reading, there.last):
+            del self.rows[key]
+
+
+def _older(reading: Reading, there: Reading) -> bool:
+    return reading.late and reading.place[:2] == there.place[:2] and reading.place[2] < there.place[2]
+
+
+def keyed_state(readings: Sequence[Reading], letters: Mapping[Place, int]) -> Keyed:
+    """The table after these readings; records that became dead letters are no writes."""
+    state = Keyed()
+    for reading in readings:
+        found = fates(reading.meaning, reading.definition)
+        if DELETE in found:
+            state.delete(reading)
+        elif ROW in found and not letters.get(reading.place):
+            state.write(reading)
+    return state
+
+
+def is_lake(definition: Definition) -> bool:
+    """Whether rows go to files in a lake."""
+    return definition.destination in LAKES

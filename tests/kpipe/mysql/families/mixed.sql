@@ -1,0 +1,203 @@
+-- types that meet: large numbers beside texts, unsigned results, quotients that are computed with, NULL everywhere
+9007199254740993 = '9007199254740992'
+9007199254740993 = 9007199254740992
+i = '9007199254740993'
+i = '9007199254740992'
+9223372036854775807 + 1
+9223372036854775808 + 1
+18446744073709551615 + 1
+-9223372036854775808
+- 9223372036854775808
+-9223372036854775809
+9223372036854775807 - -1
+n IN ('1', 2, 3.0)
+t IN (1.5, '2')
+i IN ('9007199254740992', 5)
+i IN (9007199254740992.0, 'x')
+d IN ('1.500', '2.5')
+d = '1.50'
+d = '1.5abc'
+d = '0.1' + 0.9
+f = 0.1
+0.1 = '0.1'
+0.1e0 = 0.1
+f = d
+n BETWEEN '0' AND 2.5
+t BETWEEN 1 AND '2'
+t BETWEEN '1' AND 2
+d BETWEEN '1' AND '2'
+b BETWEEN 0 AND 1
+b BETWEEN '0' AND '1'
+dt BETWEEN 20000101 AND 20240101
+dt BETWEEN '2000-01-01' AND at
+dt = 20240229
+dt = 20240229.0
+at > 20000101
+at > 20000101000000
+at = '2024-02-29'
+tm = 131415
+tm < at
+dt = tm
+b = 'true'
+b = '1'
+b = 't'
+b <> 'abc'
+CASE n WHEN '1' THEN 1 WHEN 2.0 THEN 2.5 ELSE 'x' END
+CASE t WHEN 1 THEN 'one' WHEN '12abc' THEN 'twelve' END
+CASE WHEN t THEN d WHEN n THEN f ELSE n END
+CASE b WHEN '1' THEN 'yes' WHEN 0 THEN 'no' END
+CASE WHEN n > 0 THEN n ELSE d END
+CASE WHEN n > 0 THEN dt ELSE n END
+CASE WHEN n > 0 THEN b ELSE n END
+CASE WHEN n > 0 THEN b ELSE t END
+CASE WHEN n > 0 THEN 1.50 ELSE 2 END
+CASE WHEN n > 0 THEN 1.50 ELSE 2e0 END
+CASE WHEN n > 0 THEN f ELSE t END
+CASE WHEN n > 0 THEN 0x41 ELSE n END
+NULL = NULL
+NULL <=> NULL
+n <=> NULL
+NULL IN (NULL, 1)
+n IN (NULL)
+NULL BETWEEN 1 AND 2
+n BETWEEN NULL AND -5
+n NOT BETWEEN NULL AND -5
+NULL LIKE NULL
+NULL REGEXP NULL
+NULL AND 0
+NULL OR 1
+NOT NULL
+-NULL
+~NULL
+NULL & 1
+NULL DIV 0
+NULL IS TRUE
+CASE NULL WHEN NULL THEN 1 ELSE 2 END
+IF(NULL, 1, 'x')
+1 + NULL * 2
+CONCAT(NULL, 1)
+CONCAT(1.50, 2)
+CONCAT(d * 2)
+CONCAT(d / 3)
+CONCAT(1/3)
+CONCAT(i / 7)
+CONCAT(f * 2)
+CONCAT(b + 1)
+CONCAT(TRUE, b)
+CONCAT(1e20, 1e-7, 1e15, 123456789012345678.0)
+CONCAT(f / 3)
+12345678901234567890.123456789 / 3
+12345678901234567890.123456789 * 1.5
+12345678901234567890.123456789 + 0.0000000001
+99999999999999999999.9 * 99999999.9
+1.0000000001 / 3
+1 / 3.0000000001
+d / d2 / d
+d * d2 * d
+d / 7 * 7
+1 / 3 * 3
+1 / 9 / 9
+(1 / 3) = 0.3333
+(1 / 3) = 0.33333333
+2 / 3 > 0.6667
+2 / 3 + 0.00000001
+IF(1, 2 / 3, 0)
+COALESCE(1 / 3, 0)
+10 / 4 = '2.5'
+5 & 3 - 1
+(n & 3) - 2
+(5 & 3) - 2
+(n & 3) * -1
+-(n & 3)
+~0 - 1
+~0 + 1
+~0 + 0.5
+~0 * 2
+~0 / 2
+~0 DIV 2
+~0 % 10
+~0 = -1
+~0 > -1
+~n > n
+i DIV -1
+i * -1
+i / -1
+-i
+-(-9223372036854775807 - 1)
+i % -1
+i + i2
+i * i2
+i - i2
+n - 0x1
+'5' - 3 - '1'
+t << 1
+t >> 1
+-1 >> 60
+-1 << 1
+1.5 << 1
+1.4 | 0
+1 << -1
+1 << 1.5
+n << n
+f << 1
+-- literals, precedence, digits of products
+0x1FFFFFFFFFFFFFFFFF + 0
+d * d * d
+d * d
+d * d2 * 1.5
+99999999.9 * 99999999.9
+d / d2 / d / d2
+d * d2 / d * d2
+i / 3 / 3 / 3
+n / 3 / 3 / 3 / 3 / 3
+1 / 3 / 3 / 3 / 3 / 3 / 3 / 3
+i % 0.7
+i % d
+1e15 % 7
+d DIV 0.0001
+0xFF + 0
+0xFFFFFFFFFFFFFFFF = 18446744073709551615
+0x41 + '1'
+0x41 = 65
+0x41 IN (65, 'A')
+IF(0x41, 1, 0)
+IF(0x30, 1, 0)
+b'101' | 2
+-0x41
+~0x0F
+.1 + .2 = .3
+0.1e0 + 0.2e0 = 0.3e0
+'1' = '1.0'
+1 = '1.0'
+'' = 0
+TRUE = 'true'
+'2' IS TRUE
+0.4 IS TRUE
+1 / 0.0
+1 = 2 = 0
+3 > 2 > 1
+NOT 1 + 1
+! 1 + 1
+-2 ^ 2
+2 + 3 << 1
+1 | 2 & 4 ^ 8
+1 XOR 1 XOR 1
+1 OR NULL AND 0
+n IN (1, 2) = TRUE
+n BETWEEN 1 AND 3 = TRUE
+n = 1 IS TRUE
+n DIV 2 MOD 2
+100 * n / 7
+n / 7 * 100
+n * 1.0 / 7
+CONCAT(n * 0.1)
+CONCAT(d * 0.1, ' ', d / 0.1)
+1e0 / 3 * 3
+00012
+1.e3
+.5e1
+CONCAT(0.5 * 0.5)
+CONCAT(-.25)
+CONCAT(.5 + 0)
+CONCAT(CAST(.25 AS DECIMAL(2,2)))
+CONCAT(CAST(-.25 AS DECIMAL(2,2)), ABS(CAST(-.25 AS DECIMAL(2,2))))

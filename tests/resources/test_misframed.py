@@ -1,0 +1,104 @@
+"""A program for SingleStore's framing is recognized when it is given lines, and no other program is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kpipe.batch import Piece
+from kpipe.errors import TransformFailed
+from kpipe.formats import Format
+from kpipe.offsets import Range
+from kpipe.schema import Columns
+from kpipe.source import PartitionId, TopicId
+from resources.kafka.held import Held
+from resources.spark import worker
+from resources.spark.job import Job, ProgramSpec
+from transforms import resolve
+
+#: As the manual's example reads its records, for Python 3.
+LENGTHS = """#!/usr/bin/env python3
+import struct, sys
+while True:
+    head = sys.stdin.buffer.read(8)
+    if len(head) < 8:
+        assert not head
+        break
+    value = sys.stdin.buffer.read(struct.unpack("L", head)[0])
+    sys.stdout.buffer.write(value + b"\\n")
+"""
+#: One that never fails: what it reads is a length or it is not.
+TOLERANT = """#!/usr/bin/env python3
+import sys
+data = sys.stdin.buffer.read()
+while data:
+    size = int.from_bytes(data[:8], sys.byteorder)
+    sys.stdout.buffer.write(data[8 : 8 + size].strip() + b"\\n")
+    data = data[8 + size :]
+# read(8)
+"""
+VALUES = [b'{"id": 1}', b'{"id": 2}', b'{"id": 3}']
+SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
+PIECE = Piece(SOURCE, Range(0, 3))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    """`job(text, stdin, values)`: a batch of these records, through a program of that text."""
+
+    def made(text: str, stdin: str = "lines", values: list[bytes] = VALUES) -> Job:
+        path = tmp_path / "program.py"
+        path.write_text(text)
+        path.chmod(0o755)
+        found = resolve(path)
+        (tmp_path / "programs").mkdir(exist_ok=True)
+        (tmp_path / "batch").mkdir(exist_ok=True)
+        return Job(
+            batch="batch", config={}, staging=str(tmp_path), format=Format(type="json"), columns=Columns.of({"id": "BIGINT"}),
+            programs=str(tmp_path / "programs"), held={SOURCE: Held.of(range(len(values)), [0] * len(values), values)},
+            program=ProgramSpec(str(found.file), None, found.sha256, stdin=stdin, mode="flatmap", idle_timeout_s=20),
+        )  # fmt: skip
+
+    return made
+
+
+@pytest.mark.parametrize("text", [LENGTHS, TOLERANT])
+def test_it_is_told_how_it_is_declared(job: Callable[..., Job], text: str) -> None:
+    with pytest.raises(TransformFailed) as raised:
+        worker.sample(job(text), PIECE, 10)
+    assert raised.value.what == (
+        "t/0: the program reads the length of each record, 8 bytes, as SingleStore gives them:"
+        " expected length-prefixed records, found lines"
+    )
+    assert "WITH TRANSFORM (...) STDIN LENGTH_PREFIXED, or transform.stdin: length-prefixed" in raised.value.hint
+
+
+def test_so_it_is_after_a_failure_when_no_columns_are_looked_for(job: Callable[..., Job]) -> None:
+    with pytest.raises(TransformFailed, match="expected length-prefixed records, found lines"):
+        worker.stage(job(LENGTHS), PIECE)
+
+
+def test_declared_it_gives_its_rows(job: Callable[..., Job]) -> None:
+    assert worker.sample(job(LENGTHS, "length-prefixed"), PIECE, 10) == (VALUES, {})
+    assert worker.stage(job(LENGTHS, "length-prefixed"), PIECE).counts.rows == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!/bin/sh\n# read(8)\nexec cat\n",
+        "#!/usr/bin/env python3\nimport sys\nwhile block := sys.stdin.buffer.read(8):\n    sys.stdout.buffer.write(block)\n",
+        "#!/bin/sh\nexec sed 's/read(8)//'\n",
+    ],
+)
+def test_a_program_that_reads_lines_goes_on_doing_so(job: Callable[..., Job], text: str) -> None:
+    assert worker.sample(job(text), PIECE, 10) == (VALUES, {})
+
+
+def test_a_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., Job]) -> None:
+    text = "#!/bin/sh\n# read(8)\necho broken >&2\nexit 3\n"
+    with pytest.raises(TransformFailed) as raised:
+        worker.sample(job(text), PIECE, 10)
+    assert "broken" in raised.value.what and "lines" not in raised.value.what
