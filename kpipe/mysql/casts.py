@@ -12,11 +12,13 @@ from kpipe.mysql.json_casts import as_document, out_of_document
 from kpipe.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
 
-__all__ = ["cast", "whole_number"]
+__all__ = ["cast", "returned", "whole_number"]
 
 _INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "INTEGER": 32, "BIGINT": 64, "SIGNED": 64}
 _BYTES = ("BINARY", "VARBINARY", "BLOB", "TINYBLOB", "MEDIUMBLOB", "LONGBLOB")
 _FAR = 1_000_000_000  # characters; DuckDB takes no more than 2^32
+_WHOLE = "[-+]?[0-9]+"
+_WRITTEN = {"SIGNED": _WHOLE, "UNSIGNED": _WHOLE, "DECIMAL": r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"}
 _TEXTS = ("CHAR", "NCHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "STRING")
 
 
@@ -68,6 +70,23 @@ def cast(value: Value, name: str, sizes: tuple[int, ...], strict: bool = False) 
     raise Untranslated(
         f"{name} is no type of kpipe's", "types: BIGINT, DECIMAL(p, s), DOUBLE, CHAR, DATE, DATETIME, TIME, JSON, BOOL"
     )
+
+
+def returned(found: Value, raw: Value, name: str, sizes: tuple[int, ...]) -> Value:
+    """Return JSON_VALUE's value in the type that RETURNING names: NULL for what is not of that type.
+
+    Args:
+        found: what JSON_VALUE gives without RETURNING.
+        raw: the same as JSON, which tells true from "true".
+        name: of the type, upper case.
+        sizes: its numbers in parentheses.
+    """
+    pattern = _WRITTEN.get("DECIMAL" if name in ("DECIMAL", "DOUBLE", "REAL", "FLOAT") else name)
+    if pattern is None:
+        return cast(found, name, sizes)
+    truth = f"WHEN {raw.sql} IN ('true', 'false') THEN CAST({raw.sql} = 'true' AS INTEGER)::VARCHAR"
+    said = f"(CASE {truth} WHEN regexp_full_match({found.sql}, '{pattern}') THEN {found.sql} END)"
+    return cast(Value(said, "text"), name, sizes)
 
 
 def _year(value: Value) -> Value:
@@ -138,7 +157,9 @@ def _unsigned(value: Value, bits: int) -> Value:
     below = f"WHEN {whole} < 0 THEN 0"
     if bits == 64 and value.kind not in ("decimal", "double"):
         below = f"WHEN {whole} < -{half} THEN {half} WHEN {whole} < 0 THEN {whole} + {top}"
-    return Value(f"CAST(CASE WHEN {whole} >= {top} THEN {top - 1} {below} ELSE {whole} END AS DECIMAL(20,0))", "decimal", 20)
+    return Value(
+        f"CAST(CASE WHEN {whole} >= {top} THEN {top - 1} {below} ELSE {whole} END AS DECIMAL(20,0))", "decimal", 20, unsigned=True
+    )
 
 
 def _decimal(value: Value, precision: int, scale: int) -> Value:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isinf
+from dataclasses import replace
 
 from kpipe.mysql.arithmetic import negated
-from kpipe.mysql.casts import cast
+from kpipe.mysql.byte_operators import byte_bits, flipped, is_bytes, on_bytes
+from kpipe.mysql.casts import cast, returned
 from kpipe.mysql.columns import Resolve, column_name, of_column, of_columns
 from kpipe.mysql.functions import called
 from kpipe.mysql.intervals import moved
 from kpipe.mysql.json_paths import arrow, member, plain_member
+from kpipe.mysql.literal_values import LITERALS
 from kpipe.mysql.operators import BINARY, between, compared
 from kpipe.mysql.parser import parse
 from kpipe.mysql.patterns import like, matches
+from kpipe.mysql.rows import unrowed
 from kpipe.mysql.tree import Node, refused
 from kpipe.mysql.values import (
     NULL,
     Value,
     boolean,
     combined,
-    date,
-    datetime,
-    decimal,
     quoted,
-    span,
     text,
     unrounded,
 )  # fmt: skip
@@ -139,49 +138,10 @@ class _Compiler:
 
     @property
     def _signs(self) -> dict[str, Callable[[Node], Value]]:
-        return {"->": self._arrow, "->>": self._arrow, "binary": self._as_bytes}
+        return {**LITERALS, "->": self._arrow, "->>": self._arrow, "binary": self._as_bytes}
 
     def _args(self, node: Node) -> list[Value]:
         return [self.of(item) for item in node.args]
-
-    # Literals
-
-    def _null(self, _: Node) -> Value:
-        return NULL
-
-    def _bool(self, node: Node) -> Value:
-        return Value("true" if node.value else "false", "bool", 1)
-
-    def _number(self, node: Node) -> Value:
-        said = str(node.value)
-        if "e" in said.lower():
-            if isinf(float(said)):
-                raise refused(
-                    f"{said} is beyond the range of DOUBLE", "the largest one is 1.7976931348623157e308", node.start, node.end
-                )
-            return Value(f"CAST('{said}' AS DOUBLE)", "double", literal=said)
-        whole, _, fraction = said.partition(".")
-        digits = len((whole.lstrip("0") or "0") + fraction)
-        if not fraction and int(whole) < 2**63:
-            return Value(f"CAST({whole} AS BIGINT)", "int", max(len(whole.lstrip("0")), 1), literal=said)
-        made = decimal(Value(f"'{said}'", "decimal", digits, len(fraction)), digits, len(fraction))
-        return Value(made.sql, "decimal", digits, len(fraction), said, unsigned="." not in said and int(said) < 2**64)
-
-    def _text(self, node: Node) -> Value:
-        return Value(quoted(node.value), "text", literal=node.value)
-
-    def _hex(self, node: Node) -> Value:
-        digits = node.value if len(node.value) % 2 == 0 else f"0{node.value}"
-        return Value(f"unhex('{digits}')", "blob", literal=str(int(digits[-16:] or "0", 16)))
-
-    def _bits(self, node: Node) -> Value:
-        width = -(-len(node.value) // 8) * 2
-        return Value(f"unhex('{int(node.value or '0', 2):0{width}X}')", "blob", literal=str(int(node.value[-64:] or "0", 2)))
-
-    def _temporal(self, node: Node) -> Value:
-        kind, said = node.value
-        rule = {"DATE": date, "TIME": span}.get(kind, datetime)
-        return rule(Value(quoted(said), "text"))
 
     def _paren(self, node: Node) -> Value:
         return self.of(node.args[0])
@@ -227,9 +187,14 @@ class _Compiler:
     # Operators
 
     def _binary(self, node: Node) -> Value:
+        plain = unrowed(node)
+        if plain is not None:
+            return self.of(plain)
         left, right = self._args(node)
         if "interval" in (left.kind, right.kind):
             return self._later(node, left, right)
+        if on_bytes(node.kind, left, right):
+            return byte_bits(node.kind, left, right)
         return BINARY[node.kind](left, right)
 
     def _later(self, node: Node, left: Value, right: Value) -> Value:
@@ -245,7 +210,10 @@ class _Compiler:
         return self.of(node.args[0])
 
     def _bitnot(self, node: Node) -> Value:
-        return BINARY["^"](self.of(node.args[0]), Value("18446744073709551615::DECIMAL(20,0)", "decimal", 20))
+        value = self.of(node.args[0])
+        if is_bytes(value):
+            return flipped(value)
+        return BINARY["^"](value, Value("18446744073709551615::DECIMAL(20,0)", "decimal", 20))
 
     def _not(self, node: Node) -> Value:
         return Value(f"(NOT {boolean(self.of(node.args[0])).sql})", "bool")
@@ -256,7 +224,13 @@ class _Compiler:
             return Value(f"({value.sql} IS NULL)", "bool")
         return Value(f"({boolean(value).sql} IS NOT DISTINCT FROM {node.value.lower()})", "bool")
 
+    def _row(self, node: Node) -> Value:
+        raise refused("a list stands behind IN, or beside another list", "write (a, b) = (1, 2)", node.start, node.end)
+
     def _in(self, node: Node) -> Value:
+        plain = unrowed(node)
+        if plain is not None:
+            return self.of(plain)
         value, *choices = self._args(node)
         if not choices:
             raise refused("IN takes a list of values", "", node.start, node.end)
@@ -303,7 +277,12 @@ class _Compiler:
         return self.of(node.args[0])
 
     def _as_bytes(self, node: Node) -> Value:
-        return text(self.of(node.args[0]))
+        return cast(replace(self.of(node.args[0]), literal=None), "BINARY", ())
+
+    def _json_value(self, node: Node) -> Value:
+        (call,) = node.args
+        raw = called("JSON_EXTRACT", self._args(call))
+        return returned(self.of(call), Value(f"CAST({raw.sql} AS VARCHAR)", "text"), *node.value)
 
     def _using(self, node: Node) -> Value:
         if node.value.lower() not in ("utf8", "utf8mb3", "utf8mb4"):

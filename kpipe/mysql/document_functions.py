@@ -120,6 +120,14 @@ def _holds(target: Any, candidate: Any) -> bool:
     return equal(target, candidate)
 
 
+def _member_of(item: Text, document: Text) -> Text:
+    """MEMBER OF: whether an array has the item, or a value that is no array is the item."""
+    if item is None or document is None:
+        return None
+    value, wanted = shared(document), parsed(item)
+    return truth(any(equal(part, wanted) for part in value) if isinstance(value, list) else equal(value, wanted))
+
+
 def _contains_path(document: Text, how: Text, *paths: Text) -> Text:
     if document is None or how is None or None in paths:
         return None
@@ -327,7 +335,8 @@ _OPERATIONS: dict[str, Callable[..., Text]] = {
     "depth": lambda text: None if text is None else str(depth(parsed(text))),
     "pretty": lambda text: None if text is None else printed(parsed(text)),
     "canonical": lambda text: None if text is None else canonical(parsed(text)),
-    "contains": _contains, "contains_path": _contains_path, "exists": _exists, "overlaps": _overlaps, "search": _search,
+    "contains": _contains, "member_of": _member_of,
+    "contains_path": _contains_path, "exists": _exists, "overlaps": _overlaps, "search": _search,
     "merge_patch": _merge_patch, "merge_preserve": _merge_preserve, "remove": _remove,
     "set": _each(lambda value, way, new: put(value, way, lambda _: new, new)),
     "insert": _each(lambda value, way, new: put(value, way, lambda present: present, new)),

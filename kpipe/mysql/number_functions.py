@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kpipe.mysql.arithmetic import ARITHMETIC, bit_pattern
+from kpipe.mysql.byte_operators import counted, is_bytes
 from kpipe.mysql.functions import Function
 from kpipe.mysql.rounding import ceiling, floor, rounded, truncated
 from kpipe.mysql.values import Value, double, finite, integer, number, quoted, text, unrounded
@@ -65,6 +66,8 @@ def _random(*values: Value) -> Value:
 
 
 def _bit_count(value: Value) -> Value:
+    if is_bytes(value):
+        return counted(value)
     return Value(f"CAST(bit_count({bit_pattern(value)}) AS BIGINT)", "int", 2)
 
 

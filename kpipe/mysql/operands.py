@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from kpipe.mysql.cursor import Cursor
+from kpipe.mysql.literals import Literals
 from kpipe.mysql.tree import Node, refused, unquoted
 
 __all__ = ["BITS", "UNITS", "Operands"]
@@ -27,7 +27,7 @@ _NILADIC = frozenset(
 )
 
 
-class Operands(Cursor):
+class Operands(Literals):
     """Reads operands; what they hold are expressions again."""
 
     @abstractmethod
@@ -65,9 +65,10 @@ class Operands(Cursor):
                     text += unquoted(self.take().text)
                 return self.node("text", word.start, text)
             case "hex" | "bits":
+                return self.bytes_literal()
+            case "null":
                 self.take()
-                digits = word.text[2:].rstrip("'")
-                return self.node(word.kind, word.start, digits)
+                return self.node("null", word.start)
             case "variable":
                 self.take()
                 return self.node("column", word.start, (word.text,))
@@ -75,12 +76,13 @@ class Operands(Cursor):
                 return self._column()
             case "name":
                 return self._named()
-        if self.taken("("):
-            found = self.expression(0)
-            if self.word.folded == ",":
-                raise refused("a list stands behind IN only", "", self.word.start, self.word.end)
-            self.expect(")")
-            return self.node("paren", word.start, None, found)
+        if word.folded == "(":
+            items = self._list()
+            if not items:
+                raise self.unexpected()
+            return self.node("row" if len(items) > 1 else "paren", word.start, None, *items)
+        if word.folded == "{":
+            return self.braced()
         raise self.unexpected()
 
     def _column(self) -> Node:
@@ -110,8 +112,11 @@ class Operands(Cursor):
         if folded in ("DATE", "TIME", "TIMESTAMP", "DATETIME") and after.kind == "text":
             self.take()
             return self.node("temporal", word.start, (folded, unquoted(self.take().text)))
-        if folded.startswith("_") and after.kind in ("text", "hex"):
-            raise refused(f"{word.text} before a text is not translated", "texts are UTF-8 here", word.start, word.end)
+        if folded == "N" and after.kind == "text" and after.start == word.end:
+            self.take()
+            return self._primary()
+        if folded.startswith("_") and after.kind in ("text", "hex", "bits"):
+            return self.introduced()
         if after.text == "(":
             return self._call()
         if folded in _NILADIC:
@@ -187,6 +192,13 @@ class Operands(Cursor):
                 unit = self._unit()
                 self.expect(",")
                 return self.node("call", start, name, Node("unit", unit), *self._rest())
+            case "ROW":
+                items = self._rest()
+                if len(items) < 2:
+                    raise refused("ROW takes two values or more", "", start, self.word.start)
+                return self.node("row", start, None, *items)
+            case "JSON_VALUE":
+                return self._json_value(start)
             case "GET_FORMAT":
                 kind = self.name().upper()
                 self.expect(",")
@@ -206,6 +218,24 @@ class Operands(Cursor):
             found.append(Node("using", self.name()))
         self.expect(")")
         return found
+
+    def _json_value(self, start: int) -> Node:
+        """JSON_VALUE(document, path [RETURNING type] [NULL ON EMPTY] [NULL ON ERROR])."""
+        args = [self.expression(0)]
+        self.expect(",")
+        args.append(self.expression(0))
+        returned = self._type() if self.taken("RETURNING") else None
+        for _ in ("EMPTY", "ERROR"):
+            if self.word.folded in ("DEFAULT", "ERROR"):
+                raise refused(
+                    f"{self.word.text} behind JSON_VALUE is not translated",
+                    "write COALESCE(JSON_VALUE(value, '$.a'), 'default')",
+                    self.word.start,
+                    self.word.end,
+                )
+            _ = self.taken("NULL", "ON", "EMPTY") or self.taken("NULL", "ON", "ERROR")
+        found = self._closed("call", start, "JSON_VALUE", *args)
+        return found if returned is None else self.node("json_value", start, returned, found)
 
     def _closed(self, kind: str, start: int, value: object, *args: Node) -> Node:
         self.expect(")")

@@ -146,6 +146,13 @@ class _Reader(Operands):
             pattern = self.expression(BITS)
             escape = self.expression(BITS) if self.taken("ESCAPE") else Node("text", "\\")
             found = self.node("like", start, None, left, pattern, escape)
+        elif not negated and self.taken("SOUNDS", "LIKE"):
+            sounds = [self.node("call", start, "SOUNDEX", item) for item in (left, self.expression(BITS))]
+            found = self.node("=", start, None, *sounds)
+        elif self.taken("MEMBER"):
+            self.taken("OF")
+            self.expect("(")
+            found = self._closed("call", start, "MEMBER OF", left, self.expression(0))
         elif self.taken("REGEXP") or self.taken("RLIKE"):
             found = self.node("regexp", start, None, left, self.expression(BITS))
         else:

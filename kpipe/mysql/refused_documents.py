@@ -25,7 +25,6 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     ),
     "JSON_INCLUDE_MASK": (_MASK, "JSON_BUILD_OBJECT('a', value::a)"),
     "JSON_EXCLUDE_MASK": (_MASK, "JSON_DELETE_KEY(value, 'a')"),
-    "JSON_MERGE": ("it is JSON_MERGE_PRESERVE's old name", "JSON_MERGE_PRESERVE(a, b), or JSON_MERGE_PATCH(a, b)"),
     "JSON_QUERY": ("it is MariaDB's", "JSON_EXTRACT(value, '$.a')"),
     "JSON_EQUALS": ("it is MariaDB's", "CAST(a AS JSON) = CAST(b AS JSON)"),
     "JSON_COMPACT": ("it is MariaDB's", "CAST(value AS JSON), which is printed without spaces"),

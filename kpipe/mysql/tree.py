@@ -19,6 +19,7 @@ _WORD = re.compile(
     |(?P<variable>@[A-Za-z_]\w*)
     |(?P<hex>0x[0-9A-Fa-f]+\b|[xX]'[0-9A-Fa-f]*')
     |(?P<bits>0b[01]+\b|[bB]'[01]*')
+    |(?P<null>\\N\b)
     |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
     |(?P<name>[^\W\d][\w$]*)
     |(?P<open>['"`].*|/\*.*)
