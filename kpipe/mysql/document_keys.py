@@ -13,7 +13,7 @@ from typing import Any
 
 from kpipe.mysql.documents import MISSING, Invalid, double, edited, equal, kind, member, parsed, read, shared, whole, written
 
-__all__ = ["OPERATIONS", "length", "truth"]
+__all__ = ["OPERATIONS", "is_mask", "length", "truth"]
 
 Text = str | None
 
@@ -129,6 +129,52 @@ def _matches(value: Any, keys: list[str]) -> bool:
     return isinstance(value, list) and any(isinstance(item, dict) and _matches(item, keys) for item in value)
 
 
+def is_mask(text: str) -> bool:
+    """Return whether a text is a mask: an object whose values are masks, or 1."""
+    return _masks(read(text))
+
+
+def _masks(value: Any) -> bool:
+    return isinstance(value, dict) and all(_masks(item) or (not isinstance(item, dict) and _one(item)) for item in value.values())
+
+
+def _one(item: Any) -> bool:
+    return item is not None and written(item) == "1"
+
+
+def _included(value: Any, mask: dict[str, Any]) -> Any:
+    """The members that a mask names; below an array, those of its objects. MISSING for what has no members."""
+    if isinstance(value, list):
+        items = [_included(item, mask) for item in value]
+        return [item for item in items if item is not MISSING]
+    if not isinstance(value, dict):
+        return MISSING
+    made = {
+        name: _included(item, mask[name]) if isinstance(mask[name], dict) else item
+        for name, item in value.items()
+        if name in mask
+    }
+    return {name: item for name, item in made.items() if item is not MISSING}
+
+
+def _excluded(value: Any, mask: dict[str, Any]) -> Any:
+    """All but the members that a mask names with 1."""
+    if isinstance(value, list):
+        return [_excluded(item, mask) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: item for name, item in value.items() if name not in mask or isinstance(mask[name], dict)}
+    return {name: _excluded(item, mask[name]) if name in mask else item for name, item in kept.items()}
+
+
+def _masked(apply: Callable[[Any, dict[str, Any]], Any]) -> Callable[..., Text]:
+    def operation(document: Text, mask: Text) -> Text:
+        value = read(document)
+        return written(apply(value, parsed(mask or "{}"))) if isinstance(value, dict) else None
+
+    return operation
+
+
 def _pack(document: Text, letter: Text) -> Text:
     value = read(document)
     if not isinstance(value, list):
@@ -154,4 +200,5 @@ OPERATIONS: dict[str, Callable[..., Text]] = {
     "get": _get, "string": _string, "double": _double, "bigint": _bigint, "get_type": _get_type, "member_length": _member_length,
     "member_keys": _member_keys, "set_key": _set_key, "delete_key": _delete_key, "splice": _splice, "push": _push,
     "array_contains": _array_contains, "match_exists": _match_exists, "pack": _pack, "unpack": _unpack,
+    "include_mask": _masked(_included), "exclude_mask": _masked(_excluded),
 }  # fmt: skip

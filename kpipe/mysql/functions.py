@@ -33,6 +33,7 @@ class Function:
 @lru_cache(maxsize=1)
 def known() -> Mapping[str, Function]:
     """Return every function by its name."""
+    from kpipe.mysql.byte_functions import FUNCTIONS as packed
     from kpipe.mysql.clocks import FUNCTIONS as clocks
     from kpipe.mysql.condition_functions import FUNCTIONS as conditions
     from kpipe.mysql.date_formats import FUNCTIONS as date_formats
@@ -46,11 +47,12 @@ def known() -> Mapping[str, Function]:
     from kpipe.mysql.search_functions import FUNCTIONS as searches
     from kpipe.mysql.text_functions import FUNCTIONS as texts
     from kpipe.mysql.time_arithmetic import FUNCTIONS as arithmetic
+    from kpipe.mysql.time_buckets import FUNCTIONS as buckets
     from kpipe.mysql.time_functions import FUNCTIONS as times
 
     return {
         **conditions, **documents, **formats, **hashes, **numbers, **patterns, **searches, **texts, **times, **arithmetic,
-        **clocks, **date_formats, **reading, **words,
+        **clocks, **packed, **buckets, **date_formats, **reading, **words,
     }  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kpipe.mysql.document_keys import is_mask
 from kpipe.mysql.functions import Function
 from kpipe.mysql.json_paths import asked, document, fragment, keypath, path
-from kpipe.mysql.values import Value, integer, number, text
+from kpipe.mysql.values import Value, integer, number, quoted, text
 from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["FUNCTIONS"]
@@ -63,6 +64,17 @@ def _splice(form: str) -> Function:
 
 def _delete(value: Value, *keys: Value) -> Value:
     return asked("json", "delete_key", document(value), keypath(keys))
+
+
+def _masked(operation: str) -> Function:
+    """JSON_INCLUDE_MASK and JSON_EXCLUDE_MASK; the mask is written out."""
+
+    def rule(value: Value, mask: Value) -> Value:
+        if mask.literal is None or not is_mask(mask.literal):
+            raise Untranslated("a mask is an object of masks or 1, written out", """write '{"a": 1, "b": {"c": 1}}'""")
+        return asked("json", operation, document(value), quoted(mask.literal))
+
+    return Function(rule, 2)
 
 
 def _unpack(letter: str, vector: Value) -> Value:
@@ -216,6 +228,8 @@ FUNCTIONS: dict[str, Function] = {
     "JSON_MATCH_ANY_EXISTS": _extract("bool", "match_exists"),
     "JSON_BUILD_OBJECT": Function(_object, 0, None),
     "JSON_BUILD_ARRAY": Function(_array, 0, None),
+    "JSON_INCLUDE_MASK": _masked("include_mask"),
+    "JSON_EXCLUDE_MASK": _masked("exclude_mask"),
     "TO_JSON": Function(_to_json, 1),
     **_vectors(),
     "JSON_LENGTH": _either("int", "member_length", "length"),

@@ -174,6 +174,7 @@ FUNCTIONS: dict[str, Function] = {
     "RADIANS": _of("radians({0})"),
     "PI": Function(lambda: Value("pi()", "double", digits=6), 0),
     "RAND": Function(_random, 0, 1),
+    "SIGMOID": _of("1 / (1 + exp(-{0}))"),
     "BIT_COUNT": Function(_bit_count, 1),
     "INET_ATON": Function(_number_of_address, 1),
     "INET_NTOA": Function(_address_of_number, 1),

@@ -14,7 +14,6 @@ _SESSION = "there is no session of a database, and no server that it would tell 
 _WAITS = "an expression does not wait, and takes no locks", "leave it out"
 _VECTORS = "kpipe has no vectors", "compute it in a query on the table, or in a program (WITH TRANSFORM)"
 _SHAPES = "kpipe has no geometry", "load the text or the numbers, and compute it in a query on the table"
-_IPV6 = "addresses of IPv6 have no number here", "load the text; INET_ATON and INET_NTOA take IPv4"
 _SECRETS = "encryption is not translated", "do it in a program (WITH TRANSFORM)"
 _XML = "kpipe reads no XML in expressions", "take it apart in a program (WITH TRANSFORM)"
 
@@ -30,8 +29,7 @@ _GROUPS: dict[tuple[str, str], str] = {
         VECTOR_KTH_ELEMENT VECTOR_MUL VECTOR_NUM_ELEMENTS VECTOR_SORT VECTOR_SUB VECTOR_SUBVECTOR VECTOR_SUM""",
     _SHAPES: """GEOGRAPHY_AREA GEOGRAPHY_CONTAINS GEOGRAPHY_DISTANCE GEOGRAPHY_INTERSECTS GEOGRAPHY_LATITUDE GEOGRAPHY_LENGTH
         GEOGRAPHY_LONGITUDE GEOGRAPHY_POINT GEOGRAPHY_WITHIN_DISTANCE GEOMETRY_AREA GEOMETRY_CONTAINS GEOMETRY_DISTANCE
-        GEOMETRY_POINT POINT ST_ASTEXT ST_DISTANCE ST_DISTANCE_SPHERE ST_GEOMFROMTEXT ST_POINTFROMTEXT ST_X ST_Y""",
-    _IPV6: "INET6_ATON INET6_NTOA IS_IPV4_COMPAT IS_IPV4_MAPPED IS_IPV6",
+        APPROX_GEOGRAPHY_INTERSECTS GEOMETRY_POINT POINT ST_ASTEXT ST_DISTANCE ST_DISTANCE_SPHERE ST_GEOMFROMTEXT ST_POINTFROMTEXT ST_X ST_Y""",
     _SECRETS: "AES_DECRYPT AES_ENCRYPT ENCODE ENCRYPT DES_DECRYPT DES_ENCRYPT OLD_PASSWORD PASSWORD RANDOM_BYTES",
     _XML: "EXTRACTVALUE UPDATEXML",
 }
@@ -47,7 +45,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "it takes signs of currencies and commas, by rules that depend on the server",
         "write value REGEXP '^[-+]?[0-9]+([.][0-9]+)?$'",
     ),
-    "SIGMOID": ("it is not translated", "write 1 / (1 + EXP(-value))"),
     "CBRT": ("neither MySQL nor SingleStore has it", "write SIGN(value) * POW(ABS(value), 1 / 3)"),
     "SINH": ("neither MySQL nor SingleStore has it", "write (EXP(value) - EXP(-value)) / 2"),
     "COSH": ("neither MySQL nor SingleStore has it", "write (EXP(value) + EXP(-value)) / 2"),
@@ -57,6 +54,4 @@ REFUSED: dict[str, tuple[str, str]] = {
     "EVEN": ("neither MySQL nor SingleStore has it", "write 2 * CEIL(value / 2)"),
     "XOR": ("XOR is an operator", "write a XOR b, or a ^ b for bits"),
     "UUID_SHORT": ("it counts on one server, and records are computed on many", "write UUID()"),
-    "UUID_TO_BIN": ("it is not translated", "write UNHEX(REPLACE(value, '-', ''))"),
-    "BIN_TO_UUID": ("it is not translated", "load the text of the UUID, or HEX(value)"),
 }

@@ -5,7 +5,11 @@ from __future__ import annotations
 __all__ = ["DOCUMENTS"]
 
 _AGGREGATE = "it is an aggregate, and an expression sees one record"
-_MASK = "masks of JSON documents are not available"
+_PARAMS = "BIGINT BIGINT_STRICT BOOL BOOL_STRICT DOUBLE DOUBLE_STRICT JSON JSON_STRICT STRING STRING_STRICT BSON DATETIME DATETIME_STRICT"
+_PREDICATE = (
+    "predicates of MATCH_PARAM are not available",
+    "JSON_MATCH_ANY_EXISTS(value, 'a', 'b'), or value::a::$b = 'x'",
+)
 _BSON = "there is no BSON type"
 
 _BSON_NAMES = (
@@ -19,12 +23,7 @@ DOCUMENTS: dict[str, tuple[str, str]] = {
     "JSON_OBJECTAGG": (_AGGREGATE, "JSON_OBJECT('a', a, 'b', b) of one record's values"),
     "JSON_TABLE": ("an expression gives one value, no rows", "UNNEST behind FROM, docs/guide/several-tables.md"),
     "JSON_TO_ARRAY": ("there is no ARRAY type", "JSON_EXTRACT_JSON(value, 0), or UNNEST behind FROM for one row an element"),
-    "JSON_MATCH_ANY": (
-        "predicates of MATCH_PARAM are not available",
-        "JSON_MATCH_ANY_EXISTS(value, 'a', 'b'), or value::a::$b = 'x'",
-    ),
-    "JSON_INCLUDE_MASK": (_MASK, "JSON_BUILD_OBJECT('a', value::a)"),
-    "JSON_EXCLUDE_MASK": (_MASK, "JSON_DELETE_KEY(value, 'a')"),
+    **dict.fromkeys(("JSON_MATCH_ANY", *(f"MATCH_PARAM_{name}" for name in _PARAMS.split())), _PREDICATE),
     "JSON_QUERY": ("it is MariaDB's", "JSON_EXTRACT(value, '$.a')"),
     "JSON_EQUALS": ("it is MariaDB's", "CAST(a AS JSON) = CAST(b AS JSON)"),
     "JSON_COMPACT": ("it is MariaDB's", "CAST(value AS JSON), which is printed without spaces"),

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 __all__ = ["TEXTS"]
 
-_PACKED = ("its format is zlib's, which DuckDB does not have", "unpack in a program: WITH TRANSFORM, docs/guide/transforms.md")
 _SEARCH = ("a record has no full-text index", "write INSTR(value, text) > 0, LIKE or REGEXP")
 _SETS = ("every text is UTF-8, and compared by its bytes", "leave it out")
 _LISTS = ("an expression has no lists", "write SUBSTRING_INDEX(SUBSTRING_INDEX(value, ',', n), ',', -1)")
 
 TEXTS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("COMPRESS", "UNCOMPRESS", "UNCOMPRESSED_LENGTH"), _PACKED),
     **dict.fromkeys(("MATCH", "HIGHLIGHT", "BM25", "BM25_GLOBAL"), _SEARCH),
     "WEIGHT_STRING": _SETS,
     **dict.fromkeys(("SPLIT", "STRING_TO_ARRAY", "TABLE", "REGEXP_MATCH"), _LISTS),
@@ -22,7 +20,6 @@ TEXTS: dict[str, tuple[str, str]] = {
     "CONTAINS": ("it is no function of MySQL's", "write INSTR(value, text) > 0"),
     "DIFFERENCE": ("it compares sounds of two texts", "write SOUNDEX(a) = SOUNDEX(b)"),
     "EDIT_DISTANCE": ("it is no function of MySQL's", "compare in a program: WITH TRANSFORM, docs/guide/transforms.md"),
-    "EXPORT_SET": ("it is not translated", "write MAKE_SET(bits, 'a', 'b')"),
     "FORMAT_BYTES": ("it is not translated", "write CONCAT(FORMAT(value / 1048576, 2), ' MiB')"),
     "ILIKE": ("it is no operator of MySQL's", "write LOWER(value) LIKE 'text%'"),
     "LEN": ("it is no function of MySQL's", "write CHAR_LENGTH(value), or LENGTH(value) for bytes"),

@@ -24,7 +24,5 @@ TIMES: dict[str, tuple[str, str]] = {
     "AGE": ("it is no function of MySQL's", "write TIMESTAMPDIFF(DAY, earlier, later)"),
     "ISODOW": ("it is no function of MySQL's", "write WEEKDAY(value) + 1"),
     "ADD_MONTHS": ("it is MariaDB's", "write DATE_ADD(value, INTERVAL 3 MONTH)"),
-    "MONTHS_BETWEEN": ("the fraction of a month has several meanings", "write TIMESTAMPDIFF(MONTH, earlier, later)"),
-    "TIME_BUCKET": ("it counts from a point that a session sets", "write DATE_TRUNC('hour', value)"),
     "FROM_TZ": ("times have no zone here", "write CONVERT_TZ(value, '+02:00', 'UTC')"),
 }

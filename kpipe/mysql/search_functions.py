@@ -6,6 +6,7 @@ are compared by bytes.
 
 from __future__ import annotations
 
+from kpipe.mysql.arithmetic import bit_pattern
 from kpipe.mysql.functions import Function
 from kpipe.mysql.text_arguments import once, whole
 from kpipe.mysql.values import Value, double, number, text
@@ -70,6 +71,25 @@ def _make_set(bits: Value, *choices: Value) -> Value:
     return Value(once(body, whole(bits)), "text")
 
 
+def _export_set(bits: Value, on: Value, off: Value, between: Value | None = None, count: Value | None = None) -> Value:
+    """A text for each bit, the lowest first; 64 of them where the count is not from 0 to 64."""
+    mark = "','" if between is None else text(between).sql
+    most = (
+        "64"
+        if count is None
+        else once(lambda n: f"(CASE WHEN {n} BETWEEN 0 AND 64 THEN {n} WHEN {n} IS NOT NULL THEN 64 END)", whole(count))
+    )
+
+    def body(n: str, yes: str, no: str, sign: str, size: str) -> str:
+        level = next(level for level in range(1, 1000) if f"kpipe_b{level}" not in f"{n} {yes} {no} {sign} {size}")
+        part = f"CASE WHEN ({n} & (CAST(1 AS UBIGINT) << kpipe_b{level})) <> 0 THEN {yes} ELSE {no} END"
+        made = f"array_to_string(list_transform(range({size}), lambda kpipe_b{level}: {part}), {sign})"
+        missing = " OR ".join(f"{item} IS NULL" for item in (n, yes, no, sign, size))
+        return f"(CASE WHEN {missing} THEN NULL WHEN {size} = 0 THEN '' ELSE {made} END)"
+
+    return Value(once(body, bit_pattern(bits), text(on).sql, text(off).sql, mark, most), "text")
+
+
 FUNCTIONS: dict[str, Function] = {
     "LOCATE": Function(_locate, 2, 3),
     "INSTR": Function(lambda where, what: _locate(what, where), 2),
@@ -77,5 +97,6 @@ FUNCTIONS: dict[str, Function] = {
     "FIELD": Function(_field, 2, None),
     "ELT": Function(_elt, 2, None),
     "FIND_IN_SET": Function(_find_in_set, 2),
+    "EXPORT_SET": Function(_export_set, 3, 5),
     "MAKE_SET": Function(_make_set, 2, None),
 }

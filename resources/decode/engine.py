@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling
 
-from kpipe.mysql import document_functions
+from kpipe.mysql import byte_operations, document_functions
 from kpipe.schema import Columns, Type
 from resources.decode import numerals
 from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
@@ -73,6 +73,13 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
             result,
             null_handling=FunctionNullHandling.SPECIAL,  # NULL is an argument like others
         )
+    connection.create_function(
+        byte_operations.NAME,
+        byte_operations.call,
+        ["VARCHAR", "VARCHAR[]"],
+        "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL,
+    )
 
 
 def interrupter() -> Callable[[], None]:
