@@ -12,7 +12,6 @@ from kpipe.mysql.values import Value, boolean, text
 
 __all__ = ["FUNCTIONS"]
 
-_NO_UUID = "error('UUID_TO_BIN: not a UUID: expected 6ccd780c-baba-1026-9564-5b8c656024db')"
 _NO_BYTES = "error('BIN_TO_UUID: not a UUID: expected 16 bytes')"
 _UUID = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _FORMS = rf"^([0-9a-fA-F]{{32}}|{_UUID}|\{{{_UUID}\}})$"
@@ -55,7 +54,8 @@ def _uuid_to_bin(value: Value, swapped: Value | None = None) -> Value:
     """Running it fails for a text that is no UUID. A true second argument moves the part of the time that grows to the front."""
 
     def checked(said: str) -> str:
-        read = f"CASE WHEN regexp_matches({said}, '{_FORMS}') THEN regexp_replace({said}, '[{{}}-]', '', 'g') ELSE {_NO_UUID} END"
+        digits = f"regexp_replace({said}, '[{{}}-]', '', 'g')"
+        read = f"CASE WHEN regexp_matches({said}, '{_FORMS}') THEN {digits} ELSE 'no UUID: ' || {said} END"
         return f"(CASE WHEN {said} IS NOT NULL THEN {read} END)"
 
     moved = "substr({0}, 13, 4) || substr({0}, 9, 4) || substr({0}, 1, 8) || substr({0}, 17)"

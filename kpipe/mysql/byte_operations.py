@@ -46,7 +46,7 @@ def _address_text(digits: str) -> Text:
         return ".".join(map(str, code))
     if len(code) != 16:
         return None
-    groups = [int.from_bytes(code[at : at + 2]) for at in range(0, 16, 2)]
+    groups = [int.from_bytes(code[at : at + 2], "big") for at in range(0, 16, 2)]
     runs = [(_zeros(groups[at:]), -at) for at in range(8) if groups[at] == 0 and (at == 0 or groups[at - 1] != 0)]
     count, place = max(runs, default=(0, 0))
     if place == 0 and (count == 6 or (count == 5 and groups[5] == 0xFFFF)):

@@ -11,8 +11,15 @@ _NOT_HERE = {
     ":=": ("an expression assigns nothing", "write SET column = expression"),
     ";": ("an expression holds no ;", ""),
     "[": ("[ is no operator here", "write JSON_EXTRACT_STRING(value, 0), or value::0"),
-    "{": ("{ stands in no expression", ""),
-    "?": ("an expression has no parameters", "write the value"),
+    "{": ("{ stands before a date or a time only", "write {d '2015-07-21'}, or DATE '2015-07-21'"),
+    **dict.fromkeys(("?", "$", ":"), ("an expression has no parameters", "write the value")),
+    "@": ("there are no variables of a server", "write the value; @name is a field of the record"),
+    "AS": ("an expression has no alias", "write SET column = expression"),
+    "AT": ("AT is no operator of MySQL's", "write CONVERT_TZ(value, 'UTC', 'Europe/Berlin')"),
+    "ILIKE": ("ILIKE is no operator of MySQL's", "write LOWER(value) LIKE 'text%'"),
+    "LIMIT": ("an expression holds no query", "leave LIMIT out"),
+    "SIMILAR": ("SIMILAR TO is no operator of MySQL's", "write value REGEXP 'pattern'"),
+    "AGAINST": ("a record has no full-text index", "write INSTR(value, text) > 0, LIKE or REGEXP"),
     "OVER": ("an expression holds no window: a task sees some records at a time, never all", "leave OVER out"),
 }
 

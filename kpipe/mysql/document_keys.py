@@ -149,11 +149,8 @@ def _included(value: Any, mask: dict[str, Any]) -> Any:
         return [item for item in items if item is not MISSING]
     if not isinstance(value, dict):
         return MISSING
-    made = {
-        name: _included(item, mask[name]) if isinstance(mask[name], dict) else item
-        for name, item in value.items()
-        if name in mask
-    }
+    named = {name: item for name, item in value.items() if name in mask}
+    made = {name: _included(item, mask[name]) if isinstance(mask[name], dict) else item for name, item in named.items()}
     return {name: item for name, item in made.items() if item is not MISSING}
 
 

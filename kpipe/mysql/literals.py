@@ -79,4 +79,4 @@ def _decoded(said: Node, codec: str) -> str | None:
 
 
 def _packed(bits: str) -> bytes:
-    return int(bits or "0", 2).to_bytes(-(-len(bits) // 8))
+    return int(bits or "0", 2).to_bytes(-(-len(bits) // 8), "big")

@@ -203,6 +203,7 @@ class Operands(Literals):
                 kind = self.name().upper()
                 self.expect(",")
                 return self.node("call", start, name, Node("text", kind), *self._rest())
+        self.taken("*")  # COUNT(*), which is refused by its name
         args = self._rest(name)
         return self.node("call", start, name, *args)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 __all__ = ["DOCUMENTS"]
 
 _AGGREGATE = "it is an aggregate, and an expression sees one record"
-_PARAMS = "BIGINT BIGINT_STRICT BOOL BOOL_STRICT DOUBLE DOUBLE_STRICT JSON JSON_STRICT STRING STRING_STRICT BSON DATETIME DATETIME_STRICT"
+_PARAMS = (
+    "BIGINT BIGINT_STRICT BOOL BOOL_STRICT DOUBLE DOUBLE_STRICT JSON JSON_STRICT STRING STRING_STRICT BSON "
+    "DATETIME DATETIME_STRICT"
+)
 _PREDICATE = (
     "predicates of MATCH_PARAM are not available",
     "JSON_MATCH_ANY_EXISTS(value, 'a', 'b'), or value::a::$b = 'x'",

@@ -74,16 +74,14 @@ def _make_set(bits: Value, *choices: Value) -> Value:
 def _export_set(bits: Value, on: Value, off: Value, between: Value | None = None, count: Value | None = None) -> Value:
     """A text for each bit, the lowest first; 64 of them where the count is not from 0 to 64."""
     mark = "','" if between is None else text(between).sql
-    most = (
-        "64"
-        if count is None
-        else once(lambda n: f"(CASE WHEN {n} BETWEEN 0 AND 64 THEN {n} WHEN {n} IS NOT NULL THEN 64 END)", whole(count))
-    )
+    bounded = "(CASE WHEN {0} BETWEEN 0 AND 64 THEN {0} WHEN {0} IS NOT NULL THEN 64 END)"
+    most = "64" if count is None else once(bounded.format, whole(count))
 
     def body(n: str, yes: str, no: str, sign: str, size: str) -> str:
         level = next(level for level in range(1, 1000) if f"kpipe_b{level}" not in f"{n} {yes} {no} {sign} {size}")
         part = f"CASE WHEN ({n} & (CAST(1 AS UBIGINT) << kpipe_b{level})) <> 0 THEN {yes} ELSE {no} END"
-        made = f"array_to_string(list_transform(range({size}), lambda kpipe_b{level}: {part}), {sign})"
+        parts = f"list_transform(range({size}), lambda kpipe_b{level}: {part})"
+        made = f"list_reduce({parts}, lambda kpipe_b{level}, kpipe_c{level}: kpipe_b{level} || {sign} || kpipe_c{level})"
         missing = " OR ".join(f"{item} IS NULL" for item in (n, yes, no, sign, size))
         return f"(CASE WHEN {missing} THEN NULL WHEN {size} = 0 THEN '' ELSE {made} END)"
 

@@ -200,7 +200,7 @@ REFUSALS = [
     ("CONVERT(t USING latin1)", "UTF-8"),
     ("CAST(t AS CHAR CHARACTER SET latin1)", "UTF-8"),
     ("LENGHT(t)", "nearest one is LENGTH"),
-    ("COMPRESS(t)", "WITH TRANSFORM"),
+    ("LOAD_FILE(t)", "LOOKUP"),
     ("SPLIT_PART(t, ',', 1)", "SUBSTRING_INDEX"),
     ("LEFT(t)", "takes 2 arguments"),
     ("LEFT(t FROM 2)", "expected )"),
