@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable
 from ipaddress import AddressValueError, IPv6Address
 
 __all__ = ["NAME", "call"]
@@ -22,10 +23,8 @@ Text = str | None
 
 def call(name: str, args: list[Text]) -> Text:
     """Return what an operation gives; NULL for a NULL."""
-    if None in args:
-        return None
-    found: Text = _OPERATIONS[name](*args)
-    return found
+    texts = [text for text in args if text is not None]
+    return _OPERATIONS[name](*texts) if len(texts) == len(args) else None
 
 
 def _address(text: str) -> Text:
@@ -93,7 +92,7 @@ def _uncompressed_length(digits: str) -> Text:
     return str(int.from_bytes(code[:4], "little") & 0x3FFFFFFF)
 
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[..., Text]] = {
     "address": _address,
     "address_text": _address_text,
     "compress": _compress,
