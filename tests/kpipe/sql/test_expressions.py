@@ -299,7 +299,7 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
         ("", "an expression is missing"),
         ("a b c", "b cannot stand here"),
         ("a +", "the expression ends too early"),
-        ("(a, b)", "a list stands behind IN only"),
+        ("(a, b)", "a list stands behind IN, or beside another list"),
         ("'a", "the text or comment that begins with 'a does not end"),
         ("(SELECT 1)", "an expression holds no query"),
         ("SUM(a)", "SUM is not translated: it takes many rows"),
