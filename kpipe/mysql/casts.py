@@ -194,9 +194,9 @@ def _rounded(value: Value, digits: int) -> Value:
     """A moment with so many digits of a second, rounded half up."""
     unit = 10 ** (6 - min(digits, 6))
     if unit == 1 or value.sql.startswith("CAST(NULL"):
-        return value
+        return replace(value, digits=min(digits, 6))
     later = f"(epoch_us({value.sql}) + {unit // 2})"
-    return Value(f"make_timestamp({later} - ({later} % {unit} + {unit}) % {unit})", "datetime")
+    return Value(f"make_timestamp({later} - ({later} % {unit} + {unit}) % {unit})", "datetime", digits=digits)
 
 
 def _rounded_time(value: Value, digits: int) -> Value:

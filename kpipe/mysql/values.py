@@ -47,7 +47,7 @@ class Value:
         literal: the text of a literal; None: it is none.
         unsigned: of a `decimal` without a fraction: MySQL has it as BIGINT UNSIGNED, and so what is computed with it.
         digits: of a `double`: how many digits behind the point are printed; None: as many as it has. Of a `decimal`, 0: zeros at
-            its end are not printed.
+            its end are not printed. Of a `datetime`: digits of a second; None: as many as it has.
         exact: of a quotient: the same number with more digits, with which arithmetic goes on.
     """
 
@@ -121,6 +121,8 @@ def number(value: Value) -> Value:
             return Value(f"CAST({value.sql} AS BIGINT)", "int", 1)
         case "date":
             return Value(f"CAST(strftime({value.sql}, '%Y%m%d') AS BIGINT)", "int", 8)
+        case "datetime" if value.digits == 0:
+            return Value(f"CAST(strftime({value.sql}, '%Y%m%d%H%M%S') AS BIGINT)", "int", 14)
         case "datetime":
             return Value(f"CAST(strftime({value.sql}, '%Y%m%d%H%M%S.%f') AS DECIMAL(20,6))", "decimal", 20, 6)
         case "time":
@@ -206,6 +208,9 @@ def text(value: Value) -> Value:
             return Value(f"regexp_replace(regexp_replace(CAST({sql} AS VARCHAR), '(\\.[0-9]*?)0+$', '\\1'), '\\.$', '')", "text")
         case "decimal" if value.precision == value.scale:
             return Value(f"regexp_replace(CAST({sql} AS VARCHAR), '^(-?)\\.', '\\10.')", "text")
+        case "datetime" if value.digits is not None:
+            shown = value.digits + 1 if value.digits else 0
+            return Value(f"left(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), {19 + shown})", "text")
         case "datetime":  # a fraction is printed only where there is one
             return Value(f"regexp_replace(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), '\\.000000$', '')", "text")
         case "blob":
@@ -303,6 +308,8 @@ def json(value: Value) -> Value:
 def common(values: list[Value]) -> list[Value]:
     """Return the values in the one type that MySQL gives to COALESCE, CASE, IF and their like."""
     kinds = {value.kind for value in values} - {"null"}
+    if "datetime" in kinds and len({value.digits for value in values}) > 1:
+        values = [replace(value, digits=None) if value.kind == "datetime" else value for value in values]
     if not kinds or (len(kinds) == 1 and kinds <= {"text", "bool", "date", "datetime", "time", "span", "json", "blob"}):
         kind = next(iter(kinds), "text")
         return [Value(_typed_null(kind), kind) if value.kind == "null" else value for value in values]
