@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -19,6 +18,7 @@ from typing import Any
 import urllib3
 
 from resources.local import kafka_jars
+from tests.ports import free_port
 from tests.registry import register
 
 VERSION = "3.3.3"
@@ -47,9 +47,7 @@ class Apicurio:
     def __enter__(self) -> Apicurio:
         java = _java()
         assert java is not None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
         self._folder = tempfile.TemporaryDirectory(prefix="kpipe-registry-")
         settings = {"QUARKUS_HTTP_HOST": "127.0.0.1", "QUARKUS_HTTP_PORT": str(port)}

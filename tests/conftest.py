@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import uuid
@@ -13,12 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kpipe import faults
 from kpipe.errors import KpipeError, NotAvailable
 from resources.java import JavaHome, find_java
 from resources.local import kafka_node
 from resources.local.broker import LocalBroker
+from tests import ports
 from tests.apicurio import Apicurio, installed
 from tests.registry import LocalRegistry
 from tests.resources.destinations.mariadb import MariaServer
@@ -30,6 +31,13 @@ _COSTS = {"slow": 60, "spark": 40, "broker": 10}  # a test of these marks is wor
 
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1")
+
+# Of all tests, in whatever folder and order: the same examples in each run, so that a run says whether the code has changed.
+# `HYPOTHESIS_PROFILE=thorough` makes long runs over new ones. No deadline: a busy machine makes single examples slow.
+_calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
+settings.register_profile("quick", max_examples=150, stateful_step_count=50, derandomize=True, **_calm)
+settings.register_profile("thorough", max_examples=5000, stateful_step_count=100, **_calm)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 collect_ignore = ["example_destination"]  # a package of its own, with tests of its own: see tests/example.py
 
@@ -85,13 +93,7 @@ def java() -> JavaHome:
 @pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
     """A port that nobody listens on now; never 9092, which is left to the person at the keyboard."""
-
-    def free() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return free
+    return ports.free_port
 
 
 @pytest.fixture(scope="session")

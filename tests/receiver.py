@@ -55,7 +55,7 @@ class Receiver:
         got: all requests, in the order in which they arrived.
         faults: answers to the next requests, whichever they are; then `fault` is asked.
         fault: see `Fault`.
-        most: requests that were at work at the same time.
+        most: requests that waited for their answer at the same time; one whose answer has begun is none of them.
         pause: seconds before each answer.
     """
 
@@ -84,14 +84,13 @@ class Receiver:
                 with mine._lock:
                     mine._now += 1
                     mine.most = max(mine.most, mine._now)
+                mine._ended.wait(mine.pause)
+                with mine._lock:  # before the answer: who has got it sends the next request at once
+                    mine._now -= 1
                 try:
-                    mine._ended.wait(mine.pause)
                     mine._post(self, body)
                 except OSError:  # the client has hung up
                     self.close_connection = True
-                finally:
-                    with mine._lock:
-                        mine._now -= 1
 
         class Server(ThreadingHTTPServer):
             request_queue_size = 64

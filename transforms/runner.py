@@ -136,9 +136,9 @@ class TransformRun:
                 selector.register(descriptor, selectors.EVENT_READ)
             selector.register(child.stdin, selectors.EVENT_WRITE)
             while child.running:
-                patience = self._patience()
+                patience, exited, moved = self._patience(), self._exited, self._moved
                 ready = {key.fd for key, _ in selector.select(patience)}
-                if patience <= 0 and (self._late or child.stdout not in ready):
+                if patience <= 0 and exited is not None and (self._late or child.stdout not in ready):
                     self._cut = True  # exited, but somebody holds stdout open
                     break
                 if child.stderr is not None and child.stderr in ready:
@@ -164,6 +164,12 @@ class TransformRun:
                 if child.stdin in ready and not self._feed(child.stdin):
                     selector.unregister(child.stdin)
                     child.close_stdin()
+                # Only now: the pipes may have been ready for long while this process had no turn, or stood still.
+                if patience <= 0 and self._exited is None and self._moved == moved:
+                    raise self._failed(
+                        f"no progress for {self._program.idle_timeout_s:g} s: it neither read nor wrote",
+                        "check that it does not wait for anything but stdin, or raise transform.idle_timeout_s",
+                    )
 
     def _feed(self, stdin: int) -> bool:
         """Sends what fits. False: that was all."""
@@ -219,16 +225,11 @@ class TransformRun:
             self._owed = waiting(child.stdout) if child.stdout is not None else 0
 
     def _patience(self) -> float:
-        """Seconds until something must have happened; 0 when the grace after the program's exit is over."""
+        """Seconds until something must have happened; 0 when that time, or the grace after the program's exit, is over."""
         now, program = self._now(), self._program
         if self._exited is not None:
             return max(0.0, self._exited + program.grace_s - now)
-        if now - self._moved >= program.idle_timeout_s:
-            raise self._failed(
-                f"no progress for {program.idle_timeout_s:g} s: it neither read nor wrote",
-                "check that it does not wait for anything but stdin, or raise transform.idle_timeout_s",
-            )
-        left = self._moved + program.idle_timeout_s - now
+        left = max(0.0, self._moved + program.idle_timeout_s - now)
         if program.total_timeout_s is not None:
             if now - self._started >= program.total_timeout_s:
                 raise self._failed(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.combinations.outlets import KafkaSite, WebhookSite
 from tests.combinations.servers import MySQLSite, PostgresSite
 from tests.combinations.sites import DuckDBSite, LakeSite, Site
 from tests.combinations.strategies import DESTINATIONS
+from tests.ports import free_port
 from tests.resources.destinations.mariadb import MariaServer
 from tests.resources.destinations.postgres import PostgresServer
 
@@ -65,10 +65,7 @@ def _sites(destination: str, stack: ExitStack, broker: str | None) -> Sites:
     if destination == "kafka" and broker is None:
         folder = Path(tempfile.mkdtemp(prefix="kpipe-mix-broker-"))
         local = LocalBroker(folder)
-        with socket.socket() as free:  # the usual port may be another broker's
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        broker = local.start(port).brokers
+        broker = local.start(free_port()).brokers  # the usual port may be another broker's
         stack.callback(local.stop)
     server = {"postgres": PostgresServer, "mysql": MariaServer}.get(destination)
     started = stack.enter_context(server()) if server is not None else None

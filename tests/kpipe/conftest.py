@@ -1,19 +1,14 @@
-"""Hypothesis profiles, and a small world: topics, a stager and a table in memory, with an oracle that counts rows.
-
-`HYPOTHESIS_PROFILE=thorough` makes long runs.
-"""
+"""A small world: topics, a stager and a table in memory, with an oracle that counts rows."""
 
 from __future__ import annotations
 
 import copy
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from kpipe.audit import Audit, Entry, audit
 from kpipe.batch import Commit, Committed
@@ -23,12 +18,6 @@ from kpipe.pipeline import Pipeline
 from kpipe.testing.memory import MemoryDestination, MemoryStore, MemoryTable, Registered
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import RECORD, FakeTopics
-
-# No deadline: two shared cores make single examples slow now and then, and that is no failure.
-_calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
-settings.register_profile("quick", max_examples=150, stateful_step_count=50, **_calm)
-settings.register_profile("thorough", max_examples=5000, stateful_step_count=100, **_calm)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 class Table(MemoryDestination):

@@ -37,38 +37,34 @@ def collect(program: Program, into: list[bytes]) -> TransformRun:
 
 def test_a_program_that_ignores_term_is_killed(dies: Check) -> None:
     out: list[bytes] = []
-    start = time.monotonic()
-    with pytest.raises(TransformFailed, match="no progress"):
+    with pytest.raises(TransformFailed, match="no progress for 2 s"):
         collect(shell("trap '' TERM; echo $$; while :; do sleep 0.1; done"), out)
     assert dies(pids(out)[0])
-    assert time.monotonic() - start > 2.3  # the deadline, and the grace
 
 
 def test_a_program_that_hears_term_may_clean_up(tmp_path: Path) -> None:
     note = tmp_path / "note"
     with pytest.raises(TransformFailed):
-        collect(shell(f"trap 'echo bye > {note}; exit' TERM; while :; do sleep 0.05; done", grace_s=3), [])
+        collect(shell(f"trap 'echo bye > {note}; exit' TERM; while :; do sleep 0.05; done", grace_s=60), [])
     assert note.read_text() == "bye\n"
 
 
 def test_a_grandchild_that_holds_stdout_does_not_hang_the_run(dies: Check) -> None:
     out: list[bytes] = []
-    start = time.monotonic()
-    transform = collect(shell("sleep 60 & echo $!"), out)
-    assert time.monotonic() - start < 30
+    transform = collect(shell("sleep 3600 & echo $!"), out)
     assert transform.report.leftovers
     assert dies(pids(out)[0])
 
 
 def test_a_grandchild_that_still_writes_after_the_end_is_an_error() -> None:
-    program = shell("(while :; do echo late; sleep 0.05; done) & echo out")
+    program = shell("(while :; do echo late; sleep 0.05; done) & echo out", grace_s=2)
     with pytest.raises(TransformFailed, match="output is missing"):
         collect(program, [])
 
 
 def test_a_grandchild_that_finishes_within_the_grace_is_waited_for() -> None:
     out: list[bytes] = []
-    transform = collect(shell("(sleep 0.1; echo late) & echo out", grace_s=3), out)
+    transform = collect(shell("(sleep 0.1; echo late) & echo out", grace_s=60), out)
     assert b"".join(out) == b"out\nlate\n"
     assert not transform.report.leftovers
 
@@ -76,7 +72,7 @@ def test_a_grandchild_that_finishes_within_the_grace_is_waited_for() -> None:
 @pytest.mark.parametrize("redirect", ["", ">/dev/null 2>&1 </dev/null"])
 def test_a_grandchild_in_a_session_of_its_own_is_killed_and_reaped(redirect: str, dies: Check, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    collect(shell(f"setsid sh -c 'echo $$ > {note}; exec sleep 60' {redirect} & while [ ! -s {note} ]; do :; done"), [])
+    collect(shell(f"setsid sh -c 'echo $$ > {note}; exec sleep 60' {redirect} & while [ ! -s {note} ]; do sleep 0.01; done", idle_timeout_s=60), [])
     assert dies(int(note.read_text()))
     assert not Path(f"/proc/{note.read_text().strip()}").exists()  # reaped as well
 
@@ -158,7 +154,7 @@ def test_when_the_worker_is_killed_everything_below_it_dies(alive: Check, dies: 
         worker.send_signal(signal.SIGKILL)
         worker.wait()
     assert all(dies(pid) for pid in found)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while made.exists() and time.monotonic() < until:
         time.sleep(0.01)
     assert not made.exists()
@@ -176,7 +172,7 @@ def test_the_end_of_the_thread_that_started_it_is_not_the_end_of_the_worker() ->
 def test_a_killed_launcher_is_an_error(dies: Check) -> None:
     out: list[bytes] = []
     with pytest.raises(TransformFailed, match="process that watches it was killed"):
-        collect(shell("sleep 60 & echo $! $$; kill -9 $PPID; sleep 60", idle_timeout_s=10), out)
+        collect(shell("sleep 60 & echo $! $$; kill -9 $PPID; sleep 60", idle_timeout_s=60), out)
     assert all(dies(pid) for pid in pids(out))
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kpipe.errors import TransformFailed
 from transforms import Program, TransformRun, line_blocks, run
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def shell(text: str, **options: object) -> Program:
@@ -55,9 +61,9 @@ def test_a_program_that_writes_ten_times_its_input_before_reading_does_not_deadl
 
 def test_a_slow_reader_of_output_does_not_break_the_run() -> None:
     got = b""
-    for chunk in run(Program(("cat",), idle_timeout_s=1.5), (b"z" * 65535 + b"\n" for _ in range(40))):
+    for chunk in run(Program(("cat",), idle_timeout_s=3), (b"z" * 65535 + b"\n" for _ in range(40))):
         if not got:
-            time.sleep(2)  # longer than the deadline: the caller's time does not count
+            time.sleep(4)  # longer than the deadline: the caller's time does not count
         got += chunk
     assert len(got) == 40 * 65536
 
@@ -65,10 +71,10 @@ def test_a_slow_reader_of_output_does_not_break_the_run() -> None:
 def test_waiting_for_input_does_not_count_as_idle() -> None:
     def slow() -> Iterator[bytes]:
         yield b"1\n"
-        time.sleep(2)
+        time.sleep(4)
         yield b"2\n"
 
-    assert b"".join(run(Program(("cat",), idle_timeout_s=1.5, total_timeout_s=1.8), slow())) == b"1\n2\n"
+    assert b"".join(run(Program(("cat",), idle_timeout_s=3, total_timeout_s=3.5), slow())) == b"1\n2\n"
 
 
 def test_a_block_is_pulled_only_when_the_one_before_is_sent() -> None:
@@ -90,7 +96,7 @@ def test_output_comes_promptly_while_input_is_still_open() -> None:
     order = []
 
     def blocks() -> Iterator[bytes]:
-        for number in range(100):
+        for number in range(3000):
             if any(word.startswith("out") for word in order):
                 return
             order.append(f"in {number}")
@@ -99,7 +105,8 @@ def test_output_comes_promptly_while_input_is_still_open() -> None:
 
     for chunk in run(Program(("cat",)), blocks()):
         order.append(f"out {chunk.decode().strip()}")
-    assert order.index(next(word for word in order if word.startswith("out 0"))) < 100
+    assert sum(word.startswith("in") for word in order) < 3000, "the first of them came out before the last one went in"
+    assert any(word.startswith("out 0") for word in order)
 
 
 def test_output_may_be_larger_than_the_input() -> None:
@@ -163,11 +170,9 @@ def test_bytes_need_no_newline_when_the_format_is_not_lines() -> None:
 
 
 def test_a_hang_is_noticed() -> None:
-    start = time.monotonic()
-    error = failure(Program(("sleep", "60"), idle_timeout_s=0.3))
+    error = failure(Program(("sleep", "3600"), idle_timeout_s=0.3))
     assert "no progress for 0.3 s" in error.what
     assert "idle_timeout_s" in error.hint
-    assert time.monotonic() - start < 30
 
 
 def test_a_program_that_only_talks_on_stderr_makes_no_progress() -> None:
@@ -176,8 +181,8 @@ def test_a_program_that_only_talks_on_stderr_makes_no_progress() -> None:
 
 def test_slow_but_alive_is_fine_until_the_total_deadline() -> None:
     text = "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done"
-    assert b"".join(run(shell(text, idle_timeout_s=5), [])) == b"1\n2\n3\n4\n5\n6\n"
-    assert "not done after 0.3 s" in failure(shell(text, idle_timeout_s=0.4, total_timeout_s=0.3)).what
+    assert b"".join(run(shell(text, idle_timeout_s=60), [])) == b"1\n2\n3\n4\n5\n6\n"
+    assert "not done after 0.3 s" in failure(shell(text, idle_timeout_s=60, total_timeout_s=0.3)).what
 
 
 def test_an_output_bomb_is_stopped() -> None:
@@ -214,3 +219,29 @@ def test_blocks_of_lines_from_a_program() -> None:
     assert b"".join(blocks) == data
     assert all(block.endswith(b"\n") for block in blocks)
     assert len(blocks) > 1
+
+
+STOPPED = """
+import os, sys
+from transforms import Program, run
+text = "echo 1; while [ ! -e $0 ]; do sleep 0.1; done; echo 2; touch $0.written; exec sleep 3600"
+for chunk in run(Program(("sh", "-c", text, sys.argv[1]), idle_timeout_s=2), []):
+    print(chunk.decode().strip(), flush=True)
+"""
+
+
+def test_time_in_which_the_worker_itself_stood_still_is_not_the_programs(tmp_path: Path) -> None:
+    """A worker that is stopped, or starved on a busy machine, finds in the pipe what the program has written meanwhile."""
+    go, written = tmp_path / "go", tmp_path / "go.written"
+    command = [sys.executable, "-c", STOPPED, str(go)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None and worker.stderr is not None
+        assert worker.stdout.readline() == "1\n"
+        worker.send_signal(signal.SIGSTOP)
+        go.touch()
+        while not written.exists():
+            time.sleep(0.01)
+        time.sleep(2.5)  # more than the program may be without progress
+        worker.send_signal(signal.SIGCONT)
+        assert worker.stdout.readline() == "2\n"
+        assert "no progress for 2 s" in worker.stderr.read()

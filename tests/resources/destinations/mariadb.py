@@ -18,6 +18,7 @@ import pytest
 
 from resources.destinations.mysql.connection import Server
 from resources.kafka.secret import Secret
+from tests.ports import free_port
 
 PASSWORD = "canary-7c20d4"
 ROLE = "loader"
@@ -35,9 +36,7 @@ class MariaServer:
         if found is None or shutil.which("mariadb-install-db") is None:
             pytest.skip("no MariaDB -> make mariadb")
         self.program, self.settings, self.folder = found, settings, Path(tempfile.mkdtemp(prefix="kpipe-my-"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.thread = ThreadPoolExecutor(1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from resources.destinations.postgres.connection import Server
 from resources.kafka.secret import Secret
+from tests.ports import free_port
 
 PASSWORD = "canary-5e1f0b"
 ROLE = "loader"
@@ -41,9 +41,7 @@ class PostgresServer:
         if found is None:
             pytest.skip("no PostgreSQL -> make postgres")
         self.bin, self.folder = found, Path(tempfile.mkdtemp(prefix="kpipe-pg-"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.durable = durable
         self.process: subprocess.Popen[bytes] | None = None
         self.thread = ThreadPoolExecutor(1)

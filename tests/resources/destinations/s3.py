@@ -18,6 +18,7 @@ import pytest
 from resources.kafka.secret import Secret
 from resources.storage.s3 import Store
 from tests.faults.proxy import Proxy
+from tests.ports import free_port
 
 KEY, SECRET = "kpipe-test", "canary-77f0c1d2"
 CREDENTIALS = {"access.key.id": Secret(KEY), "secret.access.key": Secret(SECRET)}
@@ -38,9 +39,7 @@ class S3Server:
         if found is None:
             pytest.skip("no S3 server -> make s3")
         self.program, self.folder = found, Path(tempfile.mkdtemp(prefix="kpipe-s3-"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.proxy = Proxy(self.port)
 
     def __enter__(self) -> S3Server:

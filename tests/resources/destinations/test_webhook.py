@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +113,9 @@ def test_whatever_is_answered_each_record_is_taken_once(place: WebhookPlace, fau
     destination.commit(batch(place, destination.ledger()[1], {0: 3}))
     got = place.receiver.got
     tries = 1 if fault in ("huge", "201") else 2
-    assert [one.json["at"][1] for one in got] == [0, *[1] * tries, 2]
+    order = [one.json["at"][1] for one in got]
+    assert order == sorted(order) and order.count(1) >= tries
+    assert patience == 3 or order == [0, *[1] * tries, 2], "what is not lost is sent once; a busy machine may lose it in 3 s"
     assert len({one.key for one in got}) == 3, "the same request has the same key"
     assert places(place.receiver.taken) == [(0, 0), (0, 1), (0, 2)]
     if ":" in fault:
@@ -123,7 +127,7 @@ def test_a_receiver_that_takes_nothing_is_tried_for_a_time_and_then_by_the_next_
     destination = begun(place)
     place.receiver.fault = lambda one: "500" if one.json[0]["at"] >= [0, 6] else ""
     commit = batch(place, destination.ledger()[1], {0: 10})
-    with pytest.raises(DestinationBusy, match=r"tweets/0 offset 6 to 8: not taken in \d+ tries: HTTP 500: no: \\x00"):
+    with pytest.raises(DestinationBusy, match=r"tweets/0 offset 6 to 8: not taken in \d+ tr(y|ies): HTTP 500: no: \\x00"):
         destination.commit(commit)
     assert proof(destination).ok and destination.ledger()[1].seq == 1 and place.rows() == []
     begun_one = place.open().unfinished()
@@ -393,18 +397,19 @@ def test_killed_in_the_middle_the_next_one_sends_the_rest_with_the_same_keys(pla
     more = {"max_records": 2, "concurrency": 3, "retry_s": 60}
     commit = of_records(place, place.open().ledger()[1], keys)
     victim: list[Any] = []
+    started = threading.Event()
 
     def fault(_: Got) -> str:
-        if len(place.receiver.got) + 1 != at or len(victim) > 1:
+        if len(place.receiver.got) + 1 != at:
             return ""
-        victim.append("done")
+        assert started.wait(60)
         os.kill(victim[0].pid, signal.SIGKILL)
         return answer
 
     place.receiver.fault = fault
     victim.append(begin_commit(place, commit, **more))
-    if len(victim) == 1:
-        victim[0].join(60)
+    started.set()
+    victim[0].join(300)
     assert victim[0].exitcode == -signal.SIGKILL
     assert place.open().ledger()[1].seq == 1
     place.receiver.fault = lambda _: ""
@@ -428,7 +433,7 @@ def test_killed_around_the_commit_nothing_is_sent_again(place: WebhookPlace, poi
     begun(place)
     commit = batch(place, place.open().ledger()[1], {0: 10})
     process = begin_commit(place, commit, f"{point}:1:kill")
-    process.join(60)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     sent = len(place.receiver.got)
     successor = place.open()
@@ -443,9 +448,10 @@ def test_while_one_sends_another_one_waits_and_is_told_who(place: WebhookPlace) 
     commit = batch(place, place.open().ledger()[1], {0: 10})
     other = batch(place, place.open().ledger()[1], {0: 7})
     place.receiver.fault = lambda _: "hang" if len(place.receiver.got) < 1 else ""
-    process = begin_commit(place, commit, timeout_s=30)
+    process = begin_commit(place, commit, timeout_s=600)
     while not place.receiver.got:
         assert process.is_alive()
+        time.sleep(0.01)
     successor = place.open()
     successor.database.lock_timeout_s = 0.2
     for act in (lambda: successor.commit(other), successor.unfinished):
