@@ -64,7 +64,7 @@ class Apicurio:
         return self
 
     def _ready(self) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while not self._answers():
             if time.monotonic() > until or self._process.poll() is not None:
                 raise AssertionError((Path(self._folder.name) / "log").read_text(errors="replace")[-4000:])
@@ -74,7 +74,7 @@ class Apicurio:
         record = '{"type": "record", "name": "Warm", "fields": [{"name": "kind", "type": "Kind"}]}'
         number = register(self.url, "warm", record, references=[{"name": "Kind", "subject": "warm-kind", "version": 1}])
         for path in (f"schemas/ids/{number}", "subjects/warm-kind/versions/1"):
-            assert urllib3.request("GET", f"{self.url}/{path}", timeout=60).status == 200
+            assert urllib3.request("GET", f"{self.url}/{path}", timeout=600).status == 200
 
     def _answers(self) -> bool:
         try:

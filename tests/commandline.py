@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,13 @@ class Kpipe:
         with duckdb.connect(str(self.home / "data" / "kpipe.duckdb"), read_only=True) as connection:
             return connection.execute(query).fetchall()
 
+    def kill(self) -> None:
+        """Kill every process that belongs to this home, but this one."""
+        for process in psutil.process_iter(["environ"]):
+            if process.pid != os.getpid() and str(self.home) in str(process.info["environ"]):
+                with suppress(psutil.NoSuchProcess):  # it ended, perhaps with one that was killed before
+                    process.kill()
+
     def processes(self) -> list[str]:
         """Command lines of processes that belong to this home."""
         found = []
@@ -109,9 +117,19 @@ class Kpipe:
                 found.append(words)
         return found
 
-    def left_behind(self, seconds: float = 60) -> list[str]:
+    def left_behind(self, seconds: float = 300) -> list[str]:
         """Such processes that do not end by themselves: the JVM ends a moment after the run that started it."""
         until = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < until:
             time.sleep(0.1)
         return left
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """All files below a folder, as far as they stay there: programs at work there remove theirs when they like."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    yield path, path.read_bytes()

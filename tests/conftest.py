@@ -112,7 +112,7 @@ def running_broker() -> Iterator[Callable[..., LocalBroker]]:
     for broker, watchdog in watched:
         with suppress(KpipeError):
             broker.stop()
-        watchdog.communicate(timeout=60)
+        watchdog.communicate(timeout=600)
 
 
 @pytest.fixture(scope="session")

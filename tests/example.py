@@ -17,7 +17,7 @@ def install(folder: Path) -> Path:
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation",
          "--target", str(target), str(tree)],
-        check=True, timeout=300,
+        check=True, timeout=600,
     )  # fmt: skip
     shutil.copytree(tree / "tests", target / "tests")
     return target

@@ -154,7 +154,7 @@ def register(url: str, subject: str, schema: Any, kind: str = "AVRO", references
     if references:
         body["references"] = references
     path = f"{url}/subjects/{subject}/versions"
-    found = urllib3.request("POST", path, json=body, headers={"Content-Type": _CONTENT}, timeout=60)  # it may have just begun
+    found = urllib3.request("POST", path, json=body, headers={"Content-Type": _CONTENT}, timeout=600)  # it may have just begun
     assert found.status == 200, found.data
     return int(found.json()["id"])
 

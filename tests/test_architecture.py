@@ -134,7 +134,7 @@ def loaded_by(module: str) -> set[str]:
     """Top-level packages in memory after a fresh interpreter imported that module."""
     code = f"import {module}, sys; sys.stdout.write(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 

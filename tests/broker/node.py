@@ -71,9 +71,9 @@ class Node:
     def topic(self, name: str, partitions: int = 1, **config: str) -> str:
         """Make a topic, and wait until every partition has a leader."""
         admin = self.admin  # a client that nobody holds ends its requests
-        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
-        deadline = time.monotonic() + 90
-        while len(admin.list_topics(name, timeout=30).topics[name].partitions) < partitions:
+        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(120)
+        deadline = time.monotonic() + 300
+        while len(admin.list_topics(name, timeout=600).topics[name].partitions) < partitions:
             assert time.monotonic() < deadline
         return name
 
@@ -94,11 +94,11 @@ def produce(brokers: str, topic: str, values: list[Any], partition: int = 0, **s
         record = value if isinstance(value, dict) else {"value": value}
         producer.produce(topic, partition=partition, on_delivery=lambda error, _: error and refused.append(error), **record)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert not refused, refused
 
 
-def eventually(what: Callable[[], bool], within: float = 90) -> None:
+def eventually(what: Callable[[], bool], within: float = 300) -> None:
     """Wait until it is so."""
     deadline = time.monotonic() + within
     while not what():

@@ -30,7 +30,7 @@ ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "message.timestamp.bef
 def read(brokers: str, topic: str, span: Range, **config: Any) -> Held:
     settings = client_config(Source(brokers=brokers, topic=topic, config=config), {})
     whole = Held()
-    with RangeReader(settings, topic, 0, span, stall_timeout_s=30) as reader:
+    with RangeReader(settings, topic, 0, span, stall_timeout_s=120) as reader:
         for block, _ in reader.blocks():
             whole.extend(block)
         assert reader.report is not None
@@ -48,7 +48,7 @@ def test_the_brokers_time_where_the_topic_wants_it(brokers: str, topic: Callable
     name = topic(**{"message.timestamp.type": "LogAppendTime"})
     produce(brokers, name, [{"value": b"x", "timestamp": 1}])
     (at,) = read(brokers, name, Range(0, 1)).timestamps
-    assert abs(at / 1000 - time.time()) < 600
+    assert at > 1_600_000_000_000, "not the producer's time"
 
 
 BOMB = """
@@ -60,7 +60,7 @@ from resources.kafka.reader import RangeReader
 brokers, topic = sys.argv[1:]
 config = client_config(Source(brokers=brokers, topic=topic, config={"receive.message.max.bytes": 2_000_000}), {})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-with RangeReader(config, topic, 0, Range(0, 2), stall_timeout_s=60) as reader:
+with RangeReader(config, topic, 0, Range(0, 2), stall_timeout_s=300) as reader:
     sizes = [len(value) for block, _ in reader.blocks() for value in block.values]
 print(*sizes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
@@ -77,7 +77,7 @@ def test_decompression_bomb(brokers: str, topic: Callable[..., str], compression
     name = topic(**{"max.message.bytes": str(4 * MB)})
     bomb = bytes(40 * MB)
     produce(brokers, name, [b"small", bomb], **{"compression.type": compression, "message.max.bytes": 64 * MB})
-    done = subprocess.run([sys.executable, "-c", BOMB, brokers, name], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", BOMB, brokers, name], capture_output=True, text=True, timeout=600, check=False)
     if compression == "zstd":
         assert done.returncode == 1
         assert "RecordsUnreadable" in done.stderr and "raise source.config receive.message.max.bytes" in done.stderr
@@ -100,7 +100,7 @@ def test_other_groups_are_of_no_interest(brokers: str, topic: Callable[..., str]
     admin = AdminClient({"bootstrap.servers": brokers})
     try:
         meddler.subscribe([name])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not meddler.assignment():
             meddler.poll(0.1)
             assert time.monotonic() < deadline
@@ -110,13 +110,13 @@ def test_other_groups_are_of_no_interest(brokers: str, topic: Callable[..., str]
         assert read(brokers, name, Range(3, 9)).offsets == list(range(3, 9))
         # kpipe has neither joined nor committed.
         (told,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [TopicPartition(name, 0)])]).values()
-        assert [found.offset for found in told.result(30).topic_partitions] == [17]
-        members = admin.describe_consumer_groups([group])[group].result(30).members
+        assert [found.offset for found in told.result(120).topic_partitions] == [17]
+        members = admin.describe_consumer_groups([group])[group].result(120).members
         assert len(members) == 1
     finally:
         meddler.close()
-    admin.delete_consumer_groups([group])[group].result(30)
+    admin.delete_consumer_groups([group])[group].result(120)
     assert read(brokers, name, Range(0, 20)).offsets == list(range(20))
     assert KafkaTopics(source).snapshot() == before
-    found = admin.list_consumer_groups().result(30).valid
+    found = admin.list_consumer_groups().result(120).valid
     assert group not in [each.group_id for each in found]

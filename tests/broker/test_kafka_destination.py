@@ -160,8 +160,8 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
     place: KafkaPlace, end: Callable[[KafkaDestination], None], point: str
 ) -> None:
     """Brokers that end a transaction answer to its producer as if another one had taken its name."""
+    place.open().commit(begin("tweets", [0]))
     destination = place.open(transaction_timeout_s=1)
-    destination.commit(begin("tweets", [0]))
     commit = batch(place, destination.ledger()[1], {0: 10})
     tries: list[str] = []
 
@@ -177,6 +177,7 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
     finally:
         faults.arm(None)
     assert len(tries) == 1 and "batch.max_offsets_per_partition" in error.value.hint
+    destination = place.open()
     destination.commit(commit)
     assert seen(place) == [(0, n) for n in range(10)] and proof(destination).ok
 
@@ -184,7 +185,7 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
 def test_retention_takes_the_proof_and_not_the_ledger(place: KafkaPlace) -> None:
     destination = loaded(place, {0: 10})
     where = TopicPartition(place.name("tweets"), 0, 5)
-    place.admin.delete_records([where])[where].result(30)
+    place.admin.delete_records([where])[where].result(120)
     with pytest.raises(DestinationError, match="does not keep all that was written"):
         destination.recount()
     destination.commit(batch(place, destination.ledger()[1], {0: 12}))
@@ -194,7 +195,7 @@ def test_retention_takes_the_proof_and_not_the_ledger(place: KafkaPlace) -> None
 def test_a_topic_that_was_made_again_is_another(place: KafkaPlace) -> None:
     destination = loaded(place)
     place.drop_table()
-    eventually(lambda: place.name("tweets") not in place.admin.list_topics(timeout=30).topics)
+    eventually(lambda: place.name("tweets") not in place.admin.list_topics(timeout=600).topics)
     place.made.clear()
     place.open()
     with pytest.raises(LedgerMismatch, match="is gone"):
@@ -204,8 +205,8 @@ def test_a_topic_that_was_made_again_is_another(place: KafkaPlace) -> None:
 def test_a_ledger_topic_that_is_gone_is_no_empty_one(place: KafkaPlace) -> None:
     loaded(place)
     name = f"{place.prefix}-ledger-tweets"
-    place.admin.delete_topics([name])[name].result(30)
-    eventually(lambda: name not in place.admin.list_topics(timeout=30).topics)
+    place.admin.delete_topics([name])[name].result(120)
+    eventually(lambda: name not in place.admin.list_topics(timeout=600).topics)
     with pytest.raises(LedgerMismatch, match="commits had landed"):
         place.open().ledger()
 
@@ -273,13 +274,13 @@ def test_an_open_transaction_of_somebody_else_in_the_ledger_is_waited_for(place:
     destination = begun(place)
     commit = batch(place, destination.ledger()[1], {0: 3})
     other = Producer({"bootstrap.servers": place.brokers, "transactional.id": f"{place.prefix}-other", "log_level": 0})
-    other.init_transactions(30)
+    other.init_transactions(120)
     other.begin_transaction()
     other.produce(f"{place.prefix}-ledger-tweets", key=b"x", value=b"y")
-    other.flush(30)
+    other.flush(120)
     with pytest.raises(DestinationBusy, match="open transaction"):
         destination.commit(commit)
-    other.abort_transaction(30)
+    other.abort_transaction(120)
     assert destination.commit(commit).seq == 2
 
 

@@ -58,8 +58,8 @@ def committed(place: KafkaPlace, table: str, end: int, gone: Sequence[int] = ())
 
 def removed(place: KafkaPlace, table: str) -> None:
     name = place.name(table)
-    place.admin.delete_topics([name])[name].result(30)
-    eventually(lambda: name not in place.admin.list_topics(timeout=30).topics)
+    place.admin.delete_topics([name])[name].result(120)
+    eventually(lambda: name not in place.admin.list_topics(timeout=600).topics)
     place.made.discard(name)
 
 
@@ -72,13 +72,13 @@ def rewritten(place: KafkaPlace, table: str, change: Change = list) -> None:
     producer = Producer({"bootstrap.servers": place.brokers, "log_level": 0})
     for record in records:
         producer.produce(name, key=record.key(), value=record.value(), partition=0, headers=record.headers())
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def settings(place: KafkaPlace, table: str, name: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, place.name(table))
     resource.add_incremental_config(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET))
-    place.admin.incremental_alter_configs([resource])[resource].result(30)
+    place.admin.incremental_alter_configs([resource])[resource].result(120)
 
 
 def problems(destination: KafkaDestination) -> str:
@@ -149,7 +149,7 @@ def test_a_former_topic_that_does_not_keep_its_records_is_not_proven(place: Kafk
     assert "does not keep all that was written (cleanup.policy is compact)" in problems(destination)
     settings(place, "tweets", "cleanup.policy", "delete")
     where = TopicPartition(place.name("tweets"), 0, 2)
-    place.admin.delete_records([where])[where].result(30)
+    place.admin.delete_records([where])[where].result(120)
     said = problems(destination)
     assert "does not keep all that was written (the log of partition 0 starts at 2)" in said
     assert "what it still holds is in order" in said and "the table holds 4 rows, the ledger says 6" in said

@@ -157,7 +157,7 @@ def test_order_is_checked_where_compaction_leaves_nothing_to_count(place: KafkaP
     resource = ConfigResource(ResourceType.TOPIC, place.name("tweets"))
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource.add_incremental_config(entry)
-    place.admin.incremental_alter_configs([resource])[resource].result(30)
+    place.admin.incremental_alter_configs([resource])[resource].result(120)
     with pytest.raises(DestinationError, match="rows cannot be recounted; what it still holds is in order"):
         destination.recount()
     place.produce(place.name("tweets"), partition=0, key=b"7", headers=tombstone(0, 2))

@@ -118,10 +118,13 @@ def test_flipped_bits_are_never_taken_for_records(proxy: Proxy, topic: str) -> N
         proxy.now(corrupt(at))
         try:
             assert numbers(source(proxy, topic), topic, Range(0, 500), 3) == list(range(500))
+            assert proxy.struck == 1
             ends.add("exact")
-        except (ReadFailed, ReadStalled, BrokerUnreachable) as error:
+        except (ReadFailed, BrokerUnreachable) as error:
+            assert proxy.struck == 1
             ends.add(type(error).__name__)
-        assert proxy.struck == 1
+        except ReadStalled:  # by the damage, or on a busy machine before it
+            ends.add("ReadStalled")
     assert ends & {"ReadFailed", "RecordsUnreadable"}
 
 
@@ -131,7 +134,7 @@ def test_metadata_that_is_cut_short_is_asked_for_again_or_an_error(breakable: tu
     breakable[0].write(many, [b"x"] * 7, partition=39)
     expected = {at: PartitionState(0, 7, 7) if at == 39 else PartitionState(0, 0, 0) for at in range(40)}
 
-    def seen(timeout_s: float = 20) -> dict[int, PartitionState]:
+    def seen(timeout_s: float = 120) -> dict[int, PartitionState]:
         topics = KafkaTopics(source(proxy, many), {}, timeout_s)
         return {key.partition: state for key, state in topics.snapshot().partitions.items()}
 

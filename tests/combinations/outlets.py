@@ -52,8 +52,8 @@ class KafkaSite(Plain):
         self._made.add(topic)
         # Rows keep their record's time: limits of the topic on it are the user's business (docs/guide/kafka-sink.md).
         config = {"retention.ms": "-1", "cleanup.policy": policy, "message.timestamp.after.max.ms": str(2**63 - 1)}
-        self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
-        until = time.monotonic() + 60
+        self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(120)
+        until = time.monotonic() + 300
         while self._admin.list_topics(topic).topics[topic].error is not None:  # the controller answers before brokers know it
             assert time.monotonic() < until, f"topic {topic} is not known"
             time.sleep(0.02)
@@ -64,7 +64,7 @@ class KafkaSite(Plain):
         To the producer that is as if the brokers had ended the transaction, for which they look every 10 s.
         """
         time.sleep(1)
-        Producer({"bootstrap.servers": self._brokers, "transactional.id": f"{self._prefix}-ledger"}).init_transactions(30)
+        Producer({"bootstrap.servers": self._brokers, "transactional.id": f"{self._prefix}-ledger"}).init_transactions(120)
 
     def found(self, tables: Sequence[str], destination: Callable[[], Any]) -> Found:
         """By a consumer of committed records."""
@@ -97,7 +97,7 @@ class KafkaSite(Plain):
                     "log_level": 0, "fetch.wait.max.ms": 10}  # fmt: skip
         consumer = Consumer(settings)
         try:
-            known = consumer.list_topics(topic, timeout=10).topics[topic]
+            known = consumer.list_topics(topic, timeout=600).topics[topic]
             if known.error is not None:
                 return
             for number in known.partitions:
@@ -114,9 +114,9 @@ class KafkaSite(Plain):
 
     def close(self) -> None:
         """Remove the topics."""
-        known = [name for name in self._admin.list_topics(timeout=10).topics if name.startswith(self._prefix)]
+        known = [name for name in self._admin.list_topics(timeout=600).topics if name.startswith(self._prefix)]
         for future in self._admin.delete_topics(known).values() if known else ():
-            future.result(30)
+            future.result(120)
 
 
 class WebhookSite(Plain):

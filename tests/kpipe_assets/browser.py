@@ -55,7 +55,7 @@ class Browser:
     def open(self, path: str) -> None:
         self._do("POST", "url", url=f"{self._page}{path}")
 
-    def sees(self, *texts: str, path: str | None = None, seconds: float = 120) -> str:
+    def sees(self, *texts: str, path: str | None = None, seconds: float = 300) -> str:
         """Wait until the page says all of these, and give what it says then.
 
         Args:
@@ -119,7 +119,7 @@ class Browser:
         """Of the window, frame included."""
         self._do("POST", "window/rect", width=width, height=height)
 
-    def _until(self, what: Callable[[], Any], told: str, seconds: float = 120) -> Any:
+    def _until(self, what: Callable[[], Any], told: str, seconds: float = 300) -> Any:
         deadline = time.monotonic() + seconds
         while True:
             with suppress(Refused):  # still being drawn; the deadline tells that from a page that stays wrong
@@ -148,7 +148,7 @@ def missing() -> str:
     versions = {}
     for name in ("chromium", "chromedriver"):
         try:
-            done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=60, check=True)
+            done = subprocess.run([name, "--version"], capture_output=True, text=True, timeout=600, check=True)
             versions[name] = re.findall(r"(\d+)\.\d", done.stdout)[0]
         except (OSError, subprocess.SubprocessError, IndexError) as error:
             return f"{name} cannot be run ({type(error).__name__}) -> make browser"
@@ -190,7 +190,7 @@ def _ask(method: str, address: str, body: Any = None) -> Any:
     data = json.dumps(body).encode() if method == "POST" else None
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
-        with _DIRECT.open(request, timeout=120) as answer:
+        with _DIRECT.open(request, timeout=600) as answer:
             return json.load(answer)["value"]
     except urllib.error.HTTPError as error:
         with error:

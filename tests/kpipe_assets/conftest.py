@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 from pyspark import SparkContext
@@ -29,9 +27,7 @@ def kpipe(tmp_path: Path, brokers: str, spark: SparkContext) -> Iterator[Kpipe]:
     """The command line on a fresh home, with the session's Kafka."""
     command = Kpipe(tmp_path / "home", brokers)
     yield command
-    for process in psutil.process_iter(["environ"]):
-        if process.pid != os.getpid() and str(command.home) in str(process.info["environ"]):
-            process.kill()
+    command.kill()
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def write(brokers: str) -> Iterator[Callable[..., int]]:
         for item in items:
             producer.produce(topic, item, key, partition)
             count += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         return count
 
     yield values

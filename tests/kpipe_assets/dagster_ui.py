@@ -52,13 +52,13 @@ class Ui:
         body = json.dumps({"query": query(name), "variables": variables}).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(f"{self.address}/graphql", body, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             found = json.load(answer)
         assert "errors" not in found, found
         (value,) = found["data"].values()
         return value
 
-    def until(self, what: Callable[[], Any], seconds: float = 240) -> Any:
+    def until(self, what: Callable[[], Any], seconds: float = 300) -> Any:
         deadline = time.monotonic() + seconds
         while not (found := what()):
             assert self.process.poll() is None
@@ -70,7 +70,7 @@ class Ui:
         producer = Producer({"bootstrap.servers": self.brokers})
         for number in range(count):
             producer.produce(self.topic, json.dumps({"id": number}), partition=number % PARTITIONS)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def launch(self, first: str, last: str) -> str:
         launched = self.ask("Launch", table=["orders"], first=first, last=last)
@@ -126,7 +126,7 @@ def running_ui(home: Home, port: int, topic: str, brokers: str, **more: str) -> 
         yield Ui(home, address, process, topic, brokers)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(300)
         assert process.stdout is not None
         process.stdout.close()
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.commandline import contents
+
 
 def only_line(done: Any) -> str:
     """The reason: the last line of stderr, and no traceback."""
@@ -181,8 +183,8 @@ def test_a_secret_never_shows(kpipe: Any, topic: Any) -> None:
     for arguments in (("run", "hidden", "--debug"), ("status", "hidden"), ("status", "--json")):
         done = kpipe(*arguments, status=None, KPIPE_TEST_SECRET=canary)
         assert canary not in done.stdout + done.stderr
-    for file in kpipe.home.rglob("*"):
-        assert not file.is_file() or canary.encode() not in file.read_bytes(), file
+    for file, data in contents(kpipe.home):
+        assert canary.encode() not in data, file
 
 
 def test_a_spark_that_cannot_run_kpipes_tasks_is_refused_before_anything_is_asked(offline: Any) -> None:

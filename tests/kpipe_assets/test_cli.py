@@ -180,11 +180,11 @@ def test_what_a_person_sees_of_a_pipeline(kpipe: Any, topic: Any, write: Callabl
     name = topic(2)
     write(name, ['{"id": 1}', "", b"\xff\xfe", "not json"])
     producer = Producer({"bootstrap.servers": kpipe.brokers, "transactional.id": name, "transaction.timeout.ms": 60_000})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     for number in range(3):
         producer.produce(name, f'{{"id": {number}}}', partition=1)
-    producer.flush(30)
+    producer.flush(120)
     kpipe.define("seen", name)
 
     first = kpipe("run", "seen")
@@ -193,7 +193,7 @@ def test_what_a_person_sees_of_a_pipeline(kpipe: Any, topic: Any, write: Callabl
     assert "; 3 offsets wait behind an open transaction" in first.stdout
     again = kpipe("run", "seen")
     assert again.stdout.strip() == "seen: nothing new; 3 offsets wait behind an open transaction"
-    producer.abort_transaction(30)
+    producer.abort_transaction(120)
 
     (line,) = kpipe.json("status", "seen")
     committed = str(

@@ -37,7 +37,7 @@ if __name__ == "__main__":
 
 def said(folder: Path, *command: str) -> str:
     environ = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

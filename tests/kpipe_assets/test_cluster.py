@@ -51,7 +51,7 @@ def master(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytes
         return output
 
     def wait(output: Path, words: str, count: int = 1) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while output.read_text().count(words) < count:
             assert time.monotonic() < deadline, output.read_text()[-2000:]
             time.sleep(0.2)
@@ -99,7 +99,7 @@ def site(kpipe: Any, topic: Any, write: Any, tmp_path: Path, master: str) -> Ite
     start.go.touch()  # type: ignore[attr-defined]
 
 
-def attempts(site: Any, lines: int, within: float = 120) -> list[list[int]]:
+def attempts(site: Any, lines: int, within: float = 300) -> list[list[int]]:
     """Partition, attempt and process of the programs that were started, as soon as there are so many."""
     deadline = time.monotonic() + within
     while not site.told.exists() or len(site.told.read_text().splitlines()) < lines:
@@ -121,7 +121,7 @@ def test_of_a_task_and_its_twin_one_result_is_taken(site: Any) -> None:
         spark_speculation="true", spark_speculation_interval="100ms", spark_speculation_quantile="0.1",
         spark_speculation_multiplier="1.1", spark_speculation_minTaskRuntime="5s",
     )  # fmt: skip
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err + site.told.read_text()
     started = [(partition, attempt) for partition, attempt, _ in attempts(site, 2)]
     assert (0, 0) in started and (1, 1) in started and len(set(started)) == len(started)
@@ -136,7 +136,7 @@ def test_tasks_of_an_executor_that_is_killed_are_run_elsewhere(site: Any) -> Non
     ancestors = psutil.Process(program).parents()
     executor = next(parent for parent in ancestors if "CoarseGrainedExecutorBackend" in " ".join(parent.cmdline()))
     executor.kill()
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0 and "Traceback" not in err, err
     started = [(partition, attempt) for partition, attempt, _ in attempts(site, 3)]
     assert (1, 1) in started and len(set(started)) == len(started), started

@@ -242,7 +242,7 @@ def test_an_eager_asset_downstream_fires_while_a_continuous_run_goes_on_and_a_pa
 
     def later(batch: Any) -> None:
         """While the second batch is read, and the first one is told: the second is read ahead, in a thread of its own."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while world.stager.calls == 2 and not world.events():
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -21,7 +21,7 @@ def notes(kpipe: Any) -> list[tuple[str, str]]:
 def delete_records(brokers: str, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
     for future in admin.delete_records([TopicPartition(topic, 0, before)]).values():
-        future.result(20)
+        future.result(120)
 
 
 def test_offsets_lost_to_retention(kpipe: Any, topic: Any, write: Any, brokers: str) -> None:

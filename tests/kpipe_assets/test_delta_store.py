@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from resources.destinations.lake.bucket import BucketFolder
+from tests.commandline import contents
 from tests.kpipe_assets.test_delta import records
 from tests.resources.destinations.s3 import BUCKET, SECRET, S3Server
 
@@ -40,6 +41,6 @@ def test_topic_to_an_object_store_and_back(kpipe: Any, topic: Any, write: Any, t
     assert proof["ok"] and (proof["rows"], proof["dead_letters"]) == (400, 1)
     assert kpipe.json("errors", "orders", **more)[0]["load_data_line"] == "not json"
 
-    holding = [path for path in kpipe.home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    holding = [path for path, data in contents(kpipe.home) if SECRET.encode() in data]
     assert holding == [], "the secret is in no file of the home"
     assert [found.uri for found in store.listed(base) if SECRET.encode() in (store.get(found.uri) or b"")] == []

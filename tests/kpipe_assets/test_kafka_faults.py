@@ -43,19 +43,19 @@ def when(kpipe: Any, name: str, spark: Any, kind: str, act: Callable[[], object]
 
 def delete_records(brokers: str, topic: str, before: int) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
-    admin.delete_records([TopicPartition(topic, 0, before)])[TopicPartition(topic, 0, before)].result(20)
+    admin.delete_records([TopicPartition(topic, 0, before)])[TopicPartition(topic, 0, before)].result(120)
 
 
 def test_batches_without_a_record_move_the_ledger(kpipe: Any, topic: Any, write: Any, brokers: str) -> None:
     name = topic(1)
     write(name, ids(0, 3))
     producer = Producer({"bootstrap.servers": brokers, "transactional.id": f"of-{name}", "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     for value in ids(100, 120):
         producer.produce(name, value, partition=0)
-    producer.flush(30)
-    producer.abort_transaction(30)  # 3 to 22, and the marker at 23, which the broker writes a little later
+    producer.flush(120)
+    producer.abort_transaction(120)  # 3 to 22, and the marker at 23, which the broker writes a little later
     topics = KafkaTopics(Source(brokers=brokers, topic=name))
     eventually(lambda: [state.end for state in topics.snapshot().partitions.values()] == [24])
     write(name, ids(3, 5))
@@ -113,8 +113,8 @@ def test_partitions_added_while_a_batch_is_planned_begin_at_their_start(
 
     def grow() -> None:
         admin = AdminClient({"bootstrap.servers": brokers})
-        admin.create_partitions([NewPartitions(name, 3)])[name].result(20)
-        eventually(lambda: len(admin.list_topics(name, timeout=30).topics[name].partitions) == 3)
+        admin.create_partitions([NewPartitions(name, 3)])[name].result(120)
+        eventually(lambda: len(admin.list_topics(name, timeout=600).topics[name].partitions) == 3)
         produce(brokers, name, ids(100, 104), partition=2)
 
     done = when(kpipe, "grown", spark, "planned", grow)

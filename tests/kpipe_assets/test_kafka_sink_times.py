@@ -19,7 +19,7 @@ def test_a_record_of_the_far_future_becomes_a_dead_letter(kpipe: Any, topic: Any
     producer = Producer({"bootstrap.servers": brokers})
     for at in range(6):
         producer.produce(source, json.dumps({"id": at}), partition=0, **({"timestamp": FAR} if at in (2, 4) else {}))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     into = {"type": "kafka", "brokers": brokers, "topic": target}
     kpipe.define("orders", source, into=into)
     failed = kpipe("run", "orders", status=1).stderr

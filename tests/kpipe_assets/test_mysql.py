@@ -18,6 +18,7 @@ from kpipe_assets.edges import real
 from kpipe_assets.tables import table_asset
 from kpipe_assets.topics import topic_spec
 from resources.home import Home
+from tests.commandline import contents
 from tests.resources.destinations.mariadb import PASSWORD, ROLE, MariaServer
 
 pytestmark = pytest.mark.spark
@@ -69,8 +70,8 @@ def test_the_command_line(kpipe: Any, topic: Any, write: Any, table: Any) -> Non
     assert "plain" in kpipe("batches", "plain").stdout + kpipe("status", "plain").stdout
     told = ask("SELECT config_json FROM kpipe_pipelines")
     assert PASSWORD not in str(told) and '"***"' in str(told)
-    for path in kpipe.home.rglob("*"):
-        assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
+    for path, data in contents(kpipe.home):
+        assert PASSWORD.encode() not in data, path
     # Rows that somebody else takes away are noticed.
     ask("DELETE FROM plain WHERE id = 7")
     assert any("199 rows" in problem for problem in kpipe.json("verify", "plain", status=1)[0]["problems"])

@@ -27,7 +27,7 @@ sleep 600
 """
 
 
-def wait_for(what: Any, seconds: float = 90) -> Any:
+def wait_for(what: Any, seconds: float = 300) -> Any:
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until
@@ -45,7 +45,7 @@ def noted(folder: Path) -> list[psutil.Process]:
 
 
 def all_die(processes: list[psutil.Process]) -> bool:
-    _, alive = psutil.wait_procs(processes, timeout=30)
+    _, alive = psutil.wait_procs(processes, timeout=300)
     return not alive
 
 
@@ -74,7 +74,7 @@ def test_nothing_outlives_a_killed_worker_or_driver(kpipe: Any, topic: Any, writ
     launcher = second[0].parent()
     assert launcher is not None
     run.kill()
-    run.communicate(timeout=60)
+    run.communicate(timeout=600)
     assert all_die([*second, launcher])
     wait_for(lambda: kpipe.processes() == [])
     assert not [entry for entry in (kpipe.home / "programs").iterdir() if entry.name.startswith("kpipe-transform-")]

@@ -17,6 +17,7 @@ from kpipe_assets.edges import real
 from kpipe_assets.tables import table_asset
 from kpipe_assets.topics import topic_spec
 from resources.home import Home
+from tests.commandline import contents
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 
 
@@ -64,8 +65,8 @@ def test_the_command_line(kpipe: Any, topic: Any, write: Any, table: Any) -> Non
     assert "plain" in kpipe("batches", "plain").stdout + kpipe("status", "plain").stdout
     ask_rows = ask("SELECT config_json FROM kpipe_pipelines")
     assert PASSWORD not in str(ask_rows) and '"***"' in str(ask_rows)
-    for path in kpipe.home.rglob("*"):
-        assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
+    for path, data in contents(kpipe.home):
+        assert PASSWORD.encode() not in data, path
     # Rows that somebody else takes away are noticed.
     with psycopg.connect(into["database"], password=PASSWORD) as connection:
         connection.execute("DELETE FROM plain WHERE id = 7")

@@ -105,7 +105,7 @@ def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFac
     def write(topic: str, values: list[str], partition: int) -> int:
         for value in values:
             producer.produce(topic, value, partition=partition)
-        return producer.flush(30)
+        return producer.flush(120)
 
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         instance.add_dynamic_partitions("kafka/mirror", [str(number) for number in range(PARTITIONS)])
@@ -172,12 +172,12 @@ class Dev:
     def signal(self, number: int) -> None:
         assert self.process is not None
         os.killpg(self.process.pid, number)
-        self.process.wait(180)  # Dagster itself waits 60 s each for two of its processes before it kills them
+        self.process.wait(300)  # Dagster itself waits 60 s each for two of its processes before it kills them
 
     def ask(self, name: str, **variables: Any) -> Any:
         body = json.dumps({"query": query(name), "variables": variables}).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/graphql", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             (value,) = json.load(answer)["data"].values()
         return value
 
@@ -242,7 +242,7 @@ def writing(brokers: str) -> Iterator[list[int]]:
                 producer.produce(
                     "worker", json.dumps({"id": item, "lang": "en", "retweet_count": 1}), partition=item % PARTITIONS
                 )
-            if producer.flush(60) == 0:
+            if producer.flush(120) == 0:
                 written.extend(ids)
 
     thread = threading.Thread(target=work)
@@ -251,7 +251,7 @@ def writing(brokers: str) -> Iterator[list[int]]:
         yield written
     finally:
         end.set()
-        thread.join(60)
+        thread.join(300)
 
 
 @pytest.fixture
@@ -269,12 +269,12 @@ def run_worker(home: Home, run_id: str) -> psutil.Process:
 
 
 def gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=60)
+    _, alive = psutil.wait_procs(processes, timeout=600)
     assert not alive
 
 
 def nothing_left(home: Home) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while left := processes(home):
         assert time.monotonic() < deadline, left
         time.sleep(0.3)

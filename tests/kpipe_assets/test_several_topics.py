@@ -121,7 +121,7 @@ def test_coordinates_keys_and_headers_as_they_were(kpipe: Any, family: Any, brok
     for name in (a, b):
         for at, (key, head) in enumerate(zip(keys, headers, strict=True)):
             producer.produce(name, json.dumps({"id": at, "_kafka_key": "forged", "_kafka_topic": "forged"}), key, 0, headers=head)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     kpipe.define("p", "", source=both(a, b), metadata=["partition", "offset", "timestamp", "key", "headers"])
     assert kpipe.json("run", "p")[-1]["rows"] == 8
     for name in (a, b):
@@ -361,10 +361,10 @@ def test_a_consumer_group_follows_all_topics(kpipe: Any, family: Any, write: Any
     write(b, records(0, 7))
     kpipe.define("p", "", source=both(a, b, group=f"g-{stem}"))
     kpipe.json("run", "p")
-    admin, deadline, shown = AdminClient({"bootstrap.servers": brokers}), time.monotonic() + 90, {}
+    admin, deadline, shown = AdminClient({"bootstrap.servers": brokers}), time.monotonic() + 300, {}
     while shown != {(a, 0): 5, (b, 0): 7} and time.monotonic() < deadline:
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"g-{stem}")])
-        shown = {(place.topic, place.partition): place.offset for place in asked[f"g-{stem}"].result(20).topic_partitions}
+        shown = {(place.topic, place.partition): place.offset for place in asked[f"g-{stem}"].result(120).topic_partitions}
     assert shown == {(a, 0): 5, (b, 0): 7}, os.environ.get("KPIPE_HOME")
 
 

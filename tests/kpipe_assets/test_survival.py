@@ -31,7 +31,7 @@ def steady_producer(brokers: str, topic: str, partitions: int, a_second: int) ->
     def work() -> None:
         settings = {"bootstrap.servers": brokers, "transactional.id": f"steady-{topic}", "linger.ms": 5}
         producer = Producer(settings)
-        producer.init_transactions(30)
+        producer.init_transactions(120)
         number, chance = 0, random.Random(7)
         while not end.is_set():
             ids = range(number, number + a_second // 5)
@@ -40,10 +40,10 @@ def steady_producer(brokers: str, topic: str, partitions: int, a_second: int) ->
             for item in ids:
                 producer.produce(topic, json.dumps({"id": item, "text": "é" * (item % 50)}), partition=item % partitions)
             if chance.random() < 0.2:
-                producer.flush(30)
-                producer.abort_transaction(30)
+                producer.flush(120)
+                producer.abort_transaction(120)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(120)
                 committed.extend(ids)
             end.wait(0.2)
 
@@ -53,7 +53,7 @@ def steady_producer(brokers: str, topic: str, partitions: int, a_second: int) ->
         yield committed
     finally:
         end.set()
-        thread.join(60)
+        thread.join(300)
 
 
 def kill_group(process: Any) -> None:
@@ -64,7 +64,7 @@ def kill_group(process: Any) -> None:
     process.stderr.close()
 
 
-def no_process_left(kpipe: Any, within: float = 60) -> None:
+def no_process_left(kpipe: Any, within: float = 300) -> None:
     """The JVM, its workers and the programs notice that their parent is gone, and go."""
     deadline = time.monotonic() + within
     while (left := kpipe.processes()) and time.monotonic() < deadline:
@@ -158,7 +158,7 @@ def test_a_signal_finishes_the_batch_and_leaves_no_process(kpipe: Any, topic: An
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["rows"] == 50
     os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["status"] == "stopped"
     assert "Traceback" not in err

@@ -47,7 +47,7 @@ class Terminal:
 
     def sees(self, words: str) -> None:
         """Wait for words behind those that were seen last."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while words not in (text := _DRAWN.sub("", self._shown)):
             assert time.monotonic() < deadline and self.process.poll() is None, f"no {words!r} in {text!r}"
             time.sleep(0.05)
@@ -61,7 +61,7 @@ class Terminal:
     def ends(self) -> int:
         """Its exit status."""
         try:
-            return self.process.wait(60)
+            return self.process.wait(300)
         finally:
             self.process.kill()
             self.process.wait()

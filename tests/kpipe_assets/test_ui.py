@@ -135,12 +135,12 @@ def test_killed_it_leaves_no_process_behind_although_a_run_goes_on(ui: Ui, free_
             check=True,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
         )
     assert f"is running already on {ui.address}" in second.value.stderr
     ui.process.kill()
     ui.process.wait()
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while left := processes(ui.home):
         assert time.monotonic() < deadline, left
         time.sleep(0.2)

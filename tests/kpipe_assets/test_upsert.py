@@ -23,7 +23,7 @@ def produce(brokers: str) -> Callable[..., None]:
         for key, value in records:
             text = None if value is None else value if isinstance(value, str) else json.dumps(value)
             producer.produce(topic, text, None if key is None else str(key), partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     return send
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from kpipe.errors import InvalidPipeline, KpipeError, LedgerMismatch, NotAvailable, SchemaConflict
@@ -388,9 +387,7 @@ def near(tmp_path: Path, brokers: str) -> Iterator[Kpipe]:
     """A home and the session's Kafka, without Spark."""
     command = Kpipe(tmp_path / "home", brokers)
     yield command
-    for process in psutil.process_iter(["environ"]):
-        if process.pid != psutil.Process().pid and str(command.home) in str(process.info["environ"]):
-            process.kill()
+    command.kill()
 
 
 @pytest.mark.broker

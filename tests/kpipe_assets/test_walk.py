@@ -79,7 +79,7 @@ def switch(sensor: str) -> str:
     return f"//a[contains(@href, '/sensors/{sensor}')]/..//label[.//*[name()='rect']]"
 
 
-def partition(page: Browser, key: str, *texts: str, seconds: float = 120) -> tuple[str, dict[str, int]]:
+def partition(page: Browser, key: str, *texts: str, seconds: float = 300) -> tuple[str, dict[str, int]]:
     """What a partition's page shows, once it says these: the run of its newest event, and the numbers that it tells."""
     text = page.sees(*texts, "^kpipe/rows$", path=f"/assets/tweets?view=partitions&partition={key}", seconds=seconds)
     assert "Unsynced" not in text
@@ -178,7 +178,7 @@ def test_the_sensor_is_switched_on_and_off(page: Browser, ui: Ui) -> None:
     producer = Producer({"bootstrap.servers": ui.brokers})
     for number in range(TWEETS, TWEETS + MORE):
         producer.produce("tweets", tweet(number).value, partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     on = "//label[.//*[name()='rect']]"
     page.open("/locations/kpipe/sensors/tweets_ingest")
     page.turn(on, True)

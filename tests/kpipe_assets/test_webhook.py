@@ -22,7 +22,7 @@ from kpipe_assets.edges import KafkaResource
 from kpipe_assets.tables import table_asset
 from kpipe_assets.topics import topic_spec
 from resources.home import Home
-from tests.commandline import Kpipe
+from tests.commandline import Kpipe, contents
 from tests.kpipe_assets.dying import Destinations, Spark
 from tests.receiver import Got, Receiver
 from tests.survival.small import in_worker
@@ -44,7 +44,7 @@ def into(receiver: Receiver, **more: Any) -> dict[str, Any]:
     credentials = {"signing_secret": "{{ env('HOOK_SECRET') }}", "token": "{{ env('HOOK_TOKEN') }}"}
     body = '{"at": [${_kafka_partition}, ${_kafka_offset}], "order": ${*}}'
     fields = {"type": "webhook", "url": receiver.url, "table": "sent", "credentials": credentials, "body": body}
-    return {**fields, "max_records": 10, "allow_hosts": ["127.0.0.1"], "retry_s": 5, **more}
+    return {**fields, "max_records": 10, "allow_hosts": ["127.0.0.1"], "retry_s": 60, **more}
 
 
 def orders(start: int, end: int) -> list[str]:
@@ -86,8 +86,7 @@ def test_the_command_line(kpipe: Any, topic: Any, write: Any, receiver: Receiver
     ]
     shown = kpipe("status", "hooks").stdout + kpipe("batches", "hooks").stdout
     assert "hooks" in shown
-    for path in kpipe.home.rglob("*"):
-        data = path.read_bytes() if path.is_file() else b""
+    for path, data in contents(kpipe.home):
         assert SECRET.encode() not in data and TOKEN.encode() not in data and SECRET[6:].encode() not in data, path
     # What the receiver refuses is kept whole, and said.
     write(name, orders(500, 503), 1)
@@ -113,7 +112,7 @@ def test_killed_in_the_middle_of_a_batch(kpipe: Any, topic: Any, write: Any, rec
         return ""
 
     receiver.fault = fault
-    run.communicate(timeout=180)
+    run.communicate(timeout=600)
     assert run.returncode == -signal.SIGKILL and len(receiver.got) == 3
     receiver.fault = lambda _: ""
     write(name, orders(60, 65), 0, b"one key")

@@ -273,8 +273,9 @@ def test_nothing_of_an_exchange_is_logged(serve: Callable[..., Hostile], caplog:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    with pool(port) as ours, pytest.raises(HttpFailed, match="Failed to establish a new connection") as failed:
-        get(ours, "/", {}, PATIENCE_S / 2, 10)
+    with socket.socket() as deaf:  # bound, so that nobody else gets the port
+        deaf.bind(("127.0.0.1", 0))
+        port = deaf.getsockname()[1]
+        with pool(port) as ours, pytest.raises(HttpFailed, match="Failed to establish a new connection") as failed:
+            get(ours, "/", {}, PATIENCE_S / 2, 10)
     assert not isinstance(failed.value, TooSlow)

@@ -124,7 +124,7 @@ print(java.lang.System.getenv("LD_PRELOAD"), "marker.so" in maps, "_kpipe" in ma
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JAVA_HOME": str(java.path), "LD_PRELOAD": str(library)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.stdout.strip().rpartition("\n")[2] == f"{library} True {native.agent() is not None} ['{library}']", done.stderr
@@ -149,7 +149,7 @@ print(*given)
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "JAVA_HOME": str(java.path)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     given = done.stdout.split()

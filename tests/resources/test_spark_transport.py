@@ -84,7 +84,7 @@ def probed(home: Path, settings: dict[str, str]) -> list[str]:
     """Answers of all ports of a driver that runs with these settings."""
     done = subprocess.run(
         [sys.executable, "-c", PROBE, str(home), json.dumps(settings)],
-        cwd=Path(__file__).parent.parent.parent, capture_output=True, text=True, timeout=300, check=False,
+        cwd=Path(__file__).parent.parent.parent, capture_output=True, text=True, timeout=600, check=False,
         env={"PATH": "/usr/bin:/bin", "CANARY": CANARY, **JAVA},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -61,4 +62,5 @@ def site(kafka_broker: LocalBroker, brokers: str, tmp_path_factory: pytest.TempP
     for one in made:
         for process in psutil.process_iter(["environ", "cmdline"]):
             if process.pid != os.getpid() and str(one.kpipe.home) in f"{process.info['environ']} {process.info['cmdline']}":
-                process.kill()
+                with suppress(psutil.NoSuchProcess):  # it ended, perhaps with one that was killed before
+                    process.kill()

@@ -71,7 +71,7 @@ class Nemesis:
     def at_work(self, real: bool | None = None) -> Run:
         """A run that has committed, and goes on."""
         run = self.begin(real=real)
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while '"event": "batch"' not in run.said_file.read_text():
             assert run.poll() is None, f"ended at once: {run.end()}"
             assert time.monotonic() < until, f"committed nothing in two minutes: {run.said_file.read_text()}"

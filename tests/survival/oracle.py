@@ -77,14 +77,14 @@ class Observer:
 
     def _stable(self) -> dict[int, int]:
         """Asked afresh, and again for a while: a broker that has just come back answers with errors first."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while True:
             admin = AdminClient(self._quiet)
             places = {TopicPartition(self.topic, n): OffsetSpec.latest() for n in range(self._partitions)}
             # Soon told when it waits for a leader that was killed, and that brokers still took for alive when this client asked.
             asked = admin.list_offsets(places, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=10)
             try:
-                return {place.partition: future.result(30).offset for place, future in asked.items()}
+                return {place.partition: future.result(120).offset for place, future in asked.items()}
             except KafkaException:
                 if time.monotonic() > until:
                     raise

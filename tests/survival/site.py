@@ -139,7 +139,7 @@ class Site:
                 patch.setenv(name, value)
             return list(run(self.kpipe.home, self.name, lock_timeout_s))
 
-    def go_on_patiently(self, within: float = 60) -> None:
+    def go_on_patiently(self, within: float = 300) -> None:
         """The same, for as long as errors say that it may be tried again: a broker that comes back takes its time."""
         until = time.monotonic() + within
         while True:
@@ -158,7 +158,7 @@ class Site:
         assert not problems, problems
         assert self.go_on() == []
 
-    def processes(self, within: float = 60) -> list[str]:
+    def processes(self, within: float = 300) -> list[str]:
         """What is still there of this home's processes after they had time to notice that their parent is gone."""
         until = time.monotonic() + within
         while (left := self.kpipe.processes()) and time.monotonic() < until:

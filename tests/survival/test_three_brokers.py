@@ -66,15 +66,15 @@ class Cluster:
         """As a `LocalBroker` does it."""
         topic = NewTopic(name, partitions, 3, config={"min.insync.replicas": "2"})
         admin = self.admin  # a client that nobody holds ends its requests
-        admin.create_topics([topic])[name].result(60)
+        admin.create_topics([topic])[name].result(120)
         eventually(lambda: all(self.whole(name, number) for number in range(partitions)))
 
     def leader(self, topic: str, partition: int) -> int:
-        return int(self.admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader)
+        return int(self.admin.list_topics(topic, timeout=600).topics[topic].partitions[partition].leader)
 
     def whole(self, topic: str, partition: int) -> bool:
         """All three replicas have everything."""
-        known = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        known = self.admin.list_topics(topic, timeout=600).topics[topic].partitions
         return partition in known and len(known[partition].isrs) == 3
 
     def mend(self) -> None:
@@ -93,7 +93,7 @@ class Cluster:
         """Move the leader to the replica that is named first."""
         where = TopicPartition(topic, partition)
         admin = self.admin
-        done = admin.elect_leaders(ElectionType.PREFERRED, [where]).result(60)
+        done = admin.elect_leaders(ElectionType.PREFERRED, [where]).result(120)
         assert done[where] is None, done
 
 
@@ -158,7 +158,7 @@ def test_the_leader_is_killed_and_later_moves_back(old: Site, cluster: Cluster, 
 
 
 def preferred(cluster: Cluster, topic: str, partition: int) -> int:
-    return int(cluster.admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].replicas[0])
+    return int(cluster.admin.list_topics(topic, timeout=600).topics[topic].partitions[partition].replicas[0])
 
 
 def test_two_of_three_are_gone(old: Site, cluster: Cluster) -> None:

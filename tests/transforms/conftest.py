@@ -43,7 +43,7 @@ def dies(alive: Callable[[int], bool]) -> Callable[[int], bool]:
     """Whether a process is gone within a time that a busy machine may take."""
 
     def check(pid: int) -> bool:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 300
         while alive(pid):
             if time.monotonic() > until:
                 return False

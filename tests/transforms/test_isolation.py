@@ -130,7 +130,7 @@ def said(code: str, folder: Path, user: list[str], **more: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -43,7 +43,7 @@ def with_mark(mark: str) -> set[int]:
 
 
 def all_gone(mark: str) -> bool:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while with_mark(mark) and time.monotonic() < until:
         time.sleep(0.05)
     return not with_mark(mark)

@@ -56,7 +56,7 @@ def read_all(brokers: str, topic: str, level: str = "read_committed") -> list[An
     }  # fmt: skip
     consumer = Consumer(settings)
     try:
-        known = consumer.list_topics(topic, timeout=10).topics[topic]
+        known = consumer.list_topics(topic, timeout=600).topics[topic]
         if known.error is not None:
             return []
         found: list[Any] = []
@@ -110,8 +110,8 @@ class KafkaPlace(Place):
         """Make a topic unless this place has made it."""
         if name not in self.made:
             self.made.add(name)
-            self.admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1", **config})])[name].result(30)
-            until = time.monotonic() + 30
+            self.admin.create_topics([NewTopic(name, partitions, 1, config={"retention.ms": "-1", **config})])[name].result(120)
+            until = time.monotonic() + 300
             while self.admin.list_topics(name).topics[name].error is not None:  # its controller answers before brokers know it
                 assert time.monotonic() < until, f"topic {name} is not known"
                 time.sleep(0.05)
@@ -157,7 +157,7 @@ class KafkaPlace(Place):
     def produce(self, topic: str, **record: Any) -> None:
         producer = Producer({"bootstrap.servers": self.brokers, "log_level": 0})
         producer.produce(topic, **record)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def delete_row(self, partition: int, offset: int) -> None:
         raise NotImplementedError
@@ -171,7 +171,7 @@ class KafkaPlace(Place):
     def delete_dead_letter(self) -> None:
         topic = f"{self.name('tweets')}.dead-letters"
         first = self.records(topic)[0].offset() + 1
-        self.admin.delete_records([TopicPartition(topic, 0, first)])[TopicPartition(topic, 0)].result(30)
+        self.admin.delete_records([TopicPartition(topic, 0, first)])[TopicPartition(topic, 0)].result(120)
 
     def state(self) -> dict[str, Any]:
         found = [message for message in self.records(f"{self.prefix}-ledger-tweets") if message.key() == b"state"]
@@ -194,10 +194,10 @@ class KafkaPlace(Place):
         self.rewrite(state)
 
     def drop_table(self) -> None:
-        self.admin.delete_topics([self.name("tweets")])[self.name("tweets")].result(30)
+        self.admin.delete_topics([self.name("tweets")])[self.name("tweets")].result(120)
 
     def close(self) -> None:
         """Remove the topics."""
-        known = [name for name in self.admin.list_topics(timeout=10).topics if name.startswith(self.prefix)]
+        known = [name for name in self.admin.list_topics(timeout=600).topics if name.startswith(self.prefix)]
         for future in self.admin.delete_topics(known).values() if known else ():
-            future.result(30)
+            future.result(120)

@@ -72,7 +72,7 @@ class MariaServer:
         command = [*self._as_user(), self.program, "--no-defaults", *(f"--{setting}" for setting in settings)]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
         log.close()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             with socket.socket(socket.AF_UNIX) as line:  # PyMySQL leaves its own open when it cannot connect
                 if line.connect_ex(str(self.folder / "socket")) == 0:
@@ -83,7 +83,7 @@ class MariaServer:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(60)
+            self.process.wait(300)
             self.process = None
 
     def __exit__(self, *_: object) -> None:

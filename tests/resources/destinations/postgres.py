@@ -90,7 +90,7 @@ class PostgresServer:
         command = [*self._as_user(), str(self.bin / "postgres"), "-D", str(self.folder / "data"), *options]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/")
         log.close()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while True:
             try:
                 self.admin().close()
@@ -104,7 +104,7 @@ class PostgresServer:
         """SIGINT ends every connection first, SIGQUIT is as good as a crash."""
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(60)
+            self.process.wait(300)
             self.process = None
 
     def __exit__(self, *_: object) -> None:

@@ -54,7 +54,7 @@ class S3Server:
                 stderr=subprocess.STDOUT,
             )
         self.proxy.__enter__()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while True:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:

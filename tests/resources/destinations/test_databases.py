@@ -98,7 +98,7 @@ def test_9_postgres_loser_waits_and_then_matches_nothing(postgres: PostgresServe
         loser.join(0.3)
         assert loser.is_alive(), "it did not wait for the row"
         one.execute("COMMIT")
-        loser.join(60)
+        loser.join(300)
         assert changed == [0]
 
 

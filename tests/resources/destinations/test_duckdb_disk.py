@@ -67,7 +67,7 @@ def run(place: DuckDBPlace, batches: Sequence[Commit], environment: dict[str, st
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert status is None or done.returncode == status, done.stdout + done.stderr
@@ -167,7 +167,7 @@ def test_what_is_synced_before_what(place: DuckDBPlace, shim: Path, tmp_path: Pa
         cwd=Path(__file__).resolve().parents[3],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -120,7 +120,7 @@ def test_spark_reads_it(place: LakePlace, tmp_path: Path) -> None:
     jars = ",".join(map(str, peers.jars(*names)))
     done = subprocess.run(
         [str(peers.python), "-c", SPARK, jars, kind, str(place.folder), "tweets"],
-        capture_output=True, text=True, env=peers.environment(), cwd=tmp_path, timeout=300,
+        capture_output=True, text=True, env=peers.environment(), cwd=tmp_path, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("rows ")]

@@ -318,7 +318,7 @@ def test_stopped_in_the_middle_of_a_commit(place: PostgresPlace, step: str) -> N
             impatient.commit(commit)
         assert destination.commit(commit).seq == 3
         zombie.send_signal(signal.SIGCONT)
-        assert zombie.communicate(timeout=60)[1].strip().splitlines()[-1] in ("Fenced", "DestinationBusy")
+        assert zombie.communicate(timeout=600)[1].strip().splitlines()[-1] in ("Fenced", "DestinationBusy")
     finally:
         zombie.kill()
         zombie.communicate()
@@ -437,7 +437,7 @@ def test_a_race_of_processes(place: PostgresPlace) -> None:
     destination = loaded(place)
     ledger = destination.ledger()[1]
     racers = [process(place, batch(place, ledger, {0: 12}), f"{faults.POINTS[0]}:1:kill") for _ in range(3)]
-    answers = sorted(racer.communicate(timeout=120)[1].strip() for racer in racers)
+    answers = sorted(racer.communicate(timeout=600)[1].strip() for racer in racers)
     assert answers == ["", Fenced.__name__, Fenced.__name__]
     assert len(place.rows()) == 17 and proof(destination).ok
 
