@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismat
 from kpipe.keys import KeyRule
 from kpipe.schema import Columns
 from resources.destinations.kafka import KafkaDestination
+from resources.destinations.kafka.cluster import Cluster, Ends, Topic
 from resources.testing.conformance import QUICK, Conformance, sampled
 from resources.testing.place import COLUMNS, DEAD_LETTERS, batch, begin, source
 from resources.testing.state import begun, loaded, proof
@@ -180,6 +182,20 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
     destination = place.open()
     destination.commit(commit)
     assert seen(place) == [(0, n) for n in range(10)] and proof(destination).ok
+
+
+def test_rows_and_dead_letters_whose_markers_come_late_are_counted(place: KafkaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers answer a commit before its markers are in every log: until then nothing of it can be read."""
+    destination = loaded(place, {0: 10}, dead=[(0, 3)])
+    ends, late = Cluster.ends, Counter[str]()
+
+    def lagging(cluster: Cluster, topic: Topic) -> list[Ends]:
+        late[topic.name] += 1
+        return [replace(item, stable=item.start) if late[topic.name] < 4 else item for item in ends(cluster, topic)]
+
+    monkeypatch.setattr(Cluster, "ends", lagging)
+    assert proof(destination).ok and len(destination.view("errors")) == 1
+    assert late[place.name("tweets")] >= 4 <= late[f"{place.name('tweets')}.dead-letters"]
 
 
 def test_retention_takes_the_proof_and_not_the_ledger(place: KafkaPlace) -> None:

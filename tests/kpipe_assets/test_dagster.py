@@ -198,9 +198,7 @@ def test_a_continuous_run_ends_when_idle(world: World) -> None:
 def test_a_continuous_run_ends_after_its_time_and_when_another_takes_its_turn(world: World) -> None:
     from kpipe_assets.handover import Turn
 
-    began = time.monotonic()
-    assert world.run(max_seconds=0.3).success
-    assert time.monotonic() - began < 300, "it would have gone on for ever"
+    assert world.run(max_seconds=0.3).success, "it would have gone on for ever"
     first, second = Turn(world.home, "tweets", "a" * 12), Turn(world.home, "tweets", "b" * 12)
     first.take()
     assert not first.is_over()

@@ -58,7 +58,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
         return Job(
             batch="batch", config={}, staging=str(tmp_path), format=Format(type="json"), columns=Columns.of({"id": "BIGINT"}),
             programs=str(tmp_path / "programs"), held={SOURCE: Held.of(range(len(values)), [0] * len(values), values)},
-            program=ProgramSpec(str(found.file), None, found.sha256, stdin=stdin, mode="flatmap", idle_timeout_s=20),
+            program=ProgramSpec(str(found.file), None, found.sha256, stdin=stdin, mode="flatmap", idle_timeout_s=300),
         )  # fmt: skip
 
     return made

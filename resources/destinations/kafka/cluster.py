@@ -163,6 +163,21 @@ class Cluster:
 
         return self._asked(ask, f"offsets of topic {topic.name}")
 
+    def settled(self, topic: Topic, patience_s: float) -> list[Ends]:
+        """Return `ends` once every transaction that has written by now has ended, or after so many seconds.
+
+        Brokers answer a commit before its markers are in every log, and its records are not readable until then.
+
+        Raises:
+            DestinationError: as `ends`.
+        """
+        deadline, found = time.monotonic() + patience_s, self.ends(topic)
+        goals = [item.high for item in found]
+        while any(item.stable < goal for item, goal in zip(found, goals, strict=True)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+            found = self.ends(topic)
+        return [Ends(item.start, item.stable, goal) for item, goal in zip(found, goals, strict=True)]
+
     def read(self, topic: str, partition: int, span: Range) -> Iterator[Held]:
         """Committed records of a range, in blocks, to an end that is proven.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -175,12 +174,7 @@ class Journal:
             step *= _LONGER
 
     def _settled(self, topic: Topic) -> Ends:
-        deadline, ends = time.monotonic() + _SETTLE_S, self._cluster.ends(topic)[0]
-        goal = ends.high
-        while ends.stable < goal and time.monotonic() < deadline:
-            time.sleep(0.005)
-            ends = self._cluster.ends(topic)[0]
-        return Ends(ends.start, ends.stable, goal)
+        return self._cluster.settled(topic, _SETTLE_S)[0]
 
     def items(self, look: Look, after: int = 0) -> Iterator[tuple[int, Item]]:
         """Commits in order, each with its offset in the topic.

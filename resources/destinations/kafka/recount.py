@@ -31,6 +31,8 @@ from resources.kafka.held import Headers
 
 __all__ = ["kept_letters", "lay_letters", "recount"]
 
+_SETTLE_S = 10.0  # a wrong verdict costs more than a wait for the markers of a commit
+
 _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _LETTERS = pa.schema(
     [
@@ -128,7 +130,7 @@ def _recount(
         tables.BATCHES.insert(connection, desk.DIALECT, committed.ranges)
         lay_letters(connection, items, letters)
         if topic is not None:
-            ends = cluster.ends(topic)
+            ends = cluster.settled(topic, _SETTLE_S)
             rows = pa.concat_tables([rows, *_rows(cluster, table, committed.pipeline, ends, check)])
             why = _forgets(committed.written, ends, cluster.settings(table).get("cleanup.policy", ""))
             if why and committed.anything:
@@ -177,7 +179,7 @@ def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> list[Mapping[st
     """The pipeline's dead letters, in the order of their topic."""
     found: list[Mapping[str, Any]] = []
     there = cluster.topic(topic)
-    for number, ends in enumerate(cluster.ends(there)) if there is not None else ():
+    for number, ends in enumerate(cluster.settled(there, _SETTLE_S)) if there is not None else ():
         for held in cluster.read(topic, number, Range(ends.start, ends.stable)):
             headers: list[Headers | None] = held.headers()
             for key, value, said in zip(held.keys(), held.values, headers, strict=True):

@@ -9,12 +9,13 @@ import multiprocessing
 import signal
 import time
 import uuid
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kpipe import faults
@@ -36,7 +37,7 @@ def killed(place: KafkaPlace, commit: Commit, point: str) -> None:
     where = place.folder, place.brokers, place.prefix, place.staging
     process = _processes.Process(target=_commit, args=(where, commit, f"{point}:1:kill"))
     process.start()
-    process.join(120)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
 
 
@@ -61,9 +62,11 @@ def read_all(brokers: str, topic: str, level: str = "read_committed") -> list[An
             return []
         found: list[Any] = []
         for number in known.partitions:
+            if level == "read_committed":
+                wait_for_markers(settings, consumer, TopicPartition(topic, number))
             consumer.assign([TopicPartition(topic, number, 0)])
             while True:
-                message = consumer.poll(20)
+                message = consumer.poll(300)
                 assert message is not None, f"{topic}/{number} does not end"
                 if message.error() is None:
                     found.append(message)
@@ -73,6 +76,17 @@ def read_all(brokers: str, topic: str, level: str = "read_committed") -> list[An
         return found
     finally:
         consumer.close()
+
+
+def wait_for_markers(settings: dict[str, Any], consumer: Any, where: TopicPartition) -> None:
+    """Wait for markers of transactions: brokers answer a commit before they are written. Some seconds: one may stay open."""
+    every = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    try:
+        until, end = time.monotonic() + 5, every.get_watermark_offsets(where, timeout=120)[1]
+        while consumer.get_watermark_offsets(where, timeout=120)[1] < end and time.monotonic() < until:
+            time.sleep(0.02)
+    finally:
+        every.close()
 
 
 def meant(value: Any, kind: Type) -> Any:
@@ -200,4 +214,5 @@ class KafkaPlace(Place):
         """Remove the topics."""
         known = [name for name in self.admin.list_topics(timeout=600).topics if name.startswith(self.prefix)]
         for future in self.admin.delete_topics(known).values() if known else ():
-            future.result(120)
+            with suppress(KafkaException):  # the test has deleted it, and not all brokers knew
+                future.result(120)

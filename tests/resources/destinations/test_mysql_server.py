@@ -40,6 +40,7 @@ def own() -> Iterator[MariaServer]:
 def test_the_server_is_killed_and_comes_back(own: MariaServer, tmp_path: Path, step: str) -> None:
     place = MySQLPlace(tmp_path, own)
     destination = loaded(place)
+    destination.server.lock_timeout_s = 300  # a busy machine needs long to start a server
     commit = batch(place, destination.ledger()[1], {0: 12}, dead=[(0, 11)])
     later: list[threading.Timer] = []
 
@@ -126,7 +127,7 @@ def test_connections_are_encrypted_and_the_server_is_the_one(guarded: tuple[Mari
 
     def opened(options: str) -> Any:
         address = f"mysql://{ROLE}@127.0.0.1:{server.port}/{database}{options}"
-        with Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=5).session() as session:
+        with Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=60).session() as session:
             return session.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'").fetchone()[1]
 
     authority, other = folder / "ca.pem", folder / "other.pem"
@@ -145,7 +146,7 @@ def test_a_name_that_is_not_the_certificates_is_refused(guarded: tuple[MariaServ
     database = server.database()
     for mode, fine in (("VERIFY_CA", True), ("VERIFY_IDENTITY", False)):
         address = f"mysql://{ROLE}@localhost:{server.port}/{database}?ssl-mode={mode}&ssl-ca={folder / 'ca.pem'}"
-        place = Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=5)
+        place = Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=60)
         if fine:
             with place.session() as session:
                 assert session.execute("SELECT 1").fetchone() == (1,)
@@ -158,7 +159,7 @@ def test_a_server_that_encrypts_nothing_is_refused_where_that_is_asked(mariadb: 
     address = f"{mariadb.address(mariadb.database())}?ssl-mode=REQUIRED"
     with (
         pytest.raises(DestinationError, match=r"refuses: .*SSL"),
-        Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=5).session(),
+        Server(address, {"password": Secret(PASSWORD)}, "t", lock_timeout_s=60).session(),
     ):
         pass
 
@@ -233,7 +234,7 @@ def test_a_server_that_asks_for_a_file_is_given_none(tmp_path: Path, nth: int) -
     secret.write_text("canary-of-a-file")
     rogue = Rogue(secret, nth)
     try:
-        server = Server(f"mysql://{ROLE}@127.0.0.1:{rogue.port}/d", {"password": Secret(PASSWORD)}, "t", lock_timeout_s=1)
+        server = Server(f"mysql://{ROLE}@127.0.0.1:{rogue.port}/d", {"password": Secret(PASSWORD)}, "t", lock_timeout_s=60)
         with pytest.raises(DestinationError, match="asks for a file of this machine") as caught, server.session():
             pass
         assert not caught.value.retriable

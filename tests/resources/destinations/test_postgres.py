@@ -309,7 +309,7 @@ def test_stopped_in_the_middle_of_a_commit(place: PostgresPlace, step: str) -> N
     """A process that does not go on loses its locks; its successor commits; when it goes on, it has changed nothing."""
     destination = loaded(place)
     ledger = destination.ledger()[1]
-    zombie = process(place, batch(place, ledger, {0: 12}), f"{step}:1:stop", idle_s=1.5)
+    zombie = process(place, batch(place, ledger, {0: 12}), f"{step}:1:stop", idle_s=4)
     try:
         os.waitpid(zombie.pid, os.WUNTRACED)
         impatient = PostgresDestination(place.server.server(place.schema, None, 0.2), "tweets", "tweets", {}, (place.staging,))
