@@ -179,7 +179,7 @@ def test_records_on_one_line(value: bytes | None, shown: str) -> None:
 def test_what_a_person_sees_of_a_pipeline(kpipe: Any, topic: Any, write: Callable[..., int]) -> None:
     name = topic(2)
     write(name, ['{"id": 1}', "", b"\xff\xfe", "not json"])
-    producer = Producer({"bootstrap.servers": kpipe.brokers, "transactional.id": name, "transaction.timeout.ms": 60_000})
+    producer = Producer({"bootstrap.servers": kpipe.brokers, "transactional.id": name, "transaction.timeout.ms": 600_000})
     producer.init_transactions(120)
     producer.begin_transaction()
     for number in range(3):

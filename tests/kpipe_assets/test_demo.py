@@ -35,7 +35,7 @@ def test_from_nothing_to_proof_and_again(stopped: Any) -> None:
     assert stopped.sql("SELECT count(*) FROM tweets") == [(6000,)]
     assert stopped.json("broker", "status")[0]["running"] is True
     stopped.outside("broker", "stop")
-    assert stopped.processes() == []
+    assert stopped.left_behind() == []
 
 
 @pytest.mark.chaos
@@ -48,7 +48,7 @@ def test_ctrl_c_at_any_moment_leaves_no_process_and_the_next_demo_goes_on(stoppe
     assert process.returncode in (0, 130), (out, err)
     assert "Traceback" not in err, err
     if process.returncode:
-        assert stopped.processes() == []
+        assert stopped.left_behind() == []
     stopped.outside("demo", "--records", "30000")
     bad = sum(1 for n in range(30000) if not (tweet(n).value or b"").startswith(b'{"id":1'))
     assert stopped.sql("SELECT count(*), count(DISTINCT id) FROM tweets") == [(30000 - bad, 30000 - bad)]

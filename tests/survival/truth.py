@@ -61,7 +61,7 @@ class Writer:
         self._next = 0
         quiet = {"bootstrap.servers": brokers, "linger.ms": 5, "log_level": 0, "error_cb": lambda _: None}
         self._plain = Producer({**quiet, "enable.idempotence": True, "message.timeout.ms": int(PATIENCE_S * 1000)})
-        self._settings: dict[str, Any] = {**quiet, "transactional.id": f"writer-{topic}", "transaction.timeout.ms": 60_000}
+        self._settings: dict[str, Any] = {**quiet, "transactional.id": f"writer-{topic}", "transaction.timeout.ms": 600_000}
         self._transactional: Producer | None = None
 
     def round(self, records: int = 60) -> None:
