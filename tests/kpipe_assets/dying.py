@@ -124,7 +124,7 @@ def killed(home: Home, name: str, point: str, live: bool = False) -> int:
     """
     process = _processes.Process(target=_begin, args=(home.path, name, point, live))
     process.start()
-    process.join(120)
+    process.join(600)
     assert process.exitcode is not None, "it does not end"
     return process.exitcode
 

@@ -68,7 +68,7 @@ def master(java: JavaHome, free_port: Callable[[], int], tmp_path_factory: pytes
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(30)
+            process.wait(300)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_a_killed_run_is_not_alive_and_its_marks_are_removed_by_a_later_one(home
         "from resources.home import Home\n"
         "with marked(Home(pathlib.Path(sys.argv[1])), 'orders', 'killed'):\n"
         "    print('in', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(3600)\n"
     )
     with subprocess.Popen([sys.executable, "-c", text, str(home.path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"in\n"

@@ -59,7 +59,7 @@ def steady_producer(brokers: str, topic: str, partitions: int, a_second: int) ->
 def kill_group(process: Any) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
+    process.wait(300)
     process.stdout.close()
     process.stderr.close()
 
@@ -133,11 +133,11 @@ def test_of_two_runs_at_once_one_is_fenced_and_rows_are_exact(kpipe: Any, topic:
     # Both plan before either can commit: the program waits until both tasks of both runs are there.
     program = tmp_path / "meet.sh"
     program.write_text(
-        f"#!/bin/sh\ntouch {tmp_path}/here-$$\nfor i in $(seq 600); do\n"
+        f"#!/bin/sh\ntouch {tmp_path}/here-$$\nfor i in $(seq 6000); do\n"
         f"  [ $(ls {tmp_path} | grep -c here-) -ge {2 * 2} ] && break\n  sleep 0.1\ndone\nexec cat\n"
     )
     program.chmod(0o755)
-    kpipe.define("twice", name, transform={"program": str(program)})
+    kpipe.define("twice", name, transform={"program": str(program), "idle_timeout_s": 900})
     runs = [kpipe.start("run", "twice", "--json") for _ in range(2)]
     ends = [run.communicate(timeout=600) for run in runs]
     statuses = sorted(run.returncode for run in runs)

@@ -19,7 +19,7 @@ from resources.spark.scratch import scratch, sockets
 folder = scratch(Path(sys.argv[1]))
 (folder / "blockmgr").mkdir()
 print(folder.name, sockets(Path(sys.argv[1])), flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
