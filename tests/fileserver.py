@@ -82,12 +82,12 @@ class FileServer:
                 to.send_response(200)
                 to.send_header("Content-Length", "1000")
                 to.end_headers()
-                for _ in range(100):
+                for _ in range(300):
                     to.wfile.write(b"a")
                     to.wfile.flush()
                     time.sleep(0.1)
             case "silent":
-                time.sleep(10)
+                time.sleep(30)
             case "huge":
                 return self._answer(to, 200, b"code,name\n" + b"x" * (3 << 20))
             case "redirect":
