@@ -1,7 +1,8 @@
 """Recognize a program that reads SingleStore's framing, an 8-byte length before each record, and is given lines.
 
-Only a program whose text reads lengths is tried, and only in a trial or after a failure: it is run over a few records in both
-framings. Source of the framing: SingleStore's page "Writing a Transform to Use with a Pipeline".
+Only a script whose text reads lengths is tried, or a compiled program that gives no row for lines, and only in a trial or after
+a failure: it is run over a few records in both framings. Source of the framing: SingleStore's page "Writing a Transform to Use
+with a Pipeline".
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ __all__ = ["check_framing"]
 
 # Reading 8 bytes, or unpacking an unsigned long: what every published transform for SingleStore has.
 _LENGTHS = re.compile(rb"\bread\w*\s*\(\s*8\s*\)|\bunpack\w*\s*\(\s*[bru]?['\"][@=<>!]?[LQ]['\"]|readBigU?Int64|\bgetLong\s*\(")
+_CONTROL = re.compile(rb"[\0-\x08\x0b-\x1f]")
+_LENGTH = 8
 _LOOKED_AT = 1 << 16
 _RECORDS = 8
 _PATIENCE_S = 10.0
@@ -39,12 +42,18 @@ def check_framing(job: Job, piece: Piece, without: Mapping[int, str]) -> None:
         SourceError: the records could not be read.
     """
     spec = job.program
-    if spec is None or spec.stdin != "lines" or not _reads_lengths(job, piece):
+    if spec is None or spec.stdin != "lines":
+        return
+    text = _text(job, piece)
+    compiled = not text.startswith(b"#!") and b"\0" in text
+    if not compiled and _LENGTHS.search(text) is None:
         return
     few = replace(piece, range=Range(piece.range.start, min(piece.range.end, piece.range.start + _RECORDS)))
+    plain = _lines(job, few, without)
+    if compiled and plain:  # nothing says that it reads lengths, and lines give rows
+        return
     framed = _lines(replace(job, program=replace(spec, stdin="length-prefixed")), few, without)
-    # A program that takes lengths for text writes them: each has a NUL.
-    if framed and not any(b"\0" in line for line in framed) and framed != _lines(job, few, without):
+    if framed and framed != plain and not _echoed(framed, compiled):
         raise TransformFailed(
             f"{piece.source}: the program reads the length of each record, 8 bytes, as SingleStore gives them: expected"
             " length-prefixed records, found lines",
@@ -52,10 +61,18 @@ def check_framing(job: Job, piece: Piece, without: Mapping[int, str]) -> None:
         )
 
 
-def _reads_lengths(job: Job, piece: Piece) -> bool:
+def _echoed(framed: list[bytes], compiled: bool) -> bool:
+    """Whether a program seems to take lengths for text and to write them: each has a NUL, where C ends a text."""
+    if not compiled:
+        return any(b"\0" in line for line in framed)
+    return any(_CONTROL.search(line) for line in framed) or all(len(line) < _LENGTH for line in framed)
+
+
+def _text(job: Job, piece: Piece) -> bytes:
+    """The beginning of the program's file."""
     assert job.program is not None
     with Path(program_for(job, job.program, piece, 0).argv[0]).open("rb") as file:
-        return _LENGTHS.search(file.read(_LOOKED_AT)) is not None
+        return file.read(_LOOKED_AT)
 
 
 def _lines(job: Job, piece: Piece, without: Mapping[int, str]) -> list[bytes] | None:

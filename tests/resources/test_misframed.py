@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +41,37 @@ while data:
     data = data[8 + size :]
 # read(8)
 """
+#: The same in C: one that stops when a length cannot be one, one that fails then, and one that reads whatever there is.
+COMPILED = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    uint64_t size;
+    while (fread(&size, 8, 1, stdin) == 1) {
+        if (size > 1 << 20) %s;
+        char *value = malloc(size);
+        if (fread(value, 1, size, stdin) != size) return 1;
+        fwrite(value, 1, size, stdout);
+        putchar('\\n');
+        free(value);
+    }
+    return 0;
+}
+"""
+#: Programs in C that read lines: one writes them, one none of them, one fails; each takes a line for a text of C.
+OF_LINES = """
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    static char line[1 << 16];
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\\n")] = 0;
+        %s;
+    }
+    return 0;
+}
+"""
 VALUES = [b'{"id": 1}', b'{"id": 2}', b'{"id": 3}']
 SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
 PIECE = Piece(SOURCE, Range(0, 3))
@@ -50,8 +83,12 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 
     def made(text: str, stdin: str = "lines", values: list[bytes] = VALUES) -> Job:
         path = tmp_path / "program.py"
-        path.write_text(text)
-        path.chmod(0o755)
+        if text.startswith("#!"):
+            path.write_text(text)
+            path.chmod(0o755)
+        else:
+            compiler = shutil.which("gcc") or shutil.which("cc") or pytest.skip("no C compiler here")
+            subprocess.run([compiler, "-x", "c", "-w", "-o", path, "-"], input=text.encode(), check=True)
         found = resolve(path)
         (tmp_path / "programs").mkdir(exist_ok=True)
         (tmp_path / "batch").mkdir(exist_ok=True)
@@ -64,7 +101,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     return made
 
 
-@pytest.mark.parametrize("text", [LENGTHS, TOLERANT])
+@pytest.mark.parametrize("text", [LENGTHS, TOLERANT, COMPILED % "return 0", COMPILED % "return 1", COMPILED % "abort()"])
 def test_it_is_told_how_it_is_declared(job: Callable[..., Job], text: str) -> None:
     with pytest.raises(TransformFailed) as raised:
         worker.sample(job(text), PIECE, 10)
@@ -102,3 +139,23 @@ def test_a_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..
     with pytest.raises(TransformFailed) as raised:
         worker.sample(job(text), PIECE, 10)
     assert "broken" in raised.value.what and "lines" not in raised.value.what
+
+
+LONG = [b'{"id": %d, "text": "%s"}' % (at, b"x" * (20 + at)) for at in range(3)]
+
+
+@pytest.mark.parametrize("values", [VALUES, LONG])
+def test_a_compiled_program_that_reads_lines_goes_on_doing_so(job: Callable[..., Job], values: list[bytes]) -> None:
+    assert worker.sample(job(OF_LINES % "puts(line)", values=values), PIECE, 10) == (values, {})
+    filtering = OF_LINES % "if (line[0] != '{') puts(line)"
+    assert worker.sample(job(filtering, values=values), PIECE, 10) == ([], {})
+
+
+def test_a_compiled_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., Job]) -> None:
+    with pytest.raises(TransformFailed) as raised:
+        worker.sample(job(OF_LINES % 'fprintf(stderr, "broken"); return 3'), PIECE, 10)
+    assert "broken" in raised.value.what and "lines" not in raised.value.what
+
+
+def test_a_compiled_program_for_lengths_is_declared_and_gives_its_rows(job: Callable[..., Job]) -> None:
+    assert worker.sample(job(COMPILED % "return 1", "length-prefixed"), PIECE, 10) == (VALUES, {})
