@@ -62,6 +62,14 @@ class Cleared:
 class Clearing(Protocol):
     """What a destination can besides: delete all rows of tables, and say so in the ledger of every pipeline that wrote them."""
 
+    def writers(self, table: str) -> Sequence[str]:
+        """Return the names of the pipelines that have written the table, as the ledgers of this place have it.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        ...
+
     def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
         """Delete all rows and take back what the ledgers say of them, in one transaction, or do nothing.
 
@@ -73,7 +81,7 @@ class Clearing(Protocol):
             only: pipelines that may be concerned; None: all.
 
         Raises:
-            NotAvailable: another pipeline, or another table of the same records, would be concerned.
+            NotAvailable: another pipeline would be concerned, or another table holds rows of the same records.
             Fenced: a pipeline has committed meanwhile. Nothing was changed.
             DestinationError, DestinationBusy, LedgerMismatch, OutcomeUnknown: as `Destination.commit`.
         """

@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kpipe.clearing import Clearing
-from kpipe.errors import InvalidStatement, NotAvailable
+from kpipe.errors import InvalidStatement, KpipeError, NotAvailable
 from kpipe.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
@@ -35,30 +35,55 @@ def truncate(home: Home, statement: Truncate) -> Result:
         NotAvailable: the destination cannot, or rows of the same records are in another table.
     """
     table = statement.table
-    writers = [each for each in map(home.pipeline, home.names()) if table.lower() in _tables([each])]
+    named = [each for each in map(home.pipeline, home.names()) if table.lower() in _tables([each])]
+    writers = named or _former(home, table)
     if not writers:
         raise InvalidStatement(
-            f"no pipeline of this home writes table {table}",
+            f"no pipeline of this home has written table {table}",
             "kpipe sql clears what pipelines have loaded; other tables are for a client of the database",
         )
-    table = _tables(writers)[table.lower()]
+    table = _tables(named)[table.lower()] if named else table
     places = {_place(home, each): each for each in writers}
     if len(places) > 1:
         raise InvalidStatement(
             f"table {table} is in several places: {', '.join(sorted(places))}",
-            f"RESET PIPELINE {writers[0].name} clears the one that this pipeline writes, and loads it again",
+            f"RESET PIPELINE {writers[0].name} clears the one that this pipeline writes, and loads it again"
+            if named
+            else "name it in a pipeline of one place again, and clear it there",
         )
     for each in writers:
         _check_delivery(each)
         if is_running(home, each.name):
             raise InvalidStatement(
-                f"pipeline {each.name} is running, and writes table {table}", f"STOP PIPELINE {each.name} first"
+                f"pipeline {each.name} is running, and {'writes' if named else 'has written'} table {table}",
+                f"STOP PIPELINE {each.name} first",
             )
     done = _clearing(open_destination(writers[0], home)).clear([table], _who())
     words = [f"table {table}: {count(sum(done.rows.values()), 'row')} deleted", *_skipped(done.pipelines)]
-    names = ", ".join(done.pipelines)
-    hint = f"; ALTER PIPELINE {names} SET OFFSETS EARLIEST reads them again" if len(done.pipelines) == 1 else ""
-    return Result("; ".join(words) + (hint or (f"; RESET PIPELINE {names} reads them again" if names else "")))
+    return Result("; ".join([*words, *_reads_again(writers if not named else (), list(done.pipelines))]))
+
+
+def _former(home: Home, table: str) -> list[Pipeline]:
+    """Pipelines that have written a table that no definition names any more. A place that cannot be asked is passed over."""
+    found = []
+    for each in map(home.pipeline, home.names()):
+        destination = open_destination(each, home)
+        try:
+            if isinstance(destination, Clearing) and each.name in destination.writers(table):
+                found.append(each)
+        except KpipeError:
+            continue
+    return found
+
+
+def _reads_again(former: Sequence[Pipeline], names: Sequence[str]) -> list[str]:
+    """How the rows are loaded again: of a former table into the one that the definition names now."""
+    if not names:
+        return []
+    if len(names) > 1 and not former:
+        return [f"RESET PIPELINE {', '.join(names)} reads them again"]
+    into = {each.name: f", into table {each.into.table}" for each in former}
+    return [f"ALTER PIPELINE {name} SET OFFSETS EARLIEST reads them again{into.get(name, '')}" for name in names]
 
 
 def reset(home: Home, switches: Switches, statement: Reset, tell: Callable[[str], None]) -> Result:

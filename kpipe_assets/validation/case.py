@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe.pipeline import Pipeline
@@ -19,10 +19,23 @@ from resources.destinations import open_destination
 from resources.home import Home
 from resources.lookups.reference import Held
 
-__all__ = ["Case", "Later", "located", "relocated"]
+__all__ = ["PATIENCE_S", "Case", "Hurried", "Later", "located", "relocated"]
 
 # Fields that each table has of its own.
 _OF_TABLES = ("into", "select", "where", "set", "columns")
+
+
+#: Longest wait for the server of a destination, where a person waits for the answer and it is no error if none comes.
+PATIENCE_S = 5.0
+
+
+@runtime_checkable
+class Hurried(Protocol):
+    """What a destination can besides: wait for its server as long as it is told."""
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for a server that does not answer."""
+        ...
 
 
 class Later(dict[str, str]):
@@ -71,7 +84,12 @@ class Case:
     @cached_property
     def destination(self) -> Destination:
         """The pipeline's destination."""
-        return self.opened if self.opened is not None else open_destination(self.pipeline, self.home)
+        if self.opened is not None:
+            return self.opened
+        found = open_destination(self.pipeline, self.home)
+        if isinstance(found, Hurried):
+            found.hurry(PATIENCE_S)
+        return found
 
     def without_tables(self, why: str) -> None:
         """Go on as if no table existed."""

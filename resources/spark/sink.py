@@ -60,7 +60,7 @@ class Sink:
         """Rows with their coordinates, and of how many records they are; None: that is not known."""
         self.file.write(table)
         if self.job.several and records is not None:
-            self._mark += Mark(records, pc.sum(table.column("_kafka_offset").cast(_WIDE)).as_py())
+            self._mark += Mark(records, int(pc.sum(table.column("_kafka_offset").cast(_WIDE)).as_py()))
 
     def share(self) -> Share:
         """Close the file, and report."""

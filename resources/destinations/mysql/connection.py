@@ -40,7 +40,7 @@ class Server:
         address: `mysql://user@host:3306/database`, options behind `?`, without secrets.
         secrets: `password` and `ssl-key-password`.
         name: what the server shows of the connection (performance_schema, where it keeps it): `program_name`.
-        lock_timeout_s: longest wait for a lock, and for a server that does not answer.
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`connect_s`).
         idle_timeout_s: see `Session`.
 
     Raises:
@@ -65,6 +65,7 @@ class Server:
         self._user, self._ssl = unquote(parts.username or ""), given
         self._secrets, self._name = secrets, name[:64]
         self.lock_timeout_s, self._idle_timeout_s = lock_timeout_s, idle_timeout_s
+        self.connect_s = lock_timeout_s  #: longest wait for a server that does not answer
 
     @property
     def place(self) -> str:
@@ -90,7 +91,7 @@ class Server:
                 raw.close()
 
     def _connect(self) -> pymysql.Connection:
-        deadline = time.monotonic() + self.lock_timeout_s
+        deadline = time.monotonic() + self.connect_s
         while True:
             try:
                 return self._connected()
@@ -104,7 +105,7 @@ class Server:
                     ) from None
                 if time.monotonic() >= deadline:
                     raise DestinationBusy(
-                        f"the database server {self.place} did not answer within {self.lock_timeout_s:g} s: {text}",
+                        f"the database server {self.place} did not answer within {self.connect_s:g} s: {text}",
                         "start it, or check into.database; then run it again",
                     ) from None
                 time.sleep(_NAP_S)
@@ -115,7 +116,7 @@ class Server:
         if self.socket:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         else:
-            line = socket.create_connection((self.host, self.port), _CONNECT_S)
+            line = socket.create_connection((self.host, self.port), min(_CONNECT_S, self.connect_s))
         try:
             if self.socket:
                 line.connect(self.socket)

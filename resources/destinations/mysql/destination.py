@@ -117,6 +117,10 @@ class MySQLDestination(ClearingDestination):
         """Kind, place and table."""
         return f"{'MySQL' if self.dialect.keyed else 'SingleStore'} {self.server.place}, table {self.table}"
 
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for a server that does not answer."""
+        self.server.connect_s = seconds
+
     def required(self) -> Collection[str]:
         """Payload columns that take no NULL; see `Constrained`."""
 
@@ -135,6 +139,9 @@ class MySQLDestination(ClearingDestination):
     def _writing(self) -> AbstractContextManager[Session]:
         # Gaps are locked in REPEATABLE READ only, and what a key has not met there must not come meanwhile.
         return self._session(READ if self._keyed() else WRITE)
+
+    def _clearing(self) -> AbstractContextManager[Session]:
+        return self._session(WRITE)  # what is deleted is what is there, so the history must be read as it is then, too
 
     @contextmanager
     def _session(self, mode: str) -> Iterator[Session]:

@@ -21,6 +21,7 @@ from resources.kafka.secret import Secret, redact
 __all__ = ["SECRETS", "Server", "Session"]
 
 _NAP_S = 0.2  # between two attempts to connect
+_CONNECT_S = 10  # for one attempt
 #: What `into.credentials` may hold.
 SECRETS = ("password", "sslpassword")
 # What waiting does not change. Everything else may: a server that starts, recovers, fails over, or has no connection left.
@@ -134,7 +135,7 @@ class Server:
         address: a connection string of libpq, `postgresql://user@host:5432/database` or `host=… dbname=…`, without secrets.
         secrets: `password` and `sslpassword`, when they are not in libpq's own places (PGPASSWORD, ~/.pgpass).
         name: what the server shows of the connection: `application_name`.
-        lock_timeout_s: longest wait for a lock, and for a server that does not answer.
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`connect_s`).
         idle_timeout_s: see `Session`.
 
     Raises:
@@ -159,7 +160,8 @@ class Server:
         self._secrets, self.lock_timeout_s, self._idle_timeout_s = secrets, lock_timeout_s, idle_timeout_s
         if "sslmode" not in known and not all(_is_near(host) for host in str(known.get("host") or "").split(",")):
             known["sslmode"] = "verify-full"  # libpq's own default would take any server, and no encryption
-        self._parameters = {**_ALIVE, "connect_timeout": 10, "application_name": name[:63], **known}
+        self.connect_s = lock_timeout_s  #: longest wait for a server that does not answer
+        self._parameters = {**_ALIVE, "connect_timeout": _CONNECT_S, "application_name": name[:63], **known}
 
     @property
     def place(self) -> str:
@@ -187,10 +189,12 @@ class Server:
 
     def connect(self) -> psycopg.Connection[Any]:
         """A fresh connection, in autocommit mode; see `session`."""
-        deadline = time.monotonic() + self.lock_timeout_s
+        deadline = time.monotonic() + self.connect_s
+        parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
+        if self.connect_s < _CONNECT_S:
+            parameters["connect_timeout"] = max(2, int(self.connect_s))  # libpq takes no less
         while True:
             try:
-                parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
                 return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
             except psycopg.OperationalError as error:
                 text = redact(" ".join(str(error).split()), self._secrets.values())
@@ -200,7 +204,7 @@ class Server:
                     ) from None
                 if time.monotonic() >= deadline:
                     raise DestinationBusy(
-                        f"PostgreSQL {self.place} did not answer within {self.lock_timeout_s:g} s: {text}",
+                        f"PostgreSQL {self.place} did not answer within {self.connect_s:g} s: {text}",
                         "start it, or check into.database; then run it again",
                     ) from None
                 time.sleep(_NAP_S)

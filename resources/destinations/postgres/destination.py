@@ -77,6 +77,10 @@ class PostgresDestination(ClearingDestination):
         """Kind, place and table."""
         return f"PostgreSQL {self.server.place}, table {self.table}"
 
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for a server that does not answer."""
+        self.server.connect_s = seconds
+
     def required(self) -> Collection[str]:
         """Payload columns that take no NULL; see `Constrained`."""
 

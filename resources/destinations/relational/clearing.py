@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from kpipe.batch import Commit
 from kpipe.clearing import CLEARED, Cleared, TakenBack, take_back
-from kpipe.counts import Counts
 from kpipe.errors import Fenced, NotAvailable
 from kpipe.faults import reach
 from kpipe.ledger import Ledger, seal
 from kpipe.oversight import ledger_only
+from kpipe.source import PartitionId, TopicId
 from resources.destinations.outcome import Failure, land
 from resources.destinations.relational import lanes
 from resources.destinations.relational import recount as counting
@@ -26,6 +27,8 @@ from resources.destinations.relational.targets import WRITTEN
 from resources.destinations.rows import STATES, commit_row, range_rows
 
 __all__ = ["ClearingDestination"]
+
+_ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
 # What the row of a range shows of its reading, of which a range that clears has none.
 _SHOWN = (
@@ -58,6 +61,19 @@ class ClearingDestination(ReplayingDestination):
         land(marker, self.describe(), attempt, read_back)
         return done[0]
 
+    def writers(self, table: str) -> list[str]:
+        """See `Clearing`."""
+
+        def read(connection: Connection) -> list[str]:
+            return self._writers(connection, [table]) if self._present(connection) else []
+
+        nothing: list[str] = []
+        return self._read(read, nothing)
+
+    def _clearing(self) -> AbstractContextManager[Any]:
+        """A connection for the transaction, which sees what others commit before it has locked their pipelines."""
+        return self._writing()
+
     def _cleared(
         self, marker: Commit, tables: Sequence[str], who: str, only: Collection[str] | None, done: list[Cleared]
     ) -> Failure | None:
@@ -74,14 +90,14 @@ class ClearingDestination(ReplayingDestination):
             return None
         try:
             enter("open")
-            with self._writing() as connection:
+            with self._clearing() as connection:
                 there = [table for table in tables if self._exists(connection, table)]
                 enter("begin")
                 known, _ = self._begin(connection)
                 enter("ledger")
                 writers = self._writers(connection, tables) if known else []
                 if known:
-                    self._check_alone(connection, writers, tables)
+                    self._check_names(connection, tables)
                 found = self._taken_back(connection, writers, tables, only)
                 for at, (name, back) in enumerate(found.items()):
                     self._record(connection, name, back, who, tables, marker.id if not at else uuid.uuid4().hex)
@@ -125,14 +141,14 @@ class ClearingDestination(ReplayingDestination):
         result: dict[str, TakenBack] = {}
         for name in writers:
             connection.execute(f"UPDATE {PIPELINES.sql} SET seq = seq WHERE pipeline_name = $1", [name])
-            back = take_back(lanes.read(connection, name)[1], counting.entries(connection, name), tables)
             others = self._beside(connection, name, tables)
             if others:
                 raise NotAvailable(
-                    f"pipeline {name} writes table {others[0]} from the same records: their offsets cannot be read again for"
-                    " one of the tables",
-                    f"RESET PIPELINE {name} clears all of its tables, and reads them again",
+                    f"pipeline {name} has written table {', '.join(others)} from the same records: they cannot be read again for"
+                    f" {' and '.join(tables)} alone",
+                    f"RESET PIPELINE {name} clears all tables that its definition names, and reads them again",
                 )
+            back = take_back(lanes.read(connection, name)[1], counting.entries(connection, name), tables)
             if back is None:
                 continue
             if only is not None and name not in only:
@@ -143,42 +159,50 @@ class ClearingDestination(ReplayingDestination):
             result[name] = back
         return result
 
-    def _check_alone(self, connection: Connection, writers: Sequence[str], tables: Sequence[str]) -> None:
-        """Refuse what the ledger does not take back so far.
+    def _check_names(self, connection: Connection, tables: Sequence[str]) -> None:
+        """Refuse tables whose name another table has in upper or lower case: the history does not tell the two apart.
 
         Raises:
-            NotAvailable: a writer has, or had, several tables or several rows of a record, or another table's name differs in
-                case only.
+            NotAvailable: there is one.
         """
-        hint = "load into another table, by a pipeline of another name, and drop this one"
-        for name in writers:
-            found = connection.execute(f"SELECT 1 FROM {TARGETS.sql} WHERE pipeline_name = $1 LIMIT 1", [name]).fetchall()
-            if found:
-                raise NotAvailable(f"pipeline {name} has written several tables, or several rows of a record", hint)
         for table in tables:
             found = connection.execute(
-                f"SELECT DISTINCT target_table FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)", [table]
+                f"SELECT DISTINCT target_table FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)"
+                f" AND NOT ({self.dialect.same_name.format('target_table', '$2')})",
+                [table, table],
             ).fetchall()
-            if len(found) > 1:
-                names = " and ".join(sorted(name for (name,) in found))
-                raise NotAvailable(f"tables {names} differ in upper and lower case only", hint)
+            if found:
+                names = " and ".join(sorted([table, *(name for (name,) in found)]))
+                raise NotAvailable(f"tables {names} differ in upper and lower case only", _ELSEWHERE)
 
     def _writers(self, connection: Connection, tables: Sequence[str]) -> list[str]:
-        named = " OR ".join(self.dialect.same_name.format("target_table", f"${at}") for at in range(1, len(tables) + 1))
+        named = self._named("w", tables, 1)
         found = connection.execute(f"SELECT DISTINCT pipeline_name FROM {WRITTEN} AS w WHERE {named}", list(tables)).fetchall()
         return sorted(name for (name,) in found)
 
     def _beside(self, connection: Connection, pipeline: str, tables: Sequence[str]) -> list[str]:
-        """Tables that hold rows of the same ranges, and are not cleared."""
-        named = " OR ".join(self.dialect.same_name.format("y.target_table", f"${at}") for at in range(2, len(tables) + 2))
+        """Tables of the same batches as those that are cleared, which are not cleared. What was cleared before is left out."""
         found = connection.execute(
-            f"SELECT target_table FROM {TARGETS.sql} AS x WHERE pipeline_name = $1"
-            f" AND EXISTS (SELECT 1 FROM {TARGETS.sql} AS y WHERE y.batch_id = x.batch_id AND ({named}))"
-            ' GROUP BY target_table HAVING sum("rows") > 0',
+            f"SELECT DISTINCT x.target_table FROM {TARGETS.sql} AS x WHERE x.pipeline_name = $1 AND {self._standing('x')}"
+            f" AND x.batch_id IN (SELECT y.batch_id FROM {TARGETS.sql} AS y WHERE y.pipeline_name = $1"
+            f" AND ({self._named('y', tables, 2)}))",
             [pipeline, *tables],
         ).fetchall()
         cleared = {table.lower() for table in tables}
         return sorted(name for (name,) in found if name.lower() not in cleared)
+
+    def _named(self, alias: str, tables: Sequence[str], first: int) -> str:
+        """Condition that a row is of one of the tables, which are parameters from number `first` on."""
+        same = self.dialect.same_name
+        return " OR ".join(same.format(f"{alias}.target_table", f"${at}") for at in range(first, first + len(tables)))
+
+    def _standing(self, alias: str) -> str:
+        """Condition that a row of pipeline $1 was written since its table was cleared."""
+        same = self.dialect.same_name.format("g.target_table", f"{alias}.target_table")
+        return (
+            f"{alias}.seq > (SELECT coalesce(max(g.seq), 0) FROM {WRITTEN} AS g WHERE g.pipeline_name = $1"
+            f" AND g.closed_by = '{CLEARED}' AND {same})"
+        )
 
     def _record(
         self, connection: Connection, pipeline: str, back: TakenBack, who: str, tables: Sequence[str], number: str
@@ -200,6 +224,7 @@ class ClearingDestination(ReplayingDestination):
             f"SELECT seq, database_name FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]
         ).fetchone()
         seq, database = int(row[0]), str(row[1])
+        self._record_targets(connection, commit, back, self._targets(connection, pipeline, tables), seq)
         for at, (table, items) in enumerate(back.parts.items()):
             steps, counts = tuple(step for step, _ in items), {step.lane.key: found for step, found in items}
             part = replace(commit, steps=steps, counts=counts)
@@ -207,7 +232,6 @@ class ClearingDestination(ReplayingDestination):
                 COMMITS.insert(connection, self.dialect, [{**commit_row(commit, table, seq), **vars(sums)}])
             rows = [{**row, **dict.fromkeys(_SHOWN, 0)} for row in range_rows(part, table, seq, database)]
             BATCHES.insert(connection, self.dialect, rows)
-            self._record_targets(connection, part, table, seq)
 
     def _letters_gone(self, connection: Connection, pipeline: str, tables: Sequence[str]) -> int:
         """Dead letters of cleared ranges are counted no longer; they stay to be looked at."""
@@ -222,37 +246,42 @@ class ClearingDestination(ReplayingDestination):
             )
         return gone
 
-    def _record_targets(self, connection: Connection, commit: Commit, table: str, seq: int) -> None:
-        """The same for each table, where rows of these ranges went into several, or a record gave several."""
-        same = self.dialect.same_name.format("b.target_table", "$2")
-        found = connection.execute(
+    def _targets(self, connection: Connection, pipeline: str, tables: Sequence[str]) -> list[tuple[Any, ...]]:
+        """What each of the tables has got since it was cleared, by partition; empty where every record gave one row to one table.
+
+        Each row is the table, cluster, topic id, topic and partition, and sums of rows, inserted, updated, deleted and ignored.
+        """
+        named = self._named("t", tables, 2)
+        several = connection.execute(
+            f"SELECT 1 FROM {TARGETS.sql} AS t WHERE t.pipeline_name = $1 AND ({named}) AND {self._standing('t')} LIMIT 1",
+            [pipeline, *tables],
+        ).fetchall()
+        if not several:
+            return []
+        return connection.execute(
             f"SELECT t.target_table, t.cluster_id, t.topic_id, t.topic, t.batch_source_partition_id,"
             ' sum(t."rows"), sum(t.inserted), sum(t.updated), sum(t.deleted), sum(t.ignored)'
-            f" FROM {TARGETS.sql} AS t WHERE t.pipeline_name = $1 AND t.batch_id IN"
-            f" (SELECT b.batch_id FROM {BATCHES.sql} AS b WHERE b.pipeline_name = $1 AND {same})"
+            f" FROM {WRITTEN} AS t WHERE t.pipeline_name = $1 AND ({named}) AND {self._standing('t')}"
             " GROUP BY t.target_table, t.cluster_id, t.topic_id, t.topic, t.batch_source_partition_id",
-            [commit.pipeline, table],
+            [pipeline, *tables],
         ).fetchall()
-        if not found:
-            return
+
+    def _record_targets(
+        self, connection: Connection, commit: Commit, back: TakenBack, found: Sequence[tuple[Any, ...]], seq: int
+    ) -> None:
+        """Take back what each table has got, where rows of these ranges went into several, or a record gave several."""
+        ranges = {step.source: step.range for items in back.parts.values() for step, _ in reversed(items)}
         rows: list[dict[str, Any]] = []
-        others = sorted({row[0] for row in found if row[0].lower() != table.lower()})
-        sums = {tuple(row[:5]): row[5:] for row in found}
-        first = {step.source: step for step in reversed(commit.steps)}
-        for source, step in first.items():
-            where = (source.topic.cluster, source.topic.topic_id, source.topic.name, source.partition)
-            counts = commit.counts.get(step.lane.key, Counts())
-            given = {table: (counts.rows, counts.inserted, counts.updated, counts.deleted, counts.ignored)}
-            keys = {name: (name, *where) for name in others}
-            given |= {name: tuple(-int(n) for n in sums[key]) for name, key in keys.items() if key in sums}
-            rows += [
-                {
-                    "pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "cluster_id": where[0],
-                    "topic_id": where[1], "topic": where[2], "batch_source_partition_id": where[3],
-                    "batch_earliest_offset": step.range.start, "batch_latest_offset": step.range.end, "closed_by": CLEARED,
-                    "batch_state": STATES["clear"], "target_table": name,
-                    **dict(zip(("rows", "inserted", "updated", "deleted", "ignored"), numbers, strict=True)),
-                }
-                for name, numbers in given.items()
-            ]  # fmt: skip
-        TARGETS.insert(connection, self.dialect, rows)
+        for table, cluster, topic_id, topic, number, *sums in found:
+            range_ = ranges.get(PartitionId(TopicId(cluster, topic_id, topic), number))
+            if range_ is None:  # nothing was read there
+                continue
+            rows.append({
+                "pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "cluster_id": cluster,
+                "topic_id": topic_id, "topic": topic, "batch_source_partition_id": number,
+                "batch_earliest_offset": range_.start, "batch_latest_offset": range_.end, "closed_by": CLEARED,
+                "batch_state": STATES["clear"], "target_table": table,
+                **dict(zip(("rows", "inserted", "updated", "deleted", "ignored"), (-int(n) for n in sums), strict=True)),
+            })  # fmt: skip
+        if rows:
+            TARGETS.insert(connection, self.dialect, rows)

@@ -93,6 +93,9 @@ class Hooks(ABC):
     def describe(self) -> str:
         """Kind, place and table; holds no secret."""
 
+    def hurry(self, seconds: float) -> None:  # noqa: B027
+        """Wait no longer than this for a server that does not answer; see `Hurried` of kpipe_assets/validation/case.py."""
+
     @abstractmethod
     def _there(self) -> bool:
         """Whether there is a database at all."""
