@@ -113,10 +113,11 @@ class Server:
                 raise unwilling(error, f"the database server {self.place}") from None
 
     def _connected(self) -> pymysql.Connection:
+        patience = max(1, int(min(_CONNECT_S, self.connect_s)))
         if self.socket:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         else:
-            line = socket.create_connection((self.host, self.port), min(_CONNECT_S, self.connect_s))
+            line = socket.create_connection((self.host, self.port), patience)
         try:
             if self.socket:
                 line.connect(self.socket)
@@ -140,9 +141,13 @@ class Server:
                 program_name=self._name,
                 read_default_file=None,
                 defer_connect=True,
+                read_timeout=patience,
+                write_timeout=patience,
                 **self._tls(),
             )
             raw.connect(line)
+            # A server that takes a connection and says nothing is none; a statement may take its time.
+            raw._read_timeout = raw._write_timeout = None
         except BaseException:
             line.close()
             raise
