@@ -105,6 +105,10 @@ class Source(Model):
         if not text.strip(" ,"):
             msg = "names no broker; write host:port"
             raise ValueError(msg)
+        wrong = next((part.strip() for part in text.split(",") if re.search(r"[<>]|:\s*$", part)), None)
+        if wrong is not None:
+            msg = f"{wrong!r} is not a broker's address: expected host:port"
+            raise ValueError(msg)
         return text  # one spelling, so that all notations give equal definitions
 
     @field_validator("topic", "topics")

@@ -51,7 +51,7 @@ delete: "DELETE" "FROM" qualified where?
 reset: "RESET" "PIPELINE" name ("," name)*
 range: "FROM" INT "TO" INT
 create_inferred: "CREATE" INFERRED "PIPELINE" name "AS" "LOAD" "DATA" _source _source_clause* _into? _format_clause*
-profile: PROFILE "PIPELINE" name
+profile: PROFILE "PIPELINE" name ("LIMIT" INT)?
 show_profile: "SHOW" PROFILE (JSON | UI)? "PIPELINE" name ("ON" "NODE" INT)?
 
 _source: kafka | link | other_source

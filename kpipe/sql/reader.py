@@ -15,7 +15,7 @@ from kpipe.errors import InvalidStatement
 from kpipe.sql.build import build
 from kpipe.sql.grammar import GAP, parser
 from kpipe.sql.places import Places, pointed
-from kpipe.sql.statements import Alter, Create, Infer, Query, Statement
+from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
 from kpipe.sql.tokens import words
 from kpipe.sql.trees import Wrong, span
 
@@ -188,6 +188,8 @@ def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
         statement = build(tree, part)
         if isinstance(statement, Create | Alter | Infer) and statement.places is not None:
             statement = replace(statement, places=statement.places.moved(text, start, file))
+        elif isinstance(statement, Placed):
+            statement = replace(statement, places=Places(text, {("name",): (start, end)}, file))
         return statement, start + end
     except Wrong as error:
         place, length = span(error.node)
@@ -201,6 +203,10 @@ def _parse(text: str) -> tuple[Tree[Token], int]:
     fed: list[Token] = []
     try:
         for token in machine.lexer_thread.lex(machine.parser_state):
+            if fed and _runs_on(fed[-1], token):
+                before = fed.pop()
+                whole = Token("NAME", before + token, start_pos=before.start_pos)
+                raise UnexpectedToken(whole, set())  # type: ignore[no-untyped-call]
             machine.feed_token(token)
             fed.append(token)
             if token.type == "_SEMICOLON":
@@ -213,6 +219,11 @@ def _parse(text: str) -> tuple[Tree[Token], int]:
     statement = result.children[0]
     assert isinstance(statement, Tree)
     return statement, end
+
+
+def _runs_on(before: Token, token: Token) -> bool:
+    """Whether a keyword is the beginning of a longer word, as PIPELINE is of PIPELINES."""
+    return before.type == before.upper() and before.end_pos == token.start_pos and (token[:1].isalnum() or token[:1] == "_")
 
 
 def _accepted(grammar: Lark, fed: list[Token]) -> set[str]:
@@ -254,6 +265,12 @@ def _misplaced(word: str, expected: list[str]) -> str:
         return "\\G is a command of MySQL's client: end the statement with ;"
     if word == "TABLE" and expected == ["PIPELINE"]:
         return "DESCRIBE name shows a table"
+    if word == "LIMIT" and "FOREGROUND" in expected:
+        return "LIMIT n BATCHES stands behind FOREGROUND"
+    if "RELOAD" in expected and (word in _BEFORE or word == "TRANSFORM"):
+        return f"write SET {word}"
+    if word == "RESOURCE":
+        return "leave RESOURCE POOL out: there are no pools"
     if word in _BEHIND and "INTO" in expected:
         return f"{word} stands behind INTO TABLE"
     return f"{word} stands before SET, WHERE and ON DUPLICATE KEY UPDATE" if word in _BEFORE and "FORMAT" in expected else ""

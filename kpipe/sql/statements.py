@@ -12,12 +12,23 @@ from kpipe.sql.places import Places
 
 __all__ = [
     "Alter", "Backfill", "Change", "ClearErrors", "Create", "Detach", "Drop", "DropOrphans", "DropPartition", "Extract",
-    "Infer", "Moment", "Query", "ReloadLookups", "ReloadTransform", "Replay", "Reset", "SetField", "SetOffsets",
+    "Infer", "Moment", "Placed", "Query", "ReloadLookups", "ReloadTransform", "Replay", "Reset", "SetField", "SetOffsets",
     "ShowCreate", "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test", "Truncate",
 ]  # fmt: skip
 
 #: Where to read: `earliest`, `latest`, a time, or next offsets by partition.
 Moment = Literal["earliest", "latest"] | Timestamp | dict[Part, int]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A statement about pipelines that are there.
+
+    Attributes:
+        places: where the statement stands, for errors about the names in it.
+    """
+
+    places: Places | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,7 @@ class Alter:
 
 
 @dataclass(frozen=True)
-class Drop:
+class Drop(Placed):
     """DROP PIPELINE: the definition goes; rows, history and ledger stay."""
 
     pipeline: str
@@ -107,7 +118,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Start:
+class Start(Placed):
     """START PIPELINE.
 
     Attributes:
@@ -129,7 +140,7 @@ class StartMany:
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(Placed):
     """STOP PIPELINE: the batch at hand is finished, or, with `cancel`, given up."""
 
     pipeline: str
@@ -145,7 +156,7 @@ class StopAll:
 
 
 @dataclass(frozen=True)
-class Detach:
+class Detach(Placed):
     """DETACH PIPELINE: stopped, so that its table can be changed."""
 
     pipeline: str
@@ -153,7 +164,7 @@ class Detach:
 
 
 @dataclass(frozen=True)
-class Test:
+class Test(Placed):
     """TEST PIPELINE: rows shown, nothing written.
 
     Attributes:
@@ -172,7 +183,7 @@ class ShowPipelines:
 
 
 @dataclass(frozen=True)
-class ShowCreate:
+class ShowCreate(Placed):
     """SHOW CREATE PIPELINE; extended: also where it stands."""
 
     pipeline: str
@@ -180,7 +191,7 @@ class ShowCreate:
 
 
 @dataclass(frozen=True)
-class Extract:
+class Extract(Placed):
     """EXTRACT PIPELINE ... INTO OUTFILE: records as a program would get them on stdin.
 
     Attributes:
@@ -203,14 +214,14 @@ class Infer:
 
 
 @dataclass(frozen=True)
-class ClearErrors:
+class ClearErrors(Placed):
     """CLEAR PIPELINE ERRORS; None: of all pipelines."""
 
     pipeline: str | None = None
 
 
 @dataclass(frozen=True)
-class Backfill:
+class Backfill(Placed):
     """BACKFILL PIPELINE: what was skipped is read beside what is new.
 
     Attributes:
@@ -224,7 +235,7 @@ class Backfill:
 
 
 @dataclass(frozen=True)
-class Replay:
+class Replay(Placed):
     """REPLAY PIPELINE: dead letters are tried again with the definition as it is now."""
 
     pipeline: str
@@ -238,7 +249,7 @@ class Truncate:
 
 
 @dataclass(frozen=True)
-class Reset:
+class Reset(Placed):
     """RESET PIPELINE: stopped, its tables cleared, read from the earliest offsets again, started if it was on."""
 
     pipelines: tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from kpipe.errors import InvalidStatement, NotAvailable
 from kpipe.sql import statements as s
+from kpipe.sql.places import pointing
 from kpipe_assets.commands.options import count
 from kpipe_assets.statements.result import Result
 from kpipe_assets.switch import Switches
@@ -47,7 +48,9 @@ class Session:
 
             yield from query(self._home, self._switches, statement, self._database)
         else:
-            yield self._one(statement)
+            with pointing(statement.places if isinstance(statement, s.Placed | s.Alter) else None):
+                result = self._one(statement)
+            yield result
 
     def _one(self, statement: s.Statement) -> Result:
         from kpipe_assets.statements import clearing, definitions, positions, running, samples

@@ -162,9 +162,7 @@ def test_several_tables_and_several_rows_of_a_record(
     assert again.get("targets") == kept.get("targets")
 
 
-def test_a_table_that_the_definition_no_longer_names(
-    kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int]
-) -> None:
+def test_a_table_that_the_definition_no_longer_names(kpipe: Kpipe, topic: Callable[..., str], write: Callable[..., int]) -> None:
     """Its rows are known to the ledger; they are read again into the table that the definition names now."""
     name = topic()
     write(name, records(range(3)))

@@ -88,6 +88,9 @@ def test_what_is_refused_says_why_and_what_to_do(published: Published, tmp_path:
     assert raised.value.hint, "and what to do instead"
     assert published.instead in raised.value.hint
     assert "\n" not in str(raised.value)
+    if "nope" in published.text:
+        shown, marks = getattr(raised.value, "excerpt", "\n").split("\n")
+        assert shown[marks.index("^") :].startswith("nope") and marks.count("^") == len("nope")
 
 
 @pytest.mark.parametrize("published", TABLES, ids=named)

@@ -147,7 +147,7 @@ class Server:
             )
             raw.connect(line)
             # A server that takes a connection and says nothing is none; a statement may take its time.
-            raw._read_timeout = raw._write_timeout = None
+            vars(raw).update(_read_timeout=None, _write_timeout=None)
         except BaseException:
             line.close()
             raise
