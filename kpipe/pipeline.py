@@ -22,7 +22,7 @@ from kpipe.source import unnamed
 
 __all__ = [
     "Also", "BatchLimits", "CoordinateName", "Errors", "Format", "Into", "Offsets", "Pipeline", "Policy", "Shown", "Source",
-    "Timestamp", "Transform",
+    "Timestamp", "Transform", "not_brokers",
 ]  # fmt: skip
 
 Policy = Literal["fail", "dead_letter", "skip"]
@@ -48,6 +48,12 @@ class Timestamp(Model):
 #: Offsets by partition: its number, or TOPIC:NUMBER where there are several topics.
 _Number = Annotated[int, Field(ge=0)]
 Offsets = dict[_Number | Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}:[0-9]{1,9}$")], _Number]
+
+
+def not_brokers(text: str) -> str:
+    """Return the first part of a list of brokers that is no address, such as a placeholder `<host>`; empty: there is none."""
+    parts = (part.strip() for part in text.split(","))
+    return next((part for part in parts if re.search(r"[<>]|:$|^kafka:/", part, re.IGNORECASE)), "")
 
 
 class Source(Model):
@@ -105,8 +111,7 @@ class Source(Model):
         if not text.strip(" ,"):
             msg = "names no broker; write host:port"
             raise ValueError(msg)
-        wrong = next((part.strip() for part in text.split(",") if re.search(r"[<>]|:\s*$", part)), None)
-        if wrong is not None:
+        if wrong := not_brokers(text):
             msg = f"{wrong!r} is not a broker's address: expected host:port"
             raise ValueError(msg)
         return text  # one spelling, so that all notations give equal definitions

@@ -36,7 +36,7 @@ def _create(tree: _Tree, text: str) -> statements.Create:
     pipeline, places = definition(tree, text)
     replace, keep = child(tree, "or_replace") is not None, child(tree, "if_not_exists") is not None
     if replace and keep:
-        wrong(None, "OR REPLACE and IF NOT EXISTS exclude each other")
+        wrong(child(tree, "if_not_exists"), "OR REPLACE and IF NOT EXISTS exclude each other", "write one of them")
     return statements.Create(pipeline, replace, keep, places)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lark import Token, Tree
 
 from kpipe.lookups import KINDS
+from kpipe.pipeline import not_brokers
 from kpipe.sql import clauses
 from kpipe.sql.fields import Fields
 from kpipe.sql.trees import child, children, names, string, strings, token, wrong
@@ -29,6 +30,8 @@ def split_endpoint(fields: Fields) -> None:
     brokers, slash, topic = text.rpartition("/")
     if not slash or not topic:
         wrong(tree, "KAFKA names no topic", "write 'host:port/topic', or TOPICS ('a', 'b') behind it")
+    if not_brokers(brokers):
+        wrong(tree, f"KAFKA: {brokers} is not a broker's address: expected host:port", "write 'host:port,host:port/topic'")
     source["brokers"] = brokers
     many = [part.strip() for part in topic.split(",")]
     field = "topics" if len(many) > 1 else "topic"
