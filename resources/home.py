@@ -208,7 +208,7 @@ class Home:
         return InvalidPipeline(
             f"no pipeline {name!r} in {self.pipelines} (there are: {known})",
             hint or f"make it: CREATE PIPELINE {shown} AS LOAD DATA ... in kpipe sql, or write {self.pipelines}/{shown}.yaml",
-        ).about("name", word=name)
+        ).about("pipeline", word=name)
 
     def save(self, pipeline: Pipeline) -> Path:
         """Write the definition, replacing one of the same name in one step."""

@@ -55,7 +55,7 @@ def _alter(tree: _Tree, text: str) -> statements.Alter:
             found = list(_changes(item))
             spans |= {change.path: span(item) for change in found if isinstance(change, statements.SetField)}
             changes += found
-    spans[("name",)] = span(tree)
+    spans[("pipeline",)] = span(tree)
     return statements.Alter(names(tree)[0], tuple(changes), Places(text, spans))
 
 

@@ -189,7 +189,7 @@ def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
         if isinstance(statement, Create | Alter | Infer) and statement.places is not None:
             statement = replace(statement, places=statement.places.moved(text, start, file))
         elif isinstance(statement, Placed):
-            statement = replace(statement, places=Places(text, {("name",): (start, end)}, file))
+            statement = replace(statement, places=Places(text, {("pipeline",): (start, end)}, file))
         return statement, start + end
     except Wrong as error:
         place, length = span(error.node)

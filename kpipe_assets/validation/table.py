@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.extract import wanted
 from kpipe.keys import KeyRule
 from kpipe.pipeline import Pipeline
-from kpipe.ports import Keyed
+from kpipe.ports import Constrained, Keyed
 from kpipe.schema import Columns, Struct
 from kpipe.targets import paired
 from kpipe_assets.validation.case import Case, located, relocated
@@ -16,6 +18,7 @@ from resources.destinations.fitting import COORDINATES
 
 __all__ = ["check_columns", "check_key", "check_table", "check_update"]
 
+_NULL = re.compile(r"(?:mysql:)?[\s(]*NULL[\s)]*", re.IGNORECASE)
 _CLAUSES = {"replace": "REPLACE", "ignore": "SKIP DUPLICATE KEY ERRORS", "update": "ON DUPLICATE KEY UPDATE"}
 
 
@@ -39,6 +42,7 @@ def check_columns(case: Case) -> None:
                 raise
             if part.evolution != "evolve":
                 _check_named(case, at, part, table)
+            _check_null(case, at, part)
 
 
 def _check_named(case: Case, at: int, part: Pipeline, table: Columns) -> None:
@@ -58,6 +62,19 @@ def _check_named(case: Case, at: int, part: Pipeline, table: Columns) -> None:
                 f"pipeline {part.name}: {where} {name}, and schema is fail",
                 f"add the column, or name a variable, @{name}, if expressions alone take it",
             ).about("format", "columns", name, word=name)
+
+
+def _check_null(case: Case, at: int, part: Pipeline) -> None:
+    """Whether a column that takes no NULL is set to NULL for every record."""
+    selection, (_, place) = case.selections[at], list(paired(case.pipeline, case.destination))[at]
+    nulls = [name for name, text in (selection.assigned if selection is not None else ()) if _NULL.fullmatch(text)]
+    required = {name.lower() for name in place.required()} if nulls and isinstance(place, Constrained) else set()
+    for name in nulls:
+        if name.lower() in required:
+            raise SchemaConflict(
+                f"pipeline {part.name}: set.{name}: column {name} of table {part.into.table} takes no NULL",
+                "give it a value, or leave NOT NULL out of the table",
+            ).about("select" if part.select is not None else "set", name)
 
 
 def check_key(case: Case) -> None:

@@ -142,6 +142,13 @@ def test_what_may_be_right_is_made(home: Home, clauses: str) -> None:
     assert home.names() == ("p",)
 
 
+def test_null_for_a_column_that_takes_none(home: Home) -> None:
+    execute(home, "CREATE TABLE strict (id BIGINT NOT NULL, city VARCHAR)")
+    said, marked = refused(home, HEAD + "INTO TABLE strict FORMAT JSON SET id = NULL")
+    assert "set.id: column id of table strict takes no NULL" in said and marked == "id = NULL"
+    execute(home, HEAD + "INTO TABLE strict FORMAT JSON SET city = NULL")
+
+
 def test_a_table_that_comes_later_may_have_the_key(home: Home) -> None:
     (said,) = execute(home, HEAD + "REPLACE INTO TABLE later FORMAT JSON")
     assert "table later does not exist yet, and REPLACE needs a key" in said
