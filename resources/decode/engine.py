@@ -9,11 +9,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb.func import FunctionNullHandling
+from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from kpipe.mysql import byte_operations, document_functions
 from kpipe.schema import Columns, Type
-from resources.decode import numerals
+from resources.decode import json_members, numerals
 from resources.decode.types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
 __all__ = [
@@ -68,9 +68,10 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     for name, result in document_functions.NAMES.items():
         connection.create_function(
             name,
-            document_functions.call,
+            json_members.documents if result == "JSON" else json_members.texts,
             ["VARCHAR", "VARCHAR[]"],
             result,
+            type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,  # NULL is an argument like others
         )
     connection.create_function(

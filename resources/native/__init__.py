@@ -18,7 +18,7 @@ __all__ = ["agent", "library"]
 _LOG = logging.getLogger("kpipe.native")
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
-_NEWEST = ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep")
+_NEWEST = ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep", "kp_json_members")
 """Functions and marks that sources of this version have."""
 
 
@@ -55,6 +55,7 @@ def library() -> ctypes.CDLL | None:
             ("kp_json_skip", None, [_P]),
             ("kp_absent", None, [_P, _I, _P]),
             ("kp_json_decode", _L, [_P, _P, _P, _L, _P]),
+            ("kp_json_members", None, [_P, _P, _P, _L, _P, _L, ctypes.c_char_p, _L, _P, _L, ctypes.c_char_p, _I, _P, _P, _P]),
             ("kp_csv_new", _P, [_P, _P, ctypes.c_char_p, _P]),
             ("kp_csv_free", None, [_P]),
             ("kp_csv_decode", _L, [_P, _P, _P, _L, _P, _P]),

@@ -12,10 +12,8 @@
 #ifdef __APPLE__
 #include <xlocale.h>
 #endif
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 #include "columns.h"
+#include "json_text.h"
 
 #define DEEPEST 200 /* lists and objects, the payload itself among them, as kpipe/nesting.py has it */
 #define LONGEST_NAME 255
@@ -53,87 +51,12 @@ static inline int next_is(scan *s, char c) {
     return 1;
 }
 
-/* From behind the opening quote to the closing one, an escape or a control character. */
-static const char *text_end(const scan *s, const char *p, int *high) {
-#ifdef __SSE2__
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1f);
-    while (s->limit - p >= 16) {
-        __m128i x = _mm_loadu_si128((const __m128i *)p);
-        __m128i stop = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(x, quote), _mm_cmpeq_epi8(x, slash)),
-                                    _mm_cmpeq_epi8(_mm_max_epu8(x, control), control));
-        unsigned found = (unsigned)_mm_movemask_epi8(stop), bits = (unsigned)_mm_movemask_epi8(x);
-        if (found) {
-            unsigned at = (unsigned)__builtin_ctz(found);
-            if (bits & ((1u << at) - 1)) *high = 1;
-            return p + at;
-        }
-        if (bits) *high = 1;
-        p += 16;
-    }
-#endif
-    while (p < s->end && *p != '"' && *p != '\\' && (unsigned char)*p > 0x1f) {
-        if ((unsigned char)*p & 0x80) *high = 1;
-        p++;
-    }
-    return p;
-}
-
-static int hex4(const char *p, unsigned *out) {
-    unsigned value = 0;
-    for (int i = 0; i < 4; i++) {
-        char c = p[i];
-        unsigned digit = c >= '0' && c <= '9' ? (unsigned)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a' + 10) : 16;
-        if (digit > 15) return 0;
-        value = value << 4 | digit;
-    }
-    *out = value;
-    return 1;
-}
-
-static size_t put_utf8(char *to, unsigned c) {
-    if (c < 0x80) { to[0] = (char)c; return 1; }
-    if (c < 0x800) { to[0] = (char)(0xc0 | c >> 6); to[1] = (char)(0x80 | (c & 63)); return 2; }
-    if (c < 0x10000) {
-        to[0] = (char)(0xe0 | c >> 12); to[1] = (char)(0x80 | (c >> 6 & 63)); to[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    to[0] = (char)(0xf0 | c >> 18); to[1] = (char)(0x80 | (c >> 12 & 63));
-    to[2] = (char)(0x80 | (c >> 6 & 63)); to[3] = (char)(0x80 | (c & 63));
-    return 4;
-}
-
-static int escape(scan *s, const char **at, char *to, size_t *length) {
-    const char *p = *at + 1; /* behind the backslash */
-    if (p >= s->end) return FAIL;
-    static const char from[] = "\"\\/bfnrt", plain[] = "\"\\/\b\f\n\r\t";
-    if (*p != 'u') {
-        const char *found = memchr(from, *p, 8);
-        if (!found) return FAIL;
-        *to = plain[found - from];
-        *length = 1;
-        *at = p + 1;
-        return OK;
-    }
-    unsigned c, low;
-    if (s->end - p < 5 || !hex4(p + 1, &c)) return FAIL;
-    p += 5;
-    if (c >= 0xdc00 && c <= 0xdfff) return FAIL; /* half of a pair */
-    if (c >= 0xd800 && c <= 0xdbff) {
-        if (s->end - p < 6 || p[0] != '\\' || p[1] != 'u' || !hex4(p + 2, &low) || low < 0xdc00 || low > 0xdfff) return FAIL;
-        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
-        p += 6;
-    }
-    *length = put_utf8(to, c);
-    *at = p;
-    return OK;
-}
-
 static int text(scan *s, column *c) {
     if (!next_is(s, '"') || !slot(&s->d->base, c)) return FAIL;
     size_t before = c->used;
     for (;;) {
         int high = 0;
-        const char *from = s->p, *to = text_end(s, from, &high);
+        const char *from = s->p, *to = text_end(from, s->end, s->limit, &high);
         size_t length = (size_t)(to - from);
         if (to >= s->end || (high && !kp_is_utf8((const uint8_t *)from, (const uint8_t *)to))) break;
         if (!reserve(&s->d->base, c, length + 4)) break;
@@ -146,7 +69,7 @@ static int text(scan *s, column *c) {
             c->ends[c->rows++] = (int32_t)c->used;
             return OK;
         }
-        if (*to != '\\' || !escape(s, &s->p, c->values + c->used, &length)) break;
+        if (*to != '\\' || !escape(&s->p, s->end, c->values + c->used, &length)) break;
         c->used += length;
     }
     c->used = before;
@@ -250,28 +173,6 @@ static int real(scan *s, column *c) {
     return OK;
 }
 
-/* Names of one object, to see whether one is given twice. With more than fit, exact code must look. */
-#define MOST_NAMES 64
-typedef struct {
-    uint64_t seen;
-    int count;
-    const char *at[MOST_NAMES];
-    size_t length[MOST_NAMES];
-} name_set;
-
-static int add_name(name_set *names, const char *name, size_t length) {
-    unsigned hash = length ? (unsigned)length * 7 + (unsigned char)name[0] * 31 + (unsigned char)name[length - 1] : 0;
-    uint64_t bit = 1ull << (hash & 63);
-    if (names->seen & bit)
-        for (int i = 0; i < names->count; i++)
-            if (names->length[i] == length && !memcmp(names->at[i], name, length)) return FAIL;
-    if (names->count == MOST_NAMES) return FAIL;
-    names->seen |= bit;
-    names->at[names->count] = name;
-    names->length[names->count++] = length;
-    return OK;
-}
-
 /* Appends to a text that is being built; without a column (a value that is left out) nothing. */
 static int put(scan *s, column *c, const char *from, size_t length) {
     if (!c) return OK;
@@ -315,7 +216,7 @@ static int any_text(scan *s, column *c) {
     if (!put(s, c, "\"", 1)) return FAIL;
     for (;;) {
         int high = 0;
-        const char *from = s->p, *to = text_end(s, from, &high);
+        const char *from = s->p, *to = text_end(from, s->end, s->limit, &high);
         if (to >= s->end || (high && !kp_is_utf8((const uint8_t *)from, (const uint8_t *)to))) return FAIL;
         if (!put(s, c, from, (size_t)(to - from))) return FAIL;
         s->p = to;
@@ -327,7 +228,7 @@ static int any_text(scan *s, column *c) {
         char said[4];
         size_t length;
         const char *begin = s->p;
-        if (!escape(s, &s->p, said, &length)) return FAIL;
+        if (!escape(&s->p, s->end, said, &length)) return FAIL;
         if (length == 1 && ((unsigned char)said[0] < 0x20 || said[0] == '"' || said[0] == '\\')) {
             if (begin[1] == 'u') return FAIL; /* written shorter by dumps, or in its own way */
             if (!put(s, c, begin, 2)) return FAIL;
@@ -369,7 +270,7 @@ static int any(scan *s, column *c, int depth) {
             do {
                 if (!next_is(s, '"')) return FAIL;
                 int high = 0;
-                const char *name = s->p, *to = text_end(s, name, &high);
+                const char *name = s->p, *to = text_end(name, s->end, s->limit, &high);
                 if (to >= s->end || *to != '"' || (high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to)))
                     return FAIL;
                 s->p = to + 1;
@@ -447,7 +348,7 @@ static int members(scan *s, column *c, int64_t row, int depth) {
         do {
             int high = 0;
             if (!next_is(s, '"')) return FAIL;
-            const char *name = s->p, *to = text_end(s, name, &high);
+            const char *name = s->p, *to = text_end(name, s->end, s->limit, &high);
             if (to >= s->end || *to != '"') return FAIL;
             column *child = member(c, name, (size_t)(to - name), &hint);
             if (!child && s->d->skips) {

@@ -61,6 +61,12 @@ def test_nothing_is_touched_outside_of_the_buffers(fuzzer: Path) -> None:
         run(fuzzer, 30_000, seed)
 
 
+def test_the_search_for_members_touches_nothing_outside_of_the_buffers(tmp_path: Path) -> None:
+    fuzzer = built("fuzz_members", tmp_path)
+    run(fuzzer, 100_000, 1)
+    run(fuzzer, 100_000, random.SystemRandom().randrange(1 << 60))
+
+
 # Every step that there is, also in parts that are only skipped.
 _NEXT = {"name": "next", "type": ["null", "I"]}
 _INNER = {"type": "record", "name": "I", "fields": [{"name": "s", "type": "string"}, _NEXT]}

@@ -1,0 +1,115 @@
+"""What compiled expressions call for JSON, over whole blocks: members at a path in C, all else by document_functions.py.
+
+The C code leaves alone what is not plainly good (resources/native/json_members.c); what it gives is the same text.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.mysql.document_functions import call
+from kpipe.mysql.document_paths import legs
+from kpipe.mysql.documents import Invalid
+from resources.native import library
+
+__all__ = ["documents", "texts"]
+
+_FORMS = {
+    name: form
+    for form, name in enumerate(("get", "string", "double", "bigint", "extract", "extract_text", "unquote"))
+} | {"value": 1}  # fmt: skip
+_KEYED = ("get", "string", "double", "bigint")
+_KEY_OR_PLACE, _KEY, _PLACE = range(3)
+_NULL, _TEXT, _LOOK = range(3)
+_JSON = pa.json_(pa.string())
+
+
+def texts(names: pa.ChunkedArray, args: pa.ChunkedArray) -> pa.Array:
+    """Return what an operation gives for each row.
+
+    Args:
+        names: of the operation, as document_functions.py has it.
+        args: its arguments, a list of texts for each row.
+
+    Raises:
+        Invalid: an argument is no document, or no path.
+    """
+    rows = args.combine_chunks()
+    name = names[0].as_py() if len(names) else None
+    if name in _FORMS and rows.type == pa.list_(pa.string()) and not rows.null_count and pc.all(pc.equal(names, name)).as_py():
+        found = _members(name, rows)
+        if found is not None:
+            return found
+    return pa.array(
+        [call(operation, items) for operation, items in zip(names.to_pylist(), rows.to_pylist(), strict=True)], pa.string()
+    )
+
+
+def documents(names: pa.ChunkedArray, args: pa.ChunkedArray) -> pa.Array:
+    """Return the same as JSON."""
+    return pa.ExtensionArray.from_storage(_JSON, texts(names, args))
+
+
+def _members(name: str, rows: pa.ListArray) -> pa.Array | None:
+    """The texts, if the operation takes a document and the same plain path in each row; None: exact code must do it."""
+    native, values, count = library(), rows.values, len(rows)
+    if native is None:
+        return None
+    path = None if name == "unquote" else rows[0].values[1].as_py() if len(rows[0].values) == 2 else None
+    plan = _plan(name, path)
+    if plan is None:
+        return None
+    steps, step_names = plan
+    where = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + count + 1]
+    valid, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[values.offset :]
+    room = int(bounds[where[-1]] - bounds[where[0]]) + 3 * count
+    ends, out, status = np.empty(count + 1, np.int32), np.empty(room, np.uint8), np.empty(count, np.uint8)
+    raw = path.encode() if path is not None else None
+    native.kp_json_members(
+        data.address if data is not None else 0, bounds.ctypes.data, valid.address if valid is not None else 0, values.offset,
+        where.ctypes.data, count, raw, len(raw or b""), steps.ctypes.data, len(steps), step_names, _FORMS[name],
+        ends.ctypes.data, out.ctypes.data, status.ctypes.data,
+    )  # fmt: skip
+    nulls = None if status.all() else pa.array(status != _NULL).buffers()[1]
+    made = pa.Array.from_buffers(pa.string(), count, [nulls, pa.py_buffer(ends), pa.py_buffer(out)])
+    looked = np.flatnonzero(status == _LOOK)
+    if not len(looked):
+        return made
+    exact = [call(name, items) for items in rows.take(pa.array(looked)).to_pylist()]
+    return pc.replace_with_mask(made, pa.array(status == _LOOK), pa.array(exact, pa.string()))
+
+
+@lru_cache(maxsize=1024)
+def _plan(name: str, path: str | None) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int32]], bytes] | None:
+    """The steps of a path as the C code takes them; None where it does not."""
+    steps: list[tuple[int, int, bytes]] = []
+    if name in _KEYED:
+        keys = json.loads(path) if path is not None else [None]
+        if not all(isinstance(key, str) for key in keys):
+            return None
+        steps = [(_KEY_OR_PLACE, _place(key), key.encode()) for key in keys]
+    elif name != "unquote":
+        try:
+            way = legs(path) if path is not None else (("deep", None),)
+        except Invalid:
+            return None
+        for kind, what in way:
+            if kind == "key":
+                steps.append((_KEY, -1, what.encode()))
+            elif kind == "place" and not what[0]:
+                steps.append((_PLACE, what[1], b""))
+            else:
+                return None
+    table = np.array([(kind, place, len(said)) for kind, place, said in steps], np.int32).reshape(len(steps), 3)
+    return table, b"".join(said for _, _, said in steps)
+
+
+def _place(key: str) -> int:
+    """A place in an array, as documents.member takes it; -1: none."""
+    return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1
