@@ -90,13 +90,13 @@ def _plan(name: str, path: str | None) -> tuple[np.ndarray[tuple[int, int], np.d
     """The steps of a path as the C code takes them; None where it does not."""
     steps: list[tuple[int, int, bytes]] = []
     if name in _KEYED:
-        keys = json.loads(path) if path is not None else [None]
-        if not all(isinstance(key, str) for key in keys):
-            return None
-        steps = [(_KEY_OR_PLACE, _place(key), key.encode()) for key in keys]
+        for key in json.loads(path) if path is not None else [None]:
+            if not isinstance(key, str):
+                return None
+            steps.append((_KEY_OR_PLACE, _place(key), key.encode()))
     elif name != "unquote":
         try:
-            way = legs(path) if path is not None else (("deep", None),)
+            way = legs(path or "")
         except Invalid:
             return None
         for kind, what in way:
