@@ -106,6 +106,14 @@ class Format(Model):
         """Whether a record may give several rows."""
         return self.type == "csv"
 
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        """Columns and @variables that a record gives; None: whatever columns it has."""
+        if self.type == "raw":
+            return ("key", "value")
+        names = self.mapping if self.mapping is not None else self.fields
+        return None if names is None else tuple(names)
+
     @model_validator(mode="after")
     def _fitting(self) -> Format:
         for name, info in type(self).model_fields.items():

@@ -305,6 +305,12 @@ class Pipeline(Model):
         """The declared columns of the table; variables, which may be declared beside them, left out."""
         return Columns.of({name: kind for name, kind in self.columns.items() if not name.startswith("@")})
 
+    def format_of(self, name: str) -> Format:
+        """Return the format of the key for a column or @variable that only the key lists, else that of the value."""
+        key, folded = self.key_format, name.lower()
+        of_key = key is not None and folded in map(str.lower, key.listed or ())
+        return key if key is not None and of_key and folded not in map(str.lower, self.format.listed or ()) else self.format
+
     def to_dict(self) -> dict[str, Any]:
         """What differs from the defaults, in the order of the model: the shortest definition that means the same."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -180,9 +180,10 @@ def _check_names(pipeline: Pipeline, made: Selection) -> None:
 
 def _check_name(pipeline: Pipeline, name: str, field: tuple[str, ...]) -> None:
     """Whether the record gives a column, or a variable, of that name."""
-    kind = pipeline.format
-    given = ["key", "value"] if kind.type == "raw" else list(kind.mapping or kind.fields or ())
-    closed = kind.type == "raw" or kind.mapping is not None or (kind.type == "csv" and kind.fields is not None)
+    kind, lists = pipeline.format, [pipeline.format.listed]
+    if pipeline.key_format is not None:  # columns of the key stand beside those of the value
+        lists.append(pipeline.key_format.listed)
+    given, closed = [item for names in lists for item in names or ()], None not in lists
     lookup = next((key for key in pipeline.lookups if key.lower() == name.lower()), None)
     where, at = f"pipeline {pipeline.name}: an expression uses {name}", field_of(pipeline, field)
     if lookup is not None:

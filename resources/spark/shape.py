@@ -93,12 +93,13 @@ def shaped(
     for name in chosen.wanted:
         if name in known:
             continue
-        found = BLOB if kind.type == "raw" else declared.get(name)
+        source = pipeline.format_of(name)
+        found = BLOB if source.type == "raw" else declared.get(name)
         if found is None and by_name and name.lower() not in assigned:
             found = sample().get(name)
             guessed.add(name)
         # MySQL's rules for a JSON value (`true` is '1') need to know which kind of value it was.
-        extra.append((name, found or (JSON if kind.type == "json" and name in chosen.documents() else VARCHAR)))
+        extra.append((name, found or (JSON if source.type == "json" and name in chosen.documents() else VARCHAR)))
     if kind.mapping is not None:  # columns that the table lacks are looked for only if they may be added
         wanted = {name.lower() for name, _ in (*taken, *extra)}
         unused = [name for name in kind.mapping if name.lower() not in wanted]

@@ -1,0 +1,86 @@
+"""Expressions over columns and variables of the record's key, beside a list of the value's columns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kpipe.batch import Batch, Piece
+from kpipe.errors import InvalidPipeline
+from kpipe.extract import wanted
+from kpipe.offsets import Range
+from kpipe.pipeline import Pipeline
+from kpipe.selection import Selection
+from kpipe.source import PartitionId, TopicId
+from kpipe.sql.reader import read
+from kpipe.sql.statements import Create
+from resources.decode.block import Payloads
+from resources.decode.formats import sampled
+from resources.home import Home
+from resources.kafka.held import Held
+from resources.spark.output import RangeOutput
+from resources.spark.trial import LocalStager
+
+
+def created(rows: str) -> Pipeline:
+    statement = read(f"CREATE PIPELINE p AS LOAD DATA KAFKA 'b:9092/t' INTO TABLE t {rows}")
+    assert isinstance(statement, Create)
+    return statement.pipeline
+
+
+def loaded(pipeline: Pipeline, home: Path, values: list[bytes], keys: list[bytes | None]) -> list[dict[str, Any]]:
+    """The rows that values with these keys give, without Kafka's coordinates."""
+    stager = LocalStager(pipeline, Home(home).make())
+    stager._seen = sampled(pipeline.format, values, pipeline.key_format, [key for key in keys if key])
+    batch = Batch("b", "p", ())
+    job = stager._shaped(batch, wanted(pipeline, None, lambda: stager.columns(batch)), None)
+    output = RangeOutput(job, Piece(PartitionId(TopicId("c", "t", "t"), 0), Range(0, len(values))))
+    held = Held.of(range(len(values)), [0] * len(values), values, keys)
+    output.decoded(job.decoder.decode(Payloads.of_array(held.column("line")), held.column("key")), held)
+    report = output.finish(len(values), 0, 0)
+    found = pq.read_table(report.rows.path).to_pylist() if report.rows is not None else []
+    return [{name: value for name, value in row.items() if not name.startswith("_kafka_")} for row in found]
+
+
+VALUES = [b'{"id": 1, "n": 2}', b'{"id": 2, "n": 3}']
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # a column of the key's mapping
+        ("FORMAT JSON (id <- id) FORMAT JSON KAFKA KEY (device <- d) SET twice = CONCAT(device, device) WHERE device = 'x'",
+         [{"id": 1, "device": "x", "twice": "xx"}]),
+        # a variable of the key: a boolean is '1', as one of the value is
+        ("FORMAT JSON (id <- id) FORMAT JSON KAFKA KEY (@on <- f DEFAULT NULL) SET up = @on",
+         [{"id": 1, "up": "1"}, {"id": 2, "up": None}]),
+        # the value is open: a variable of the key
+        ("FORMAT JSON FORMAT JSON KAFKA KEY (@d <- d) SET dev = @d", [{"id": 1, "n": 2, "dev": "x"}, {"id": 2, "n": 3, "dev": "y"}]),
+    ],
+)  # fmt: skip
+def test_expressions_see_the_columns_of_the_key(rows: str, expected: list[dict[str, Any]], tmp_path: Path) -> None:
+    keys = [b'{"d": "x", "f": true}', b'{"d": "y"}']
+    assert loaded(created(rows), tmp_path, VALUES, keys) == expected
+
+
+def test_a_variable_of_a_key_that_is_csv_is_text(tmp_path: Path) -> None:
+    pipeline = created("FORMAT JSON (id <- id) FORMAT CSV KAFKA KEY (@d) SET dev = UPPER(@d)")
+    assert loaded(pipeline, tmp_path, VALUES, [b"x", b"true"]) == [{"id": 1, "dev": "X"}, {"id": 2, "dev": "TRUE"}]
+
+
+def test_a_key_without_a_list_may_give_any_column() -> None:
+    Selection.of(Pipeline.model_validate({
+        "name": "p", "source": {"brokers": "b:9092", "topic": "t"}, "into": {"table": "t"},
+        "format": {"mapping": {"id": "id"}}, "key_format": {"type": "json"}, "set": {"up": "upper(device)"},
+    }))  # fmt: skip
+
+
+def test_what_neither_gives_is_refused_with_the_columns_of_both() -> None:
+    pipeline = created("FORMAT JSON (id <- id) FORMAT JSON KAFKA KEY (device <- d) SET up = nosuch")
+    with pytest.raises(InvalidPipeline) as error:
+        Selection.of(pipeline)
+    assert "uses nosuch, which the record does not give (id, device)" in str(error.value), json.dumps(pipeline.to_dict())
