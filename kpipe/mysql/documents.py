@@ -41,7 +41,7 @@ class Number(str):
 
 
 def _refused(said: str) -> Any:
-    raise ValueError(said)
+    raise Invalid(f'no JSON document: {said} is not JSON; write null, or "{said}" in quotes')
 
 
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refused)
@@ -56,6 +56,8 @@ def parsed(text: str) -> Any:
     """
     try:
         found = _DECODER.decode(text)
+    except Invalid:  # NaN, Infinity
+        raise
     except ValueError:
         raise Invalid(f"no JSON document: {text[:40]}") from None
     except RecursionError:

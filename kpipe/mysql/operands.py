@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from kpipe.mysql.literals import Literals
+from kpipe.mysql.refused import REFUSED
 from kpipe.mysql.tree import Node, refused, unquoted
 
 __all__ = ["BITS", "UNITS", "Operands"]
@@ -199,6 +200,9 @@ class Operands(Literals):
                 return self.node("row", start, None, *items)
             case "JSON_VALUE":
                 return self._json_value(start)
+            case "JSON_TABLE":  # its COLUMNS are no arguments
+                why, instead = REFUSED[name]
+                raise refused(f"{name} is not translated: {why}", instead, word.start, word.end)
             case "GET_FORMAT":
                 kind = self.name().upper()
                 self.expect(",")

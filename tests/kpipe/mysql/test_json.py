@@ -333,6 +333,7 @@ REFUSALS = [
     ("JSON_AGG(doc)", "it is an aggregate", "JSON_BUILD_ARRAY"),
     ("BSON_EXTRACT_STRING(doc, 'a')", "there is no BSON type", "JSON_EXTRACT_STRING"),
     ("JSON_TABLE(doc)", "no rows", "UNNEST"),
+    ("JSON_TABLE(doc, '$[*]' COLUMNS(a INT PATH '$.a'))", "JSON_TABLE is not translated", "UNNEST"),
 ]
 
 
@@ -362,5 +363,18 @@ def test_what_the_refusals_name_instead_is_compiled() -> None:
         "CAST(a AS JSON) = CAST(b AS JSON)",
         "JSON_PRETTY(value)",
         "JSON_TYPE(value->'$.a') = 'INTEGER'",
+        "JSON_ARRAY_CONTAINS_JSON(array, TO_JSON(value))",
+        "CAST(JSON_VALUE(value, '$.a') AS SIGNED)",
+        "COALESCE(JSON_VALUE(value, '$.a'), 0)",
     ):
         check(expression)
+
+
+@pytest.mark.parametrize("said", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_lacks_are_refused_with_what_works(ask: Ask, said: str) -> None:
+    document = f'{{"a": [1, {said}]}}'
+    with pytest.raises(duckdb.InvalidInputException) as refused:
+        ask("JSON_EXTRACT(said, '$.a')", document)
+    assert f'{said} is not JSON; write null, or "{said}" in quotes' in str(refused.value)
+    assert ask("said::a", document) is None
+    assert ask("JSON_EXTRACT(said, '$.a')", document.replace(said, f'"{said}"')) == f'[1,"{said}"]'
