@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
+from kpipe.paths import parse_path
 from kpipe.pipeline import Pipeline
 
 __all__ = ["check_formats"]
@@ -50,9 +51,17 @@ def _check(kind: Format, where: str) -> None:
         from resources.decode.schemas import Unfit
 
         try:
-            plan(kind.definition)
+            found = plan(kind.definition)
         except Unfit as error:
             raise InvalidPipeline(f"{where}.schema: {error}", "write an Avro schema as JSON") from None
+        for name, item in (kind.mapping or {}).items():
+            try:
+                found.without_branches(parse_path(item if isinstance(item, str) else item.path))
+            except Unfit as error:
+                field = where.rpartition(" ")[2]
+                what = f"{where}.mapping: {name}: {error}"
+                hint = "read a member of its JSON in `set`: @variable::member"
+                raise InvalidPipeline(what, hint).about(field, "mapping", name) from None
 
 
 def _check_protobuf(kind: Format, where: str) -> None:

@@ -8,9 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from kpipe.paths import write_path
 from kpipe.schema import Columns, Type
+from resources.decode.schemas import Unfit
 
-__all__ = ["WITHIN", "Node", "Plan"]
+__all__ = ["WHOLE", "WITHIN", "Node", "Plan"]
+
+WHOLE = "kpipe.whole"
+"""Name of the record around a schema that is no record."""
 
 # The steps; resources/native/avro.c has the same numbers.
 (NOTHING, FLAG, INT, LONG, FLOAT, REAL, BYTES, STRING, FIXED, ENUM, RECORD, ARRAY, MAP, OPTIONAL, UNION, SPAN, SCALED, DECIMAL,
@@ -19,7 +24,7 @@ __all__ = ["WITHIN", "Node", "Plan"]
 TIME_OF_DAY, MOMENT, DAY = 1, 2, 3
 _PLAIN = {
     FLAG: "boolean", INT: "int", LONG: "long", FLOAT: "float", REAL: "double", BYTES: "bytes", STRING: "string", ARRAY: "array",
-    DECIMAL: "bytes",
+    MAP: "map", DECIMAL: "bytes",
 }  # fmt: skip
 #: What a number may be, in microseconds and days. Moments and days: the years 1 to 9999, which every destination has.
 WITHIN = {
@@ -84,10 +89,19 @@ class Plan:
         """Return a path without the names of branches of unions with null (`payload::string`), and whether it had one.
 
         Source of the form: SingleStore's page "Extracting and Converting Avro Values".
+
+        Raises:
+            Unfit: it names a branch of a union of several types, whose JSON has the value alone.
         """
         at, kept, named = 0, list[str | int](), False
         for place, part in enumerate(parts):
             node = self.nodes[at]
+            whole = self.nodes[node.inner[0]] if node.full == WHOLE and part not in node.names else node
+            if part in self._branches(whole):
+                raise Unfit(
+                    f"the path {write_path(parts)} names {part}, a branch of a union of several types: "
+                    f"map {write_path(kept)} itself, which is the value as JSON"
+                )
             if node.op == OPTIONAL:
                 at = node.inner[0]
                 node = self.nodes[at]
@@ -101,3 +115,13 @@ class Plan:
             kept.append(part)
             at = node.inner[node.names.index(str(part))]
         return tuple(kept), named
+
+    def _branches(self, node: Node) -> list[str]:
+        """Names of the branches of a union of several types, without those that a member of a branch has, too."""
+        union = self.nodes[node.inner[0]] if node.op == SPAN else node
+        if union.op != UNION:
+            return []
+        inner = [self.nodes[at] for at in union.inner]
+        inner = [self.nodes[item.inner[0]] if item.op == SPAN else item for item in inner]
+        members = {name for item in inner if item.op == RECORD for name in item.names}
+        return [item.branch for item in inner if item.branch and item.branch not in members]

@@ -40,6 +40,7 @@ from resources.decode.avro_nodes import (
     TIME_OF_DAY,
     UNION,
     UUID,
+    WHOLE,
     Node,
     Plan,
 )
@@ -87,7 +88,7 @@ def plan(text: str, references: Iterable[tuple[str, str]] = (), name: str = "val
             builder.learn(_parsed(other))
         root = _parsed(text)
         if builder.type_of(root) != "record":
-            root = {"type": "record", "name": "kpipe.whole", "fields": [{"name": name, "type": root}]}
+            root = {"type": "record", "name": WHOLE, "fields": [{"name": name, "type": root}]}
         builder.build(root, "", 0)
     except RecursionError:
         raise Unfit("the schema is nested too deeply") from None

@@ -59,7 +59,8 @@ VALUES = [b'{"id": 1, "n": 2}', b'{"id": 2, "n": 3}']
         ("FORMAT JSON (id <- id) FORMAT JSON KAFKA KEY (@on <- f DEFAULT NULL) SET up = @on",
          [{"id": 1, "up": "1"}, {"id": 2, "up": None}]),
         # the value is open: a variable of the key
-        ("FORMAT JSON FORMAT JSON KAFKA KEY (@d <- d) SET dev = @d", [{"id": 1, "n": 2, "dev": "x"}, {"id": 2, "n": 3, "dev": "y"}]),
+        ("FORMAT JSON FORMAT JSON KAFKA KEY (@d <- d) SET dev = @d",
+         [{"id": 1, "n": 2, "dev": "x"}, {"id": 2, "n": 3, "dev": "y"}]),
     ],
 )  # fmt: skip
 def test_expressions_see_the_columns_of_the_key(rows: str, expected: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 
 from kpipe.errors import InvalidPipeline
 from kpipe.formats import Format
+from kpipe.paths import parse_path
+from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns, Struct
+from kpipe_assets.validation.formats import check_formats
 from resources.decode import avro_format
 from resources.decode.avro_format import AvroDecoder
 from resources.decode.avro_schema import plan
@@ -436,6 +439,39 @@ def test_a_path_may_name_the_branch_of_a_union_with_null(way: str) -> None:
     assert [reason for _, reason in none.rejects] == ["same: the record has no e::at (DEFAULT NULL makes that NULL)"]
     wrong = Format.model_validate({"type": "avro", "schema": json.dumps(schema), "mapping": {"p": "payload::int"}})
     assert len(AvroDecoder(wrong, Columns.of({"p": "INTEGER"})).decode(Payloads.of(payloads)).rejects) == 2
+
+
+_RIDE = {"type": "record", "name": "ride", "namespace": "n", "fields": [{"name": "id", "type": "int"}]}
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "word", "union"),
+    [
+        (record(("u", ["null", "int", "string"])), "u::int", "int", "u"),
+        (record(("u", ["null", "int", "string"])), "%::u::string", "string", "u"),
+        (record(("o", ["null", record(("u", ["int", _RIDE]), name="I")])), "o::u::`n.ride`::id", "n.ride", "o::u"),
+        (["int", _RIDE], "%::`n.ride`::id", "n.ride", "%"),
+        (["int", {"type": "map", "values": "int"}], "map", "map", "%"),
+    ],
+)
+def test_a_branch_of_a_union_of_several_types_is_refused_by_name(root: Any, path: str, word: str, union: str) -> None:
+    """A union of several types is JSON of the value alone: which branch it was is not said there."""
+    with pytest.raises(Unfit) as refused:
+        plan(json.dumps(root)).without_branches(parse_path(path))
+    assert f"names {word}, a branch of a union of several types: map {union} itself" in str(refused.value)
+    kind = Format.model_validate({"type": "avro", "schema": json.dumps(root), "mapping": {"x": path}})
+    found = AvroDecoder(kind, Columns.of({"x": "BIGINT"})).decode(Payloads.of([b"\0\0"]))
+    assert [str(refused.value)] == [reason for _, reason in found.rejects]
+    definition = {"name": "p", "source": {"brokers": "b:9092", "topic": "t"}, "into": {"table": "t"}}
+    with pytest.raises(InvalidPipeline, match="a branch of a union of several types") as told:
+        check_formats(Pipeline.model_validate({**definition, "format": kind.model_dump(by_alias=True)}))
+    assert told.value.field == ("format", "mapping", "x")
+
+
+def test_a_member_of_a_branch_that_is_called_as_a_type_is_a_member() -> None:
+    inner = {"type": "record", "name": "r", "fields": [{"name": "int", "type": "string"}]}
+    found = plan(json.dumps(record(("u", ["int", inner]))))
+    assert found.without_branches(("u", "int")) == (("u", "int"), False)
 
 
 def test_a_path_into_a_map_gives_the_value_and_not_its_json(way: str) -> None:
