@@ -17,6 +17,7 @@ VARIABLE = re.compile(r"@[A-Za-z_][A-Za-z0-9_]*")
 
 # Which options belong to which formats; the others would be read by nobody.
 _ONLY = {
+    "booleans": ("json",),
     "mapping": ("json", "avro", "protobuf"),
     "schema": ("json", "avro", "protobuf"),
     "registry": ("json", "avro", "protobuf"),
@@ -68,6 +69,7 @@ class Format(Model):
 
     Attributes:
         mapping: column, or @variable, to path; null: by name.
+        booleans: what `true` and `false` are in columns of texts and numbers that a path leads to: as JSON has them, or 1 and 0.
         fields: of CSV, which column or @variable each field goes to, in order; null: the table's columns.
         delimiter: between the fields of a line.
         quote: around a field; empty: none.
@@ -86,6 +88,7 @@ class Format(Model):
 
     type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
     mapping: dict[Target, Path | Mapped] | None = None
+    booleans: Literal["json", "number"] = "json"
     fields: list[Target] | None = None
     delimiter: str = Field(default="\t", min_length=1)
     quote: str = Field(default="", max_length=1)
@@ -125,6 +128,9 @@ class Format(Model):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             msg = f"{twice[0]} is given twice (upper and lower case are the same)"
+            raise ValueError(msg)
+        if self.booleans != "json" and self.mapping is None:
+            msg = "booleans is an option of a mapping"
             raise ValueError(msg)
         if self.mapping == {} or self.fields == []:
             msg = "names no column; leave it out for the columns by their names"

@@ -51,6 +51,7 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
     target.check_columns(fields)
     if fields.options is not None:
         fields.merge_options(fields.options)
+    target.count_booleans(fields)
     return fields.pipeline(tree), Places(text, fields.spans())
 
 

@@ -146,7 +146,7 @@ def key_columns(fields: Fields, tree: Tree[Token]) -> None:
 
 
 # What a value and its key do not share.
-_OWN = ("mapping", "fields", "schema", "message", "skip_lines")
+_OWN = ("mapping", "booleans", "fields", "schema", "message", "skip_lines")
 
 
 def check_columns(fields: Fields) -> None:
@@ -167,6 +167,14 @@ def check_columns(fields: Fields) -> None:
         if "fields" in found and kind != "csv":
             node = fields.place(group, "fields")
             wrong(node, f"a list of columns without paths belongs to CSV, not to {kind.upper()}", "write `column <- path`")
+
+
+def count_booleans(fields: Fields) -> None:
+    """In a statement `true` and `false` at a path into JSON are 1 and 0, as in SingleStore, unless OPTIONS say otherwise."""
+    for group in ("format", "key_format"):
+        found = fields.values.get(group)
+        if isinstance(found, dict) and found.get("type", "json") == "json" and "mapping" in found:
+            found.setdefault("booleans", "number")
 
 
 def set_columns(fields: Fields, tree: Tree[Token]) -> None:

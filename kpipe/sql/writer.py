@@ -113,6 +113,9 @@ def _target(fields: dict[str, Any]) -> Iterator[str]:
         into["credentials"] = {name: to_statement(value) for name, value in into["credentials"].items()}
     update = into.pop("update", {}) if into.pop("on_conflict", None) == "update" else None
     rest = {name: value for name, value in {**fields, "into": into}.items() if value != {}}
+    for group, part in (("format", values), ("key_format", key or {})):
+        if part.pop("booleans", "json") == "json" and part.get("type", "json") == "json" and "mapping" in part:
+            rest[group] = {"booleans": "json"}  # a list of paths means the other
     if names == []:  # no list of names can be empty
         rest["into"] = {**into, "key": names}
         names = None

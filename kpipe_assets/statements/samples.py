@@ -223,6 +223,7 @@ def _mapped(pipeline: Pipeline, columns: Columns) -> Pipeline:
         **pipeline.format.model_dump(by_alias=True, exclude_defaults=True),
         "type": pipeline.format.type,
         "mapping": mapping,
+        **({"booleans": "number"} if pipeline.format.type == "json" else {}),
     }
     return pipeline.model_copy(update={"format": Format.model_validate(fields)})
 

@@ -74,7 +74,7 @@ def _decoder(kind: Format, columns: Columns, access: Access | None, name: str, b
     read: Decoder = (
         JsonDecoder(columns, bound if not kind.validated else None)
         if kind.mapping is None
-        else MappedJsonDecoder(kind.mapping, columns)
+        else MappedJsonDecoder(kind.mapping, columns, kind.booleans == "number")
     )
     if kind.validated:
         from resources.decode.validated_format import ValidatedDecoder

@@ -6,6 +6,7 @@ Compiled code decodes just what the paths lead to, and reads all else as strictl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ from resources.decode.types import is_direct, schema, wire_type
 
 __all__ = ["Leaf", "MappedJsonDecoder", "sampled_paths"]
 
+_TRUTHS = pa.array(["true", "false"])
+_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$|FLOAT$|DOUBLE$|DECIMAL\(")
 _SMALLEST_BLOCK, _FAN_OUT = 16, 32  # as in json_format.py
 
 
@@ -42,6 +45,7 @@ class Leaf:
         parts: the path.
         optional: whether the path may lead nowhere.
         default: wire value that stands in then.
+        counts: whether `true` and `false` are 1 and 0 in it.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Leaf:
     parts: tuple[str | int, ...]
     optional: bool = False
     default: Any = None
+    counts: bool = False
 
     @property
     def missing(self) -> str:
@@ -65,6 +70,7 @@ class MappedJsonDecoder:
     Args:
         mapping: column, or @variable, to path.
         columns: those that are wanted. Other columns of the mapping are reported as new ones where they hold a value.
+        counts: whether `true` and `false` are 1 and 0 in columns of texts and numbers.
 
     Raises:
         InvalidPipeline: a default is no value of its column's type.
@@ -72,10 +78,10 @@ class MappedJsonDecoder:
 
     takes_nulls = False
 
-    def __init__(self, mapping: Mapping[str, str | Mapped], columns: Columns) -> None:
+    def __init__(self, mapping: Mapping[str, str | Mapped], columns: Columns, counts: bool = False) -> None:
         self.columns = columns
         folded = {name.lower(): (name, item) for name, item in mapping.items()}
-        self._leaves = [_leaf(name, kind, folded[name.lower()][1]) for name, kind in columns]
+        self._leaves = [_leaf(name, kind, folded[name.lower()][1], counts) for name, kind in columns]
         new = [name for name in mapping if name not in columns and not VARIABLE.fullmatch(name)]
         self._new = [Leaf(name, JSON, _path(mapping[name]), True) for name in new]
         every = [*self._leaves, *self._new]
@@ -89,6 +95,10 @@ class MappedJsonDecoder:
         self._whole = native_json(Columns((("v", JSON),))) if self._wholes and compiled else None
         if None in self._natives or not (self._natives or self._whole):
             self._natives, self._whole = [], None
+        texts = [(leaf.name, JSON, leaf.parts) for leaf in self._leaves if leaf.counts and leaf.kind == VARCHAR and leaf.parts]
+        self._kinds = Trees(texts) if texts and self._natives else None
+        kinds = zip(self._kinds.columns, self._kinds.ways, strict=True) if self._kinds else ()
+        self._kind_natives = [native_json(tree, ways) for tree, ways in kinds]
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
@@ -148,6 +158,7 @@ class MappedJsonDecoder:
             good &= status == GOOD
             good[places[~pc.fill_null(pc.starts_with(column, "{"), False).to_numpy(zero_copy_only=False)]] = False
             taken.append((places, {leaf.name: (column, np.zeros(len(places), bool)) for leaf in self._wholes}))
+        good &= self._numbered(payloads, taken)
         rows = np.flatnonzero(good)
         for places, columns in taken:
             if len(places) == len(rows):
@@ -182,6 +193,34 @@ class MappedJsonDecoder:
         if len(rows) < count:
             looked = np.flatnonzero(~good).tolist()
             self._row_by_row(payloads, looked, parts, kept, rejects, texts, start)
+
+    def _numbered(
+        self, payloads: Payloads, taken: list[tuple[np.ndarray[Any, Any], dict[str, tuple[pa.Array, np.ndarray[Any, Any]]]]]
+    ) -> np.ndarray[Any, Any]:
+        """Put 1 and 0 for `true` and `false` in columns of texts, and return which payloads are still good.
+
+        A column has the text `true` for the value and for the text. Where there is one, the block is read again as JSON.
+        """
+        good = np.ones(len(payloads), bool)
+        names = {leaf.name for leaf in self._leaves if leaf.counts and leaf.kind == VARCHAR}
+        there = (array for _, columns in taken for name, (array, _) in columns.items() if name in names)
+        if self._kinds is None or not any(pc.any(pc.is_in(array, value_set=_TRUTHS)).as_py() for array in there):
+            return good
+        kinds: dict[str, pa.Array] = {}
+        for at, native in enumerate(self._kind_natives):
+            assert native is not None
+            table, status = native.decode(payloads)
+            good &= status == GOOD
+            rows = np.cumsum(status == GOOD) - 1
+            take = pa.array(rows, mask=status != GOOD)
+            kinds |= {name: array.take(take) for name, (array, _) in self._kinds.leaves(at, table, native).items()}
+        for places, columns in taken:
+            for name in columns.keys() & kinds.keys():
+                array, absent = columns[name]
+                kind = kinds[name].take(pa.array(places))
+                array = pc.if_else(pc.fill_null(pc.equal(kind, "true"), False), "1", array)
+                columns[name] = pc.if_else(pc.fill_null(pc.equal(kind, "false"), False), "0", array), absent
+        return good
 
     def _row_by_row(
         self,
@@ -231,22 +270,31 @@ def _path(item: str | Mapped) -> tuple[str | int, ...]:
     return parse_path(item.path if isinstance(item, Mapped) else item)
 
 
-def _leaf(name: str, kind: Type, item: str | Mapped) -> Leaf:
+def _leaf(name: str, kind: Type, item: str | Mapped, counts: bool) -> Leaf:
     parts = _path(item)
+    counts = counts and isinstance(kind, Scalar) and (kind == VARCHAR or _NUMBERS.match(kind.name) is not None)
     if not isinstance(item, Mapped):
-        return Leaf(name, kind, parts)
+        return Leaf(name, kind, parts, counts=counts)
     if item.default is None:
-        return Leaf(name, kind, parts, True)
+        return Leaf(name, kind, parts, True, counts=counts)
     try:
         # As it would be read in a record, so that it means the same.
-        value = wire_value(load(json.dumps({"v": item.default}, ensure_ascii=False).encode())["v"], kind, name)
+        given = load(json.dumps({"v": item.default}, ensure_ascii=False).encode())["v"]
+        value = wire_value(_number(given, kind) if counts else given, kind, name)
         default = pa.array([value], wire_type(kind))
         engine.cast(pa.table([default], names=["v"]), Columns((("v", kind),)))
     except (Reject, duckdb.Error, pa.ArrowInvalid) as error:
         raise InvalidPipeline(
             f"format.mapping: DEFAULT {item.default!r} of {name} is no {kind}", "write a value of the column's type"
         ) from error
-    return Leaf(name, kind, parts, True, value)
+    return Leaf(name, kind, parts, True, value, counts)
+
+
+def _number(value: Any, kind: Type) -> Any:
+    """A boolean as the number 1 or 0, or as its text; any other value as it is."""
+    if not isinstance(value, bool):
+        return value
+    return str(int(value)) if kind == VARCHAR else int(value)
 
 
 def _wire(value: Any, leaf: Leaf) -> Any:
@@ -260,7 +308,7 @@ def _wire(value: Any, leaf: Leaf) -> Any:
         if not leaf.optional:
             raise Reject(leaf.missing)
         return leaf.default
-    return wire_value(found, leaf.kind, leaf.name)
+    return wire_value(_number(found, leaf.kind) if leaf.counts else found, leaf.kind, leaf.name)
 
 
 def _wrapped(payloads: Payloads) -> Payloads:

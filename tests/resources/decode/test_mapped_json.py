@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -239,3 +240,54 @@ def test_a_whole_record_is_a_json_column_where_nothing_says_what_it_is(rows: int
     both = decoder(kind, table.joined(found.new_columns)).decode(Payloads.of(payloads)).table
     assert both is not None
     assert both.column("j").to_pylist() == [f'{{"id":{at},"user":{{"name":"n{at}"}}}}' for at in range(rows)]
+
+
+_COUNTED = Columns.of({
+    "text": "VARCHAR", "tiny": "TINYINT", "wide": "HUGEINT", "real": "DOUBLE", "exact": "DECIMAL(4,2)", "flag": "BOOLEAN",
+    "doc": "JSON", "inner": "VARCHAR",
+})  # fmt: skip
+_PATHS: dict[str, Any] = {name: {"path": "v", "default": True} for name in _COUNTED.names() if name != "inner"} | {
+    "inner": "o::v"
+}
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("value", ["true", "false", '"true"', "1", "null", "", '"tr\\u0075e"'])
+def test_true_and_false_are_numbers_where_the_format_says_so(value: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SingleStore's page "Extracting and Converting JSON Values": true and false are "1" and "0", but not inside of a document."""
+    if not compiled:
+        monkeypatch.setattr(mapped_json, "native_json", lambda *_: None)
+    mapping = {name: item for name, item in _PATHS.items() if value != '"tr\\u0075e"' or name in ("text", "doc", "inner")}
+    columns = Columns(tuple(item for item in _COUNTED if item[0] in mapping))
+    mapping = {name: item for name, item in mapping.items() if value != '"true"' or name in ("text", "doc", "inner")}
+    columns = Columns(tuple(item for item in columns if item[0] in mapping))
+    if value == "1":
+        mapping, columns = {**mapping}, columns.without(["flag"])
+        del mapping["flag"]
+    member = f'"v":{value},' if value else ""
+    payload = f'{{{member}"o":{{"v":{value or "true"}}}}}'.encode()
+    kind = Format.model_validate({"mapping": mapping, "booleans": "number"})
+    found = decoder(kind, columns).decode(Payloads.of([payload] * 40 + [b'{"v":"x"}']))
+    assert len(found.rejects) == 1
+    said = {"true": "1", "false": "0", '"true"': "true", "1": "1", "null": None, "": "1", '"tr\\u0075e"': "true"}[value]
+    row = found.table.to_pylist()[0]
+    assert (row["text"], row["inner"]) == (said, said)
+    number = None if said is None else said if said == "true" else int(said)
+    if "tiny" in row:
+        assert (row["tiny"], row["wide"], row["real"], row["exact"]) == (
+            number, None if number is None else str(number), number, number
+        )  # fmt: skip
+    if value in ("true", "false"):
+        assert (row["flag"], row["doc"]) == (value == "true", value)
+    assert found.table.to_pylist() == [row] * 40
+
+
+def test_true_and_false_in_one_block_beside_texts_that_say_so() -> None:
+    values = [random.Random(at).choice(["true", "false", '"true"', '"false"', "5", "null", '"x"', "{}"]) for at in range(500)]
+    payloads = Payloads.of([f'{{"a":{value}}}'.encode() for value in values])
+    kind = Format.model_validate({"mapping": {"a": "a"}, "booleans": "number"})
+    found = decoder(kind, Columns.of({"a": "VARCHAR"})).decode(payloads).table.column("a").to_pylist()
+    said = {"true": "1", "false": "0", "null": None}
+    assert found == [said[value] if value in said else value.strip('"') for value in values]
+    plain = decoder(Format.model_validate({"mapping": {"a": "a"}}), Columns.of({"a": "VARCHAR"})).decode(payloads)
+    assert plain.table.column("a").to_pylist() == [None if value == "null" else value.strip('"') for value in values]

@@ -1,4 +1,4 @@
-"""Expressions over columns and variables of the record's key, beside a list of the value's columns."""
+"""Rows that the clauses of a statement give: expressions on the record's key, `true` and `false` at paths."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from resources.spark.output import RangeOutput
 from resources.spark.trial import LocalStager
 
 
-def created(rows: str) -> Pipeline:
-    statement = read(f"CREATE PIPELINE p AS LOAD DATA KAFKA 'b:9092/t' INTO TABLE t {rows}")
+def created(rows: str, options: str = "{}") -> Pipeline:
+    statement = read(f"CREATE PIPELINE p AS LOAD DATA KAFKA 'b:9092/t' OPTIONS '{options}' INTO TABLE t {rows}")
     assert isinstance(statement, Create)
     return statement.pipeline
 
@@ -85,3 +85,24 @@ def test_what_neither_gives_is_refused_with_the_columns_of_both() -> None:
     with pytest.raises(InvalidPipeline) as error:
         Selection.of(pipeline)
     assert "uses nosuch, which the record does not give (id, device)" in str(error.value), json.dumps(pipeline.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("booleans", "expected"),
+    [
+        (None, [{"id": 1, "said": "1", "tiny": 1}, {"id": 2, "said": "0", "tiny": 0}, {"id": 3, "said": "true", "tiny": 7}]),
+        ("json", [{"id": 3, "said": "true", "tiny": 7}]),
+    ],
+)
+def test_true_and_false_are_1_and_0_in_a_statement(booleans: str | None, expected: list[Any], tmp_path: Path) -> None:
+    """As in SingleStore; OPTIONS give a statement what a file means."""
+    values = [b'{"id": 1, "a": true, "b": true}', b'{"id": 2, "a": false, "b": false}', b'{"id": 3, "a": "true", "b": 7}']
+    columns = {"said": "VARCHAR", "tiny": "TINYINT"}
+    options = {"columns": columns, **({"format": {"booleans": booleans}} if booleans else {})}
+    pipeline = created("FORMAT JSON (id <- id, said <- a, tiny <- b)", json.dumps(options))
+    assert loaded(pipeline, tmp_path, values, [None] * 3) == expected
+
+
+def test_a_variable_and_a_column_of_one_path_are_the_same(tmp_path: Path) -> None:
+    pipeline = created("FORMAT JSON (a <- f, @a <- f) SET b = @a, c = DUCKDB('@a')", '{"columns": {"a": "VARCHAR"}}')
+    assert loaded(pipeline, tmp_path, [b'{"f": true}'], [None]) == [{"a": "1", "b": "1", "c": "1"}]
