@@ -47,8 +47,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "transform": None,
         "format": {
             "type": "json", "mapping": None, "booleans": "json", "fields": None, "delimiter": "\t", "quote": "", "escape": "\\",
-            "line_end": "\n", "line_start": "", "null": None, "null_quoted": False, "skip_lines": 0, "schema": None, "registry": None,
-            "descriptors": None, "message": None, "validate": False,  # docs/adr/0020
+            "line_end": "\n", "line_start": "", "null": None, "null_quoted": False, "skip_lines": 0, "schema": None,
+            "registry": None, "descriptors": None, "message": None, "validate": False,  # docs/adr/0020
         },
         "key_format": None,
         "columns": {},

@@ -45,7 +45,7 @@ def named(value: object) -> str:
 
 
 def in_mysql(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with their expressions in the language of statements."""
+    """The fields with what statements mean: their expressions are MySQL's, `true` and `false` in JSON are 1 and 0."""
     found = dict(fields)
     if "set" in found:
         found["set"] = {name: f"mysql: {text}" for name, text in found["set"].items()}
@@ -53,6 +53,10 @@ def in_mysql(fields: Mapping[str, Any]) -> dict[str, Any]:
         found["where"] = f"mysql: {found['where']}"
     if "update" in found.get("into", {}):
         found["into"] = {**found["into"], "update": {name: f"mysql: {text}" for name, text in found["into"]["update"].items()}}
+    for group in ("format", "key_format"):
+        part = found.get(group, {})
+        if "mapping" in part and part["type"] == "json":
+            found[group] = {**part, "booleans": "number"}
     return found
 
 

@@ -254,7 +254,7 @@ _PATHS: dict[str, Any] = {name: {"path": "v", "default": True} for name in _COUN
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("value", ["true", "false", '"true"', "1", "null", "", '"tr\\u0075e"'])
 def test_true_and_false_are_numbers_where_the_format_says_so(value: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SingleStore's page "Extracting and Converting JSON Values": true and false are "1" and "0", but not inside of a document."""
+    """As SingleStore's page "Extracting and Converting JSON Values" has it; inside of a document they are what they are."""
     if not compiled:
         monkeypatch.setattr(mapped_json, "native_json", lambda *_: None)
     mapping = {name: item for name, item in _PATHS.items() if value != '"tr\\u0075e"' or name in ("text", "doc", "inner")}
