@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.values import Value, decimal, double, finite, integer, number, text, unrounded
 from kpipe.sql.untranslated import Untranslated
 
@@ -203,18 +204,24 @@ def _bits(template: str) -> Callable[[Value, Value], Value]:
         # The count of a shift is read as an integer; other operands, too, but rounded half away from zero.
         count = integer(right) if template.startswith("(CASE") and right.kind in ("text", "double") else right
         a, b = bit_pattern(left), bit_pattern(count)
-        return Value(f"CAST({template.format(a, b)} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
+        return Value(f"CAST({bind_sql(template.format, a, b)} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
 
     return rule
 
 
 def bit_pattern(value: Value) -> str:
     """Return the 64 bits of a number as UBIGINT."""
+    if value.kind in _TEXTS and value.sql == text(value).sql:
+        return bind_sql(lambda said: _pattern(replace(value, sql=said)), value.sql)
+    return _pattern(value)
+
+
+def _pattern(value: Value) -> str:
     whole = unrounded(number(value))
     if whole.kind == "double":
-        top = f"WHEN {whole.sql} >= 1.8446744073709552e19 THEN {2**64 - 1}"
-        bounded = f"{top} WHEN {whole.sql} <= -9.223372036854775e18 THEN {2**63}"
-        rounded = f"(CASE {bounded} ELSE CAST(round({whole.sql}) AS HUGEINT) END)"
+        top = f"WHEN {{0}} >= 1.8446744073709552e19 THEN {2**64 - 1}"
+        bounded = f"{top} WHEN {{0}} <= -9.223372036854775e18 THEN {2**63}"
+        rounded = bind_sql(f"(CASE {bounded} ELSE CAST(round({{0}}) AS HUGEINT) END)".format, whole.sql)
         if value.kind in _TEXTS:  # digits alone are no DOUBLE
             digits = f"regexp_extract({text(value).sql}, '^[ \\t\\n]*([+-]?[0-9]+)(?:[^0-9.eE]|$)', 1)"
             tried = ", ".join(f"CAST(TRY_CAST({digits} AS {name}) AS HUGEINT)" for name in ("UBIGINT", "BIGINT"))

@@ -5,9 +5,10 @@ Sources: MySQL 8.4 manual, "Miscellaneous Functions", "Encryption and Compressio
 
 from __future__ import annotations
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.byte_operations import NAME
 from kpipe.mysql.functions import Function
-from kpipe.mysql.text_arguments import bytes_of, once
+from kpipe.mysql.text_arguments import bytes_of
 from kpipe.mysql.values import Value, boolean, text
 
 __all__ = ["FUNCTIONS"]
@@ -59,14 +60,14 @@ def _uuid_to_bin(value: Value, swapped: Value | None = None) -> Value:
         return f"(CASE WHEN {said} IS NOT NULL THEN {read} END)"
 
     moved = "substr({0}, 13, 4) || substr({0}, 9, 4) || substr({0}, 1, 8) || substr({0}, 17)"
-    return Value(f"unhex({_swapped(once(checked, text(value).sql), moved, swapped)})", "blob")
+    return Value(f"unhex({_swapped(bind_sql(checked, text(value).sql), moved, swapped)})", "blob")
 
 
 def _bin_to_uuid(value: Value, swapped: Value | None = None) -> Value:
     """Running it fails for other than 16 bytes."""
     moved = "substr({0}, 9, 8) || substr({0}, 5, 4) || substr({0}, 1, 4) || substr({0}, 17)"
     checked = f"CASE WHEN {{0}} IS NULL OR length({{0}}) = 32 THEN lower({{0}}) ELSE {_NO_BYTES} END"
-    digits = _swapped(once(checked.format, _digits(value)), moved, swapped)
+    digits = _swapped(bind_sql(checked.format, _digits(value)), moved, swapped)
     return Value(f"regexp_replace({digits}, '^(.{{8}})(.{{4}})(.{{4}})(.{{4}})', '\\1-\\2-\\3-\\4-')", "text")
 
 
@@ -74,7 +75,7 @@ def _swapped(digits: str, moved: str, swapped: Value | None) -> str:
     if swapped is None:
         return digits
     test = boolean(swapped).sql
-    return once(lambda said: f"(CASE WHEN {test} THEN {moved.format(said)} ELSE {said} END)", digits)
+    return bind_sql(lambda said: f"(CASE WHEN {test} THEN {moved.format(said)} ELSE {said} END)", digits)
 
 
 FUNCTIONS: dict[str, Function] = {

@@ -5,7 +5,7 @@ They take bytes where an operand is a binary string other than a literal such as
 
 from __future__ import annotations
 
-from kpipe.mysql.text_arguments import once
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.values import Value, integer
 
 __all__ = ["byte_bits", "counted", "flipped", "is_bytes", "on_bytes"]
@@ -32,19 +32,19 @@ def byte_bits(sign: str, left: Value, right: Value) -> Value:
         shifted = f"CAST(CAST({{0}} AS BIT) {sign} CAST(least({{1}}, 2147483647) AS INTEGER) AS BLOB)"
         beyond = "WHEN {1} < 0 OR {1} >= bit_length(CAST({0} AS BIT)) THEN repeat('\\x00'::BLOB, octet_length({0}))"
         body = f"(CASE WHEN octet_length({{0}}) = 0 THEN {{0}} {beyond} ELSE {shifted} END)"
-        return Value(once(body.format, left.sql, integer(right).sql), "blob")
+        return Value(bind_sql(body.format, left.sql, integer(right).sql), "blob")
     made = "CAST(" + _SIGNS[sign].format("CAST({0} AS BIT)", "CAST({1} AS BIT)") + " AS BLOB)"
     body = f"(CASE WHEN octet_length({{0}}) = 0 AND octet_length({{1}}) = 0 THEN {{0}} ELSE {made} END)"
-    return Value(once(body.format, left.sql, right.sql), "blob")
+    return Value(bind_sql(body.format, left.sql, right.sql), "blob")
 
 
 def flipped(value: Value) -> Value:
     """Return `~value` as bytes."""
     body = "(CASE WHEN octet_length({0}) = 0 THEN {0} ELSE CAST(~CAST({0} AS BIT) AS BLOB) END)"
-    return Value(once(body.format, value.sql), "blob")
+    return Value(bind_sql(body.format, value.sql), "blob")
 
 
 def counted(value: Value) -> Value:
     """Return BIT_COUNT of bytes."""
     body = "(CASE WHEN octet_length({0}) = 0 THEN 0 ELSE CAST(bit_count(CAST({0} AS BIT)) AS BIGINT) END)"
-    return Value(once(body.format, value.sql), "int", 10)
+    return Value(bind_sql(body.format, value.sql), "int", 10)

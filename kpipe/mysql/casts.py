@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kpipe.mysql.binding import bind_sql, bound
 from kpipe.mysql.json_casts import as_document, out_of_document
 from kpipe.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
@@ -94,9 +95,9 @@ def _year(value: Value) -> Value:
     if value.kind in ("date", "datetime", "time"):
         return Value(f"CAST(year({datetime(value).sql}) AS BIGINT)", "int", 4)
     zero = 2000 if value.kind in ("text", "json", "blob") else 0
-    whole = integer(whole_number(value)).sql
-    short = f"WHEN {whole} BETWEEN 1 AND 69 THEN {whole} + 2000 WHEN {whole} BETWEEN 70 AND 99 THEN {whole} + 1900"
-    return Value(f"(CASE WHEN {whole} = 0 THEN {zero} {short} WHEN {whole} BETWEEN 1901 AND 2155 THEN {whole} END)", "int", 4)
+    short = "WHEN {0} BETWEEN 1 AND 69 THEN {0} + 2000 WHEN {0} BETWEEN 70 AND 99 THEN {0} + 1900"
+    year = f"(CASE WHEN {{0}} = 0 THEN {zero} {short} WHEN {{0}} BETWEEN 1901 AND 2155 THEN {{0}} END)"
+    return Value(bind_sql(year.format, integer(whole_number(value)).sql), "int", 4)
 
 
 def _instead(name: str) -> str:
@@ -113,16 +114,16 @@ def whole_number(value: Value) -> Value:
     if value.kind == "datetime":
         return Value(f"CAST(strftime({_rounded(value, 0).sql}, '%Y%m%d%H%M%S') AS BIGINT)", "int")
     if value.kind == "time":
-        seconds = f"((epoch_us({value.sql}) + 500000) // 1000000)"
-        return Value(f"({seconds} // 3600 * 10000 + {seconds} // 60 % 60 * 100 + {seconds} % 60)", "int")
+        parts = "({0} // 3600 * 10000 + {0} // 60 % 60 * 100 + {0} % 60)"
+        return Value(bind_sql(parts.format, f"((epoch_us({value.sql}) + 500000) // 1000000)"), "int")
     if value.kind == "json":
         return Value(f"CAST(kpipe_json('integer', [CAST({value.sql} AS VARCHAR)]) AS BIGINT)", "int")
     if value.kind not in ("text", "blob"):
         return number(value)
-    said = text(value).sql
     # 21 digits are beyond 64 bits, so that further ones change nothing.
-    digits = f"regexp_extract({said}, '^[ \\t\\n\\v\\f\\r]*([+-]?0*[0-9]{{1,21}})', 1)"
-    return Value(f"(CASE WHEN {said} IS NOT NULL THEN coalesce(TRY_CAST({digits} AS HUGEINT), 0) END)", "decimal", 38)
+    digits = "regexp_extract({0}, '^[ \\t\\n\\v\\f\\r]*([+-]?0*[0-9]{{1,21}})', 1)"
+    whole = f"(CASE WHEN {{0}} IS NOT NULL THEN coalesce(TRY_CAST({digits} AS HUGEINT), 0) END)"
+    return Value(bind_sql(whole.format, text(value).sql), "decimal", 38)
 
 
 def _signed(value: Value) -> Value:
@@ -132,17 +133,17 @@ def _signed(value: Value) -> Value:
         return integer(made)
     most = 2**63
     beyond = -1 if value.kind in ("text", "json", "blob") else most - 1
-    high = f"WHEN {made.sql} >= {2 * most} THEN {beyond} WHEN {made.sql} >= {most} THEN {made.sql} - {2 * most}"
-    return Value(f"CAST(CASE {high} WHEN {made.sql} < -{most} THEN -{most} ELSE {made.sql} END AS BIGINT)", "int")
+    high = f"WHEN {{0}} >= {2 * most} THEN {beyond} WHEN {{0}} >= {most} THEN {{0}} - {2 * most}"
+    whole = f"CAST(CASE {high} WHEN {{0}} < -{most} THEN -{most} ELSE {{0}} END AS BIGINT)"
+    return Value(bind_sql(whole.format, made.sql), "int")
 
 
 def _bounded(value: Value, bits: int) -> Value:
     if bits == 64:
         return value
     most = 2 ** (bits - 1)
-    return Value(
-        f"(CASE WHEN {value.sql} >= {most} THEN {most - 1} WHEN {value.sql} < -{most} THEN -{most} ELSE {value.sql} END)", "int"
-    )
+    within = f"(CASE WHEN {{0}} >= {most} THEN {most - 1} WHEN {{0}} < -{most} THEN -{most} ELSE {{0}} END)"
+    return Value(bind_sql(within.format, value.sql), "int")
 
 
 def _unsigned(value: Value, bits: int) -> Value:
@@ -150,44 +151,45 @@ def _unsigned(value: Value, bits: int) -> Value:
     made = whole_number(value)
     top, half = 2**bits, 2 ** (bits - 1)
     if made.kind == "double":
-        whole = f"CAST(round_even(greatest(least({made.sql}, 2e19), -1e19), 0) AS HUGEINT)"
-        whole = f"(CASE WHEN {made.sql} IS NOT NULL THEN {whole} END)"
+        near = "CAST(round_even(greatest(least({0}, 2e19), -1e19), 0) AS HUGEINT)"
+        whole = bind_sql(f"(CASE WHEN {{0}} IS NOT NULL THEN {near} END)".format, made.sql)
     else:
         whole = f"CAST(round({made.sql}, 0) AS HUGEINT)" if made.scale else f"CAST({made.sql} AS HUGEINT)"
-    below = f"WHEN {whole} < 0 THEN 0"
+    below = "WHEN {0} < 0 THEN 0"
     if bits == 64 and value.kind not in ("decimal", "double"):
-        below = f"WHEN {whole} < -{half} THEN {half} WHEN {whole} < 0 THEN {whole} + {top}"
-    return Value(
-        f"CAST(CASE WHEN {whole} >= {top} THEN {top - 1} {below} ELSE {whole} END AS DECIMAL(20,0))", "decimal", 20, unsigned=True
-    )
+        below = f"WHEN {{0}} < -{half} THEN {half} WHEN {{0}} < 0 THEN {{0}} + {top}"
+    within = f"CAST(CASE WHEN {{0}} >= {top} THEN {top - 1} {below} ELSE {{0}} END AS DECIMAL(20,0))"
+    return Value(bind_sql(within.format, whole), "decimal", 20, unsigned=True)
 
 
 def _decimal(value: Value, precision: int, scale: int) -> Value:
     """The nearest number with that scale; one that has too many digits becomes the largest one that has not."""
     if precision > 38 or scale > precision:
         raise Untranslated(f"DECIMAL({precision}, {scale}) is no type of kpipe's", "a DECIMAL has at most 38 digits, in all")
-    made = unrounded(number(value))
     most = f"{'9' * (precision - scale) or '0'}.{'9' * scale or '0'}"
     target = f"DECIMAL({precision},{scale})"
-    exact = _digits(value) if value.kind in ("text", "json") else made.sql  # a text has digits that no DOUBLE has
-    cut = f"TRY_CAST({exact} AS {target})"
-    beyond = f"CASE WHEN {made.sql} < 0 THEN '-{most}' WHEN {made.sql} >= 1 THEN '{most}' ELSE '0' END"
-    return Value(
-        f"(CASE WHEN {made.sql} IS NOT NULL THEN coalesce({cut}, CAST({beyond} AS {target})) END)", "decimal", precision, scale
-    )
+
+    def nearest(there: str, exact: str, near: str) -> str:
+        beyond = bound(near, lambda n: f"CASE WHEN {n} < 0 THEN '-{most}' WHEN {n} >= 1 THEN '{most}' ELSE '0' END")
+        cut = f"coalesce(TRY_CAST({exact} AS {target}), CAST({beyond} AS {target}))"
+        return f"(CASE WHEN {there} IS NOT NULL THEN {cut} END)"
+
+    if value.kind == "text":  # it has digits that no DOUBLE has
+        sql = bound(value.sql, lambda said: nearest(said, _digits(said), number(Value(said, "text")).sql))
+    else:
+        sql = bound(unrounded(number(value)).sql, lambda made: nearest(made, made, made))
+    return Value(sql, "decimal", precision, scale)
 
 
-def _digits(value: Value) -> str:
+def _digits(said: str) -> str:
     """The number that a text begins with, as text."""
-    return (
-        f"regexp_extract({text(value).sql}, '^[ \\t\\n\\v\\f\\r]*([+-]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)', 1)"
-    )
+    return f"regexp_extract({said}, '^[ \\t\\n\\v\\f\\r]*([+-]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)', 1)"
 
 
 def _filled(sql: str, size: int, fixed: bool) -> str:
     """So many bytes: BINARY is filled with NUL."""
     cut = f"({sql})[1:{size}]"
-    return f"({cut} || repeat('\\x00'::BLOB, {size} - octet_length({cut})))" if fixed else cut
+    return bound(cut, lambda x: f"({x} || repeat('\\x00'::BLOB, {size} - octet_length({x})))") if fixed else cut
 
 
 def _rounded(value: Value, digits: int) -> Value:
@@ -195,8 +197,8 @@ def _rounded(value: Value, digits: int) -> Value:
     unit = 10 ** (6 - min(digits, 6))
     if unit == 1 or value.sql.startswith("CAST(NULL"):
         return replace(value, digits=min(digits, 6))
-    later = f"(epoch_us({value.sql}) + {unit // 2})"
-    return Value(f"make_timestamp({later} - ({later} % {unit} + {unit}) % {unit})", "datetime", digits=digits)
+    rounded = f"make_timestamp({{0}} - ({{0}} % {unit} + {unit}) % {unit})"
+    return Value(bind_sql(rounded.format, f"(epoch_us({value.sql}) + {unit // 2})"), "datetime", digits=digits)
 
 
 def _rounded_time(value: Value, digits: int) -> Value:
@@ -208,4 +210,4 @@ def _rounded_time(value: Value, digits: int) -> Value:
         signed = f"(CASE WHEN x < 0 THEN -((-x + {unit // 2}) // {unit}) ELSE (x + {unit // 2}) // {unit} END * {unit})"
         return Value(f"list_transform([{value.sql}], lambda x: {signed})[1]", "span")
     later = f"((epoch_us({value.sql}) + {unit // 2}) // {unit} * {unit})"
-    return Value(f"(CASE WHEN {later} < 86400000000 THEN TIME '00:00:00' + to_microseconds({later}) END)", "time")
+    return Value(bound(later, lambda v: f"(CASE WHEN {v} < 86400000000 THEN TIME '00:00:00' + to_microseconds({v}) END)"), "time")

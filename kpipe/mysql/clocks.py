@@ -9,9 +9,9 @@ import re
 from difflib import get_close_matches
 from zoneinfo import available_timezones
 
+from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import formatted
 from kpipe.mysql.functions import Function
-from kpipe.mysql.moments import bound
 from kpipe.mysql.time_functions import now
 from kpipe.mysql.values import Value, datetime, number, quoted
 from kpipe.sql.untranslated import Untranslated

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kpipe.mysql.arithmetic import negated
+from kpipe.mysql.binding import repeating
 from kpipe.mysql.byte_operators import byte_bits, flipped, is_bytes, on_bytes
 from kpipe.mysql.casts import cast, returned
 from kpipe.mysql.columns import Resolve, column_name, of_column, of_columns
@@ -13,7 +14,7 @@ from kpipe.mysql.functions import called
 from kpipe.mysql.intervals import moved
 from kpipe.mysql.json_paths import arrow, member, plain_member
 from kpipe.mysql.literal_values import LITERALS
-from kpipe.mysql.operators import BINARY, between, compared
+from kpipe.mysql.operators import BINARY, between, first_equal, one_of
 from kpipe.mysql.parser import parse
 from kpipe.mysql.patterns import like, matches
 from kpipe.mysql.rows import unrowed
@@ -25,7 +26,6 @@ from kpipe.mysql.values import (
     combined,
     quoted,
     text,
-    unrounded,
 )  # fmt: skip
 from kpipe.schema import Columns
 from kpipe.sql.untranslated import Untranslated
@@ -69,7 +69,8 @@ def computed(text: str, columns: Columns) -> str:
     Raises:
         Untranslated: as `compiled`, or only kpipe has a function in it.
     """
-    sql = _Compiler(of_columns(columns), plain=True).of(parse(text)).sql
+    with repeating():
+        sql = _Compiler(of_columns(columns), plain=True).of(parse(text)).sql
     if "kpipe_" in sql or "lambda" in sql:  # DuckDB takes no lambda in such a column
         raise Untranslated("a computed column cannot hold that")
     return sql
@@ -234,9 +235,7 @@ class _Compiler:
         value, *choices = self._args(node)
         if not choices:
             raise refused("IN takes a list of values", "", node.start, node.end)
-        return Value(
-            "(" + " OR ".join(compared("=")(unrounded(value), unrounded(choice)).sql for choice in choices) + ")", "bool"
-        )
+        return one_of(value, choices)
 
     def _between(self, node: Node) -> Value:
         value, low, high = self._args(node)
@@ -258,7 +257,9 @@ class _Compiler:
         whens, thens = [self.of(item) for item in args[::2]], [self.of(item) for item in args[1::2]]
         if not whens:
             raise refused("CASE has no WHEN", "", node.start, node.end)
-        tests = [compared("=")(unrounded(subject), unrounded(when)) if subject else boolean(when) for when in whens]
+        if subject:
+            return first_equal("=", subject, whens, [*thens, last])
+        tests = [boolean(when) for when in whens]
 
         def chosen(*results: str) -> str:
             said = " ".join(f"WHEN {test.sql} THEN {result}" for test, result in zip(tests, results[:-1], strict=True))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from kpipe.mysql.binding import bind, bind_sql
 from kpipe.mysql.functions import Function
-from kpipe.mysql.operators import compared
-from kpipe.mysql.values import NULL, Value, boolean, combined, double, number, unrounded
+from kpipe.mysql.operators import compared, first_equal
+from kpipe.mysql.values import NULL, Value, boolean, combined, double, number
 from kpipe.sql.untranslated import Untranslated
 
 __all__ = ["FUNCTIONS"]
@@ -23,8 +24,11 @@ def _coalesce(*values: Value) -> Value:
 
 
 def _nullif(left: Value, right: Value) -> Value:
-    equal = compared("=")(left, right).sql
-    return combined([left], lambda made: f"(CASE WHEN {equal} THEN NULL ELSE {made} END)")
+    def rule(left: Value) -> Value:
+        equal = compared("=")(left, right).sql
+        return combined([left], lambda made: f"(CASE WHEN {equal} THEN NULL ELSE {made} END)")
+
+    return bind(rule, left)
 
 
 def _nvl2(value: Value, there: Value, otherwise: Value) -> Value:
@@ -35,13 +39,7 @@ def _nvl2(value: Value, there: Value, otherwise: Value) -> Value:
 def _decode(value: Value, *further: Value) -> Value:
     """DECODE(value, search, result, ..., otherwise), of Oracle and SingleStore: NULL is found by NULL."""
     searches, results = further[0 : len(further) // 2 * 2 : 2], further[1::2]
-    tests = [compared("<=>")(unrounded(value), unrounded(search)).sql for search in searches]
-
-    def chosen(*made: str) -> str:
-        said = " ".join(f"WHEN {test} THEN {result}" for test, result in zip(tests, made[:-1], strict=True))
-        return f"(CASE {said} ELSE {made[-1]} END)"
-
-    return combined([*results, further[-1] if len(further) % 2 else NULL], chosen)
+    return first_equal("<=>", value, searches, [*results, further[-1] if len(further) % 2 else NULL])
 
 
 def _isnull(value: Value) -> Value:
@@ -66,13 +64,17 @@ def _extreme(name: str, *values: Value) -> Value:
         any_null = " OR ".join(f"{item} IS NULL" for item in made)
         return f"(CASE WHEN {any_null} THEN NULL ELSE {name}({', '.join(made)}) END)"
 
-    return combined(list(values), best)
+    return combined(list(values), lambda *made: bind_sql(best, *made))
 
 
 def _interval(value: Value, *steps: Value) -> Value:
     """How many of the steps, which go up, the value has reached; -1 for NULL."""
-    parts = " ".join(f"WHEN {double(value).sql} < {double(step).sql} THEN {at}" for at, step in enumerate(steps))
-    return Value(f"CAST(CASE WHEN {value.sql} IS NULL THEN -1 {parts} ELSE {len(steps)} END AS BIGINT)", "int")
+
+    def rule(reached: str) -> str:
+        parts = " ".join(f"WHEN {reached} < {double(step).sql} THEN {at}" for at, step in enumerate(steps))
+        return f"CAST(CASE WHEN {reached} IS NULL THEN -1 {parts} ELSE {len(steps)} END AS BIGINT)"
+
+    return Value(bind_sql(rule, double(value).sql), "int")
 
 
 FUNCTIONS: dict[str, Function] = {

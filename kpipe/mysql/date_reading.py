@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import format_of
 from kpipe.mysql.functions import Function
-from kpipe.mysql.moments import bound, composed
+from kpipe.mysql.moments import composed
 from kpipe.mysql.values import Value, quoted, text
 from kpipe.sql.untranslated import Untranslated
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.functions import Function
-from kpipe.mysql.text_arguments import once, written_number
+from kpipe.mysql.text_arguments import written_number
 from kpipe.mysql.values import Value, decimal, number
 from kpipe.sql.untranslated import Untranslated
 
@@ -25,7 +26,7 @@ def _format(value: Value, digits: Value, locale: Value | None = None) -> Value:
     count = min(max(written_number(digits, "the number of digits of FORMAT"), 0), _MOST_DIGITS)
     made = number(value)
     plain = _of_double(made.sql, count) if made.kind == "double" else _exact(made, count)
-    return Value(once(lambda x: _with_commas(x, count), plain), "text")
+    return Value(bind_sql(lambda x: _with_commas(x, count), plain), "text")
 
 
 def _exact(made: Value, count: int) -> str:
@@ -42,9 +43,9 @@ def _of_double(sql: str, count: int) -> str:
 
     def spread(said: str) -> str:
         parts = f"regexp_extract({said}, '^(-?)([0-9])[.]?([0-9]*)e([+-][0-9]+)$', ['sign', 'first', 'rest', 'power'])"
-        return once(_spread, said, parts)
+        return bind_sql(_spread, said, parts)
 
-    return once(spread, f"CAST({once(rounded.format, sql)} AS VARCHAR)")
+    return bind_sql(spread, f"CAST({bind_sql(rounded.format, sql)} AS VARCHAR)")
 
 
 def _spread(said: str, parts: str) -> str:

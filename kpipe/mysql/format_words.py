@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import format_of
 from kpipe.mysql.date_reading import Parts, moment_of
 from kpipe.mysql.functions import Function
-from kpipe.mysql.moments import bound
 from kpipe.mysql.values import Value, datetime, quoted, text
 from kpipe.sql.untranslated import Untranslated
 

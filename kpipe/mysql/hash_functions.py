@@ -6,8 +6,9 @@ the same functions. CRC32: ISO 3309, its table made here.
 
 from __future__ import annotations
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.functions import Function
-from kpipe.mysql.text_arguments import bytes_of, once, whole, written_number
+from kpipe.mysql.text_arguments import bytes_of, whole, written_number
 from kpipe.mysql.values import Value, number, text
 from kpipe.sql.untranslated import Untranslated
 
@@ -46,7 +47,7 @@ def _crc32(value: Value) -> Value:
         step = f"xor(kpipe_c >> 8, ({table})[xor(kpipe_c & 255, kpipe_b) + 1])"
         return f"xor(list_reduce({codes}, lambda kpipe_c, kpipe_b: {step}, 4294967295), 4294967295)"
 
-    return Value(once(body, bytes_of(value)), "int", 10)
+    return Value(bind_sql(body, bytes_of(value)), "int", 10)
 
 
 def _to_base64(value: Value) -> Value:
@@ -74,17 +75,17 @@ def _bits_of(value: Value) -> str:
     large = f"WHEN {{0}} >= {_TOP // 2} THEN {{0}} - {_TOP}"
     body = f"CAST(CASE {beyond} {large} ELSE {{0}} END AS BIGINT)"
     if value.kind == "decimal" and not value.scale:
-        return once(body.format, f"CAST({value.sql} AS HUGEINT)")
+        return bind_sql(body.format, f"CAST({value.sql} AS HUGEINT)")
     if value.kind == "double":  # half away from zero, unlike CAST
         near = "CAST(round(CASE WHEN {0} > 1e20 THEN 1e20 WHEN {0} < -1e20 THEN -1e20 ELSE {0} END) AS HUGEINT)"
-        return once(body.format, near.format(value.sql))
+        return bind_sql(body.format, near.format(value.sql))
     return whole(value if value.kind != "bool" else number(value))
 
 
 def _unhex(value: Value) -> Value:
     """An odd number of digits gets a 0 in front; NULL for what has other characters."""
     return Value(
-        once(lambda x: f"TRY(unhex(CASE WHEN strlen({x}) % 2 = 1 THEN '0' || {x} ELSE {x} END))", text(value).sql), "blob"
+        bind_sql(lambda x: f"TRY(unhex(CASE WHEN strlen({x}) % 2 = 1 THEN '0' || {x} ELSE {x} END))", text(value).sql), "blob"
     )
 
 
@@ -101,7 +102,7 @@ def _conv(value: Value, source: Value, target: Value) -> Value:
 
 def _converted(said: str, of: int, to: int) -> Value:
     digits = _DIGITS[: abs(of)]
-    read = f"regexp_extract(upper({said}), '^[ \\t\\n\\v\\f\\r]*([+-]?)([{digits}]*)', ['sign', 'digits'])"
+    read = f"regexp_extract(upper({{0}}), '^[ \\t\\n\\v\\f\\r]*([+-]?)([{digits}]*)', ['sign', 'digits'])"
 
     def amount(parts: str) -> str:
         """Up to 2^64, which stands for all beyond."""
@@ -132,14 +133,17 @@ def _converted(said: str, of: int, to: int) -> Value:
             return plain.format(n)
         return f"(CASE WHEN {n} >= {_TOP // 2} THEN '-' || {plain.format(f'({_TOP} - {n})')} ELSE {plain.format(n)} END)"
 
-    bits = once(lambda parts: once(lambda n: signed(parts, n), amount(parts)), read)
-    return Value(once(lambda x, n: f"(CASE WHEN {x} <> '' THEN {written(n)} END)", said, bits), "text")
+    def of_text(x: str) -> str:
+        bits = bind_sql(lambda parts: bind_sql(lambda n: signed(parts, n), amount(parts)), read.format(x))
+        return f"(CASE WHEN {x} <> '' THEN {bind_sql(written, bits)} END)"
+
+    return Value(bind_sql(of_text, said), "text")
 
 
 def _code(value: Value) -> Value:
     """The first byte; 0 for an empty text."""
     body = "(CASE WHEN octet_length({0}) = 0 THEN 0 ELSE CAST('0x' || hex({0}[1:1]) AS BIGINT) END)"
-    return Value(once(body.format, bytes_of(value)), "int", 3)
+    return Value(bind_sql(body.format, bytes_of(value)), "int", 3)
 
 
 def _ord(value: Value) -> Value:
@@ -147,7 +151,7 @@ def _ord(value: Value) -> Value:
     if value.kind == "blob":
         return _code(value)
     body = "(CASE WHEN {0} = '' THEN 0 ELSE CAST('0x' || hex(encode(left({0}, 1))) AS BIGINT) END)"
-    return Value(once(body.format, text(value).sql), "int", 10)
+    return Value(bind_sql(body.format, text(value).sql), "int", 10)
 
 
 _SOUNDS = {"1": "BFPV", "2": "CGJKQSXZ", "3": "DT", "4": "L", "5": "MN", "6": "R"}
@@ -165,7 +169,7 @@ def _soundex(value: Value) -> Value:
         for digit in _SOUNDS:
             codes = f"regexp_replace({codes}, '{digit}+', '{digit}', 'g')"
         first = f"regexp_extract({x}, '[A-Za-z\\x{{C0}}-\\x{{10FFFF}}]')"
-        return once(joined, first, codes)
+        return bind_sql(joined, first, codes)
 
     def joined(first: str, codes: str) -> str:
         letter = f"CASE WHEN regexp_matches({first}, '[a-z]') THEN upper({first}) ELSE {first} END"
@@ -173,7 +177,7 @@ def _soundex(value: Value) -> Value:
         made = f"({letter}) || ({behind})"
         return f"(CASE WHEN {first} = '' THEN '' ELSE rpad({made}, greatest(4, CAST(length({made}) AS INTEGER)), '0') END)"
 
-    return Value(once(body, text(value).sql), "text")
+    return Value(bind_sql(body, text(value).sql), "text")
 
 
 FUNCTIONS: dict[str, Function] = {

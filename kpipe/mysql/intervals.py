@@ -6,7 +6,10 @@ for seconds; for the other units a number is rounded, and of a text the digits b
 
 from __future__ import annotations
 
-from kpipe.mysql.moments import LONGEST, bound, moment_of_text, within
+from collections.abc import Callable
+
+from kpipe.mysql.binding import bound
+from kpipe.mysql.moments import LONGEST, moment_of_text, within
 from kpipe.mysql.values import Value, datetime, double, integer, span, text
 
 __all__ = ["MICROS", "MONTHS", "moved", "shifted"]
@@ -51,7 +54,7 @@ def _of_text(v: str, unit: str, amount: str, sign: str, months: bool) -> str:
         return long
     # What has no time of day gets none.
     clock = r"[0-9][^\w]+[0-9]+[^\w]+[0-9]+(T|[^\w]+)[0-9]|^\s*[0-9T]{9}"
-    return f"(CASE WHEN regexp_matches({v}, '{clock}') THEN {long} ELSE left({long}, 10) END)"
+    return f"left({long}, CASE WHEN regexp_matches({v}, '{clock}') THEN 26 ELSE 10 END)"
 
 
 def _later(moment: str, amount: str, sign: str, months: bool) -> str:
@@ -64,9 +67,7 @@ def _later(moment: str, amount: str, sign: str, months: bool) -> str:
 def _months(unit: str, count: Value) -> str:
     """An INTEGER of months, NULL for more than there can be."""
     if unit == "YEAR_MONTH":
-        return bound(
-            _numbers(count), lambda v: f"CAST({_guarded(f'{_part(v, 1)} * 12 + {_part(v, 0)}', 130_000, v, 2, count)} AS INTEGER)"
-        )
+        return _by_numbers(count, 2, 130_000, lambda v: f"{_part(v, 1)} * 12 + {_part(v, 0)}", "INTEGER")
     return bound(
         _whole(count), lambda v: f"CAST(CASE WHEN {v} BETWEEN -130000 AND 130000 THEN {v} * {MONTHS[unit]} END AS INTEGER)"
     )
@@ -92,9 +93,9 @@ def _micros(unit: str, count: Value) -> str:
                 parts.append(f"coalesce(CAST(rpad(left({_digits(v, back)}, 6), 6, '0') AS BIGINT), 0)")
             else:
                 parts.append(f"{_part(v, back)} * {MICROS[name]}")
-        return _guarded(" + ".join(parts), _MOST, v, len(names), count)
+        return " + ".join(parts)
 
-    return bound(_numbers(count), rule)
+    return _by_numbers(count, len(names), _MOST, rule)
 
 
 def _whole(count: Value) -> str:
@@ -102,10 +103,6 @@ def _whole(count: Value) -> str:
         return integer(count).sql
     digits = f"regexp_extract({text(count).sql}, '^[ \\t\\n]*([+-]?[0-9]+)', 1)"
     return bound(digits, lambda v: f"(CASE WHEN {v} = '' THEN 0 ELSE TRY_CAST({v} AS BIGINT) END)")
-
-
-def _numbers(count: Value) -> str:
-    return f"regexp_extract_all({text(count).sql}, '[0-9]+')"
 
 
 def _digits(v: str, back: int) -> str:
@@ -117,8 +114,16 @@ def _part(v: str, back: int) -> str:
     return f"(CASE WHEN len({v}) > {back} THEN TRY_CAST({_digits(v, back)} AS HUGEINT) ELSE 0 END)"
 
 
-def _guarded(total: str, most: int, v: str, names: int, count: Value) -> str:
-    """NULL for too many numbers, or too large ones; a minus before them all takes them away."""
-    minus = f"regexp_matches({text(count).sql}, '^[ ]*-')"
-    signed = f"(CASE WHEN {minus} THEN -1 ELSE 1 END) * ({total})"
-    return f"CAST(CASE WHEN len({v}) <= {names} AND ({total}) <= {most} THEN {signed} END AS BIGINT)"
+def _by_numbers(count: Value, most_numbers: int, most: int, rule: Callable[[str], str], kind: str = "BIGINT") -> str:
+    """The sum of a text's numbers; NULL for too many numbers, or too large a sum; a minus before them all takes them away."""
+
+    def signed(said: str, total: str) -> str:
+        sign = f"(CASE WHEN regexp_matches({said}, '^[ ]*-') THEN -1 ELSE 1 END)"
+        return f"CAST(CASE WHEN {total} <= {most} THEN {sign} * {total} END AS {kind})"
+
+    def of_text(said: str) -> str:
+        numbers = f"regexp_extract_all({said}, '[0-9]+')"
+        total = bound(numbers, lambda v: f"(CASE WHEN len({v}) <= {most_numbers} THEN {rule(v)} END)")
+        return bound(total, lambda n: signed(said, n))
+
+    return bound(text(count).sql, of_text)

@@ -9,11 +9,10 @@ longer than a day, which DuckDB's TIME cannot be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from hashlib import md5
+from kpipe.mysql.binding import bound
 
 __all__ = [
-    "DATED", "LONGEST", "bound", "clock_of_text", "composed", "fraction", "has_clock", "moment_of_number", "moment_of_text",
+    "DATED", "LONGEST", "clock_of_text", "composed", "fraction", "has_clock", "moment_of_number", "moment_of_text", "plain_span",
     "span_of_number", "span_of_text", "text_of_span", "time_of_day", "within",
 ]  # fmt: skip
 
@@ -44,34 +43,25 @@ _SPAN = (
 _SPAN_PARTS = "['sign','d','h','mi','s','f','e']"
 
 
-def bound(sql: str, rule: Callable[[str], str]) -> str:
-    """Return the SQL of a rule that names its argument several times; a long one is computed once, and has a name."""
-    if len(sql) <= 40:
-        return rule(sql)
-    name = f"kpipe_{md5(sql.encode(), usedforsecurity=False).hexdigest()[:10]}"
-    return f"list_transform([{sql}], lambda {name}: {rule(name)})[1]"
-
-
 def moment_of_text(said: str) -> str:
     """Return the TIMESTAMP of a text, or NULL: text behind it is left out, an offset is taken off."""
     return bound(
         said,
         lambda v: (
             f"(CASE WHEN regexp_full_match({v}, '{_COMMON}') THEN TRY_CAST({v} AS TIMESTAMP)"
-            f" WHEN regexp_matches({v}, '{_DELIMITED}') THEN {_extracted(v, _DELIMITED)} ELSE {_of_run(v)} END)"
+            f" ELSE {bound(_parts(v), _moment)} END)"
         ),
     )
 
 
-def _of_run(v: str) -> str:
-    """Digits in a row: the year has four of them where there are 8, or 14 and more."""
-    count = f"length(regexp_extract({v}, '{_RUN}', 1))"
-    long, short = _extracted(v, _LONG_RUN), _extracted(v, _SHORT_RUN)
-    return f"(CASE WHEN {count} = 8 OR {count} >= 14 THEN {long} WHEN {count} > 4 THEN {short} END)"
-
-
-def _extracted(v: str, pattern: str) -> str:
-    return bound(f"regexp_extract({v}, '{pattern}', {_PARTS})", _moment)
+def _parts(v: str) -> str:
+    """Year to offset of a text; of digits in a row the year has four where there are 8, or 14 and more."""
+    delimited, long, short = (f"regexp_extract({v}, '{form}', {_PARTS})" for form in (_DELIMITED, _LONG_RUN, _SHORT_RUN))
+    run = bound(
+        f"length(regexp_extract({v}, '{_RUN}', 1))",
+        lambda count: f"(CASE WHEN {count} = 8 OR {count} >= 14 THEN {long} WHEN {count} > 4 THEN {short} END)",
+    )
+    return f"(CASE WHEN regexp_matches({v}, '{_DELIMITED}') THEN {delimited} ELSE {run} END)"
 
 
 def _moment(p: str) -> str:
@@ -104,10 +94,12 @@ def has_clock(said: str) -> str:
 
 def span_of_text(said: str) -> str:
     """Return the microseconds of a text: `-12:30`, `1 2:3:4`, `103015`, or the time of day of a moment. NULL for none."""
-    return bound(
-        said,
-        lambda v: f"(CASE WHEN {has_clock(v)} THEN {time_of_day(moment_of_text(v))} ELSE {bound(_spelled(v), _span)} END)",
-    )
+    return bound(said, lambda v: f"(CASE WHEN {has_clock(v)} THEN {time_of_day(moment_of_text(v))} ELSE {plain_span(v)} END)")
+
+
+def plain_span(said: str) -> str:
+    """Return the microseconds of a text that is no moment: see `span_of_text`."""
+    return bound(f"regexp_extract({said}, '{_SPAN}', {_SPAN_PARTS})", _span)
 
 
 def clock_of_text(said: str) -> str:
@@ -121,10 +113,6 @@ def clock_of_text(said: str) -> str:
 def time_of_day(moment: str) -> str:
     """Return the microseconds since midnight."""
     return bound(moment, lambda v: f"(epoch_us({v}) - epoch_us(date_trunc('day', {v})))")
-
-
-def _spelled(v: str) -> str:
-    return f"regexp_extract({v}, '{_SPAN}', {_SPAN_PARTS})"
 
 
 def _span(p: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kpipe.mysql.arithmetic import ARITHMETIC, bit_pattern
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.byte_operators import counted, is_bytes
 from kpipe.mysql.functions import Function
 from kpipe.mysql.rounding import ceiling, floor, rounded, truncated
@@ -73,14 +74,14 @@ def _bit_count(value: Value) -> Value:
 
 def _number_of_address(value: Value) -> Value:
     """INET_ATON: the last part of a short address fills what is left; NULL for what is none."""
-    said = text(value).sql
     part = "CASE WHEN kpipe_p = '' THEN 0 ELSE TRY_CAST(kpipe_p AS UTINYINT) END"
-    parts = f"list_transform(string_split({said}, '.'), lambda kpipe_p: {part})"
+    parts = f"list_transform(string_split({{0}}, '.'), lambda kpipe_p: {part})"
     whole = "list_reduce(v, lambda a, p: a * 256 + p, 0::BIGINT)"
     gap = "CASE len(v) WHEN 2 THEN 65536 WHEN 3 THEN 256 ELSE 1 END"
     short = f"CASE WHEN len(list_filter(v, lambda kpipe_p: kpipe_p IS NULL)) = 0 THEN ({whole} - v[-1]) * ({gap}) + v[-1] END"
-    plain = f"regexp_matches({said}, '^([0-9]*\\.){{0,3}}[0-9]+$')"
-    return Value(f"(CASE WHEN {plain} THEN list_transform([{parts}], lambda v: {short})[1] END)", "int", 10)
+    plain = "regexp_matches({0}, '^([0-9]*\\.){{0,3}}[0-9]+$')"
+    made = f"(CASE WHEN {plain} THEN list_transform([{parts}], lambda v: {short})[1] END)"
+    return Value(bind_sql(made.format, text(value).sql), "int", 10)
 
 
 def _address_of_number(value: Value) -> Value:

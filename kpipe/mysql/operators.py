@@ -7,14 +7,16 @@ a server in tests/kpipe/mysql/. Arithmetic has a module of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from kpipe.mysql.arithmetic import ARITHMETIC
+from kpipe.mysql.binding import bind, bind_sql
 from kpipe.mysql.json_comparisons import comparable
-from kpipe.mysql.values import Value, boolean, datetime, double, number, span, text, unrounded
+from kpipe.mysql.values import Value, boolean, combined, datetime, double, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
 
-__all__ = ["BINARY", "between", "compared", "same_type"]
+__all__ = ["BINARY", "between", "compared", "first_equal", "one_of"]
 
 _TIMES = ("date", "datetime")
 _TEXTS = ("text", "blob")
@@ -22,7 +24,7 @@ _TEXTS = ("text", "blob")
 _READS_AS_DATE = re.compile(r"\s*(\d{2,4}[^\w\s]\d{1,2}[^\w\s]\d{1,2}|\d{6}(\D|\Z)|\d{8})")
 
 
-def same_type(left: Value, right: Value) -> tuple[Value, Value]:
+def _same_type(left: Value, right: Value) -> tuple[Value, Value]:
     """Return both as MySQL compares them: texts as texts, times with times, everything else as numbers."""
     kinds = {left.kind, right.kind}
     if kinds <= {"text", "blob", "null", "json"}:
@@ -67,10 +69,54 @@ def compared(sign: str) -> Callable[[Value, Value], Value]:
     written = {"<=>": "IS NOT DISTINCT FROM"}.get(sign, sign)
 
     def rule(left: Value, right: Value) -> Value:
-        a, b = comparable(sign, left, right) or same_type(left, right)
+        a, b = comparable(sign, left, right) or _same_type(left, right)
         return Value(f"({a.sql} {written} {b.sql})", "bool")
 
     return rule
+
+
+def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Callable[[list[str]], str]) -> str:
+    """Compare a value with several others. What it becomes beside more than one of them, a number say, is computed once.
+
+    Args:
+        value: the one that is named several times.
+        others: sign and right side of each comparison.
+        build: takes the SQL of the comparisons, and gives what they are put together to.
+    """
+    pairs = [comparable(sign, value, other) or _same_type(value, other) for sign, other in others]
+    often = [sql for sql, count in Counter(left.sql for left, _ in pairs).items() if count > 1]
+    signs = [{"<=>": "IS NOT DISTINCT FROM"}.get(sign, sign) for sign, _ in others]
+
+    def body(*names: str) -> str:
+        named = dict(zip(often, names, strict=True))
+        return build(
+            [f"({named.get(left.sql, left.sql)} {sign} {right.sql})" for sign, (left, right) in zip(signs, pairs, strict=True)]
+        )
+
+    return bind_sql(body, *often)
+
+
+def one_of(value: Value, choices: Sequence[Value]) -> Value:
+    """Return `value IN (choices)`."""
+    others = [("=", unrounded(choice)) for choice in choices]
+    return bind(lambda v: Value(_compared_with(unrounded(v), others, lambda tests: f"({' OR '.join(tests)})"), "bool"), value)
+
+
+def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Sequence[Value]) -> Value:
+    """Return the result that belongs to the first search that the value is equal to; the last result belongs to none."""
+    others = [(sign, unrounded(search)) for search in searches]
+
+    def rule(subject: Value) -> Value:
+        def chosen(*made: str) -> str:
+            def build(tests: list[str]) -> str:
+                whens = " ".join(f"WHEN {test} THEN {result}" for test, result in zip(tests, made[:-1], strict=True))
+                return f"(CASE {whens} ELSE {made[-1]} END)"
+
+            return _compared_with(unrounded(subject), others, build)
+
+        return combined(list(results), chosen)
+
+    return bind(rule, value)
 
 
 def between(value: Value, low: Value, high: Value) -> Value:
@@ -81,7 +127,8 @@ def between(value: Value, low: Value, high: Value) -> Value:
         value, low, high = (item if item.kind == "null" else number(item) for item in items)
     else:
         value, low, high = items
-    return Value(f"({compared('>=')(value, low).sql} AND {compared('<=')(value, high).sql})", "bool")
+    others = [(">=", low), ("<=", high)]
+    return bind(lambda v: Value(_compared_with(v, others, lambda tests: f"({' AND '.join(tests)})"), "bool"), value)
 
 
 BINARY: dict[str, Callable[[Value, Value], Value]] = {

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.functions import Function
 from kpipe.mysql.patterns import anchored, groups, pattern_of, translated
-from kpipe.mysql.text_arguments import once, written_number
+from kpipe.mysql.text_arguments import written_number
 from kpipe.mysql.values import Value, quoted, text
 from kpipe.sql.untranslated import Untranslated
 
@@ -61,7 +62,7 @@ def _after(value: str, made: str, place: int, times: int) -> str:
     """How many characters are behind so many matches, and before a place; NULL where there are fewer."""
     if not times:
         return str(place - 1)
-    return once(lambda x, before: _step(x, made, before, "next"), value, _after(value, made, place, times - 1))
+    return bind_sql(lambda x, before: _step(x, made, before, "next"), value, _after(value, made, place, times - 1))
 
 
 def _step(value: str, made: str, before: str, wanted: str) -> str:
@@ -72,7 +73,7 @@ def _step(value: str, made: str, before: str, wanted: str) -> str:
     if wanted == "next":  # behind an empty match the search goes on with the next character
         length = "length({0}.b) + greatest(length({0}.m), 1)"
     ahead = f"regexp_matches({rest}, {quoted(made)})"
-    return f"(CASE WHEN {ahead} THEN {before} + {once(length.format, parts)} END)"
+    return f"(CASE WHEN {ahead} THEN {before} + {bind_sql(length.format, parts)} END)"
 
 
 def _instr(value: Value, pattern: Value, place: Value | None = None, occurrence: Value | None = None,
@@ -89,10 +90,10 @@ def _instr(value: Value, pattern: Value, place: Value | None = None, occurrence:
 
     def body(x: str) -> str:
         before = _after(x, made, first, times - 1)
-        found = once(lambda x, skipped: _step(x, made, skipped, "end" if behind else "begin"), x, before)
+        found = bind_sql(lambda x, skipped: _step(x, made, skipped, "end" if behind else "begin"), x, before)
         return f"(CASE WHEN {x} IS NOT NULL THEN coalesce({found} + 1, 0) END)"
 
-    return Value(once(body, text(value).sql), "int", 10)
+    return Value(bind_sql(body, text(value).sql), "int", 10)
 
 
 def _substr(value: Value, pattern: Value, place: Value | None = None, occurrence: Value | None = None,
@@ -106,7 +107,9 @@ def _substr(value: Value, pattern: Value, place: Value | None = None, occurrence
     said = text(value).sql if first == 1 else f"substring({text(value).sql}, {first})"
     if times > 1:
         return Value(f"regexp_extract_all({said}, {made})[{times}]", "text")
-    return Value(once(lambda x: f"(CASE WHEN regexp_matches({x}, {made}) THEN regexp_extract({x}, {made}) END)", said), "text")
+    return Value(
+        bind_sql(lambda x: f"(CASE WHEN regexp_matches({x}, {made}) THEN regexp_extract({x}, {made}) END)", said), "text"
+    )
 
 
 def _replace(value: Value, pattern: Value, new: Value, *more: Value) -> Value:
@@ -135,9 +138,9 @@ def _replace(value: Value, pattern: Value, new: Value, *more: Value) -> Value:
             changed = f"regexp_replace(substring({x}, {skipped} + 1), {quoted(made)}, {into}{every})"
             return f"coalesce(left({x}, {skipped}) || {changed}, {x})"
 
-        return once(behind, x, before)
+        return bind_sql(behind, x, before)
 
-    return Value(once(body, said), "text")
+    return Value(bind_sql(body, said), "text")
 
 
 def _replaced_by_letters(said: str, pattern: str, into: str, more: tuple[Value, ...]) -> Value:

@@ -7,8 +7,9 @@ are compared by bytes.
 from __future__ import annotations
 
 from kpipe.mysql.arithmetic import bit_pattern
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.functions import Function
-from kpipe.mysql.text_arguments import once, whole
+from kpipe.mysql.text_arguments import whole
 from kpipe.mysql.values import Value, double, number, text
 
 __all__ = ["FUNCTIONS"]
@@ -25,12 +26,12 @@ def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
         none = f"{x} IS NULL OR {y} IS NULL OR {p} IS NULL"
         return f"(CASE WHEN {none} THEN NULL WHEN {inside} AND {behind} > 0 THEN {behind} + {p} - 1 ELSE 0 END)"
 
-    return Value(once(body, text(where).sql, text(what).sql, whole(start)), "int", 10)
+    return Value(bind_sql(body, text(where).sql, text(what).sql, whole(start)), "int", 10)
 
 
 def _strcmp(left: Value, right: Value) -> Value:
     body = "(CASE WHEN {0} < {1} THEN -1 WHEN {0} > {1} THEN 1 WHEN {0} = {1} THEN 0 END)"
-    return Value(f"CAST({once(body.format, text(left).sql, text(right).sql)} AS BIGINT)", "int", 1)
+    return Value(f"CAST({bind_sql(body.format, text(left).sql, text(right).sql)} AS BIGINT)", "int", 1)
 
 
 def _field(value: Value, *choices: Value) -> Value:
@@ -43,12 +44,16 @@ def _field(value: Value, *choices: Value) -> Value:
     def body(wanted: str, *items: str) -> str:
         return f"(CASE {' '.join(f'WHEN {wanted} = {item} THEN {at}' for at, item in enumerate(items, 1))} ELSE 0 END)"
 
-    return Value(f"CAST({once(body, *(rule(item).sql for item in (value, *choices)))} AS BIGINT)", "int", 10)
+    return Value(f"CAST({bind_sql(body, *(rule(item).sql for item in (value, *choices)))} AS BIGINT)", "int", 10)
 
 
 def _elt(place: Value, *choices: Value) -> Value:
-    whens = " ".join(f"WHEN {at} THEN {text(item).sql}" for at, item in enumerate(choices, 1))
-    return Value(f"(CASE {whole(place)} {whens} END)", "text")
+    texts = [text(item).sql for item in choices]
+
+    def body(n: str) -> str:  # DuckDB repeats the operand of a CASE for each WHEN
+        return f"(CASE {' '.join(f'WHEN {n} = {at} THEN {said}' for at, said in enumerate(texts, 1))} END)"
+
+    return Value(bind_sql(body, whole(place)), "text")
 
 
 def _find_in_set(what: Value, items: Value) -> Value:
@@ -58,7 +63,7 @@ def _find_in_set(what: Value, items: Value) -> Value:
         found = f"list_position(string_split({y}, ','), {x})"
         return f"(CASE WHEN {x} IS NULL OR {y} IS NULL THEN NULL WHEN {y} = '' THEN 0 ELSE coalesce({found}, 0) END)"
 
-    return Value(f"CAST({once(body, text(what).sql, text(items).sql)} AS BIGINT)", "int", 10)
+    return Value(f"CAST({bind_sql(body, text(what).sql, text(items).sql)} AS BIGINT)", "int", 10)
 
 
 def _make_set(bits: Value, *choices: Value) -> Value:
@@ -68,14 +73,14 @@ def _make_set(bits: Value, *choices: Value) -> Value:
         parts = ", ".join(f"CASE WHEN ({n} >> {at}) & 1 = 1 THEN {text(item).sql} END" for at, item in enumerate(choices[:64]))
         return f"(CASE WHEN {n} IS NOT NULL THEN concat_ws(',', {parts}) END)"
 
-    return Value(once(body, whole(bits)), "text")
+    return Value(bind_sql(body, whole(bits)), "text")
 
 
 def _export_set(bits: Value, on: Value, off: Value, between: Value | None = None, count: Value | None = None) -> Value:
     """A text for each bit, the lowest first; 64 of them where the count is not from 0 to 64."""
     mark = "','" if between is None else text(between).sql
     bounded = "(CASE WHEN {0} BETWEEN 0 AND 64 THEN {0} WHEN {0} IS NOT NULL THEN 64 END)"
-    most = "64" if count is None else once(bounded.format, whole(count))
+    most = "64" if count is None else bind_sql(bounded.format, whole(count))
 
     def body(n: str, yes: str, no: str, sign: str, size: str) -> str:
         level = next(level for level in range(1, 1000) if f"kpipe_b{level}" not in f"{n} {yes} {no} {sign} {size}")
@@ -85,7 +90,7 @@ def _export_set(bits: Value, on: Value, off: Value, between: Value | None = None
         missing = " OR ".join(f"{item} IS NULL" for item in (n, yes, no, sign, size))
         return f"(CASE WHEN {missing} THEN NULL WHEN {size} = 0 THEN '' ELSE {made} END)"
 
-    return Value(once(body, bit_pattern(bits), text(on).sql, text(off).sql, mark, most), "text")
+    return Value(bind_sql(body, bit_pattern(bits), text(on).sql, text(off).sql, mark, most), "text")
 
 
 FUNCTIONS: dict[str, Function] = {

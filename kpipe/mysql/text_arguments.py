@@ -1,40 +1,20 @@
-"""What functions of texts make of their arguments: counts, bytes, and arguments that a rule names several times."""
+"""What functions of texts make of their arguments: counts within limits, and bytes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.casts import whole_number
 from kpipe.mysql.values import Value, integer, text
 from kpipe.sql.untranslated import Untranslated
 
-__all__ = ["LARGEST", "as_bytes", "bytes_of", "clamped", "once", "same_kind", "whole", "written_number"]
+__all__ = ["LARGEST", "as_bytes", "bytes_of", "clamped", "same_kind", "whole", "written_number"]
 
 LARGEST = 16_777_216
 """Bytes of the longest text that a function makes; beyond it the value is NULL, as beyond MySQL's `max_allowed_packet`."""
 
 _FAR = 1_000_000_000  # characters: further than any text reaches, and within what DuckDB takes
-_SHORT = 40  # characters of SQL that may stand several times
-_LITERAL = re.compile(r"'(?:[^']|'')*'")
-
-
-def once(body: Callable[..., str], *arguments: str) -> str:
-    """Return the SQL of a rule that names its arguments several times: what is long, and no literal, is computed once.
-
-    Args:
-        body: makes the SQL of the rule from names of its arguments.
-        arguments: SQL.
-    """
-    numbered = [f"a{at}" for at in range(len(arguments))]
-    said = " ".join(arguments) + body(*numbered)
-    level = next(level for level in range(1, 1000) if f"kpipe_v{level}" not in said)
-    long = {name: sql for name, sql in zip(numbered, arguments, strict=True) if len(sql) > _SHORT and not _LITERAL.fullmatch(sql)}
-    made = body(*(f"kpipe_v{level}.{name}" if name in long else sql for name, sql in zip(numbered, arguments, strict=True)))
-    if not long:
-        return made
-    packed = ", ".join(f"'{name}': {sql}" for name, sql in long.items())
-    return f"list_transform([{{{packed}}}], lambda kpipe_v{level}: {made})[1]"
 
 
 def whole(value: Value) -> str:
@@ -48,7 +28,7 @@ def clamped(value: Value, least: int = 0) -> str:
     """Return an argument that counts characters, within what DuckDB takes; NULL stays NULL."""
     if value.kind == "int" and value.literal is not None:
         return str(min(max(int(value.literal), least), _FAR))
-    return once(lambda n: f"(CASE WHEN {n} < {least} THEN {least} WHEN {n} > {_FAR} THEN {_FAR} ELSE {n} END)", whole(value))
+    return bind_sql(lambda n: f"(CASE WHEN {n} < {least} THEN {least} WHEN {n} > {_FAR} THEN {_FAR} ELSE {n} END)", whole(value))
 
 
 def written_number(value: Value, what: str) -> int:

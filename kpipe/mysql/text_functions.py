@@ -6,8 +6,9 @@ characters of UTF-8, or bytes where the argument is of bytes.
 
 from __future__ import annotations
 
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.functions import Function
-from kpipe.mysql.text_arguments import LARGEST, clamped, once, same_kind, whole
+from kpipe.mysql.text_arguments import LARGEST, clamped, same_kind, whole
 from kpipe.mysql.values import Value, quoted, text
 from kpipe.sql.untranslated import Untranslated
 
@@ -49,7 +50,9 @@ def _upper(value: Value) -> Value:
     if said.literal is not None and "ß" not in said.literal:
         return Value(f"upper({said.sql})", "text")
     parts = "array_to_string(list_transform(string_split({0}, 'ß'), lambda kpipe_part: upper(kpipe_part)), 'ß')"
-    return Value(once(lambda x: f"(CASE WHEN contains({x}, 'ß') THEN {parts.format(x)} ELSE upper({x}) END)", said.sql), "text")
+    return Value(
+        bind_sql(lambda x: f"(CASE WHEN contains({x}, 'ß') THEN {parts.format(x)} ELSE upper({x}) END)", said.sql), "text"
+    )
 
 
 def _piece(value: Value, start: str, count: str) -> Value:
@@ -71,7 +74,7 @@ def _right(value: Value, count: Value) -> Value:
         start = f"(CASE WHEN {n} >= {length}({x}) THEN 1 ELSE {length}({x}) - {n} + 1 END)"
         return _piece(Value(x, kind), start, n).sql
 
-    return Value(once(body, said, clamped(count)) if kind == "blob" else f"right({said}, {clamped(count)})", kind)
+    return Value(bind_sql(body, said, clamped(count)) if kind == "blob" else f"right({said}, {clamped(count)})", kind)
 
 
 def _substring(value: Value, start: Value, count: Value | None = None) -> Value:
@@ -87,7 +90,7 @@ def _substring(value: Value, start: Value, count: Value | None = None) -> Value:
         place = f"(CASE WHEN {p} > 0 THEN {p} {back} WHEN {p} IS NOT NULL THEN 2000000000 END)"
         return _piece(Value(x, kind), place, n).sql
 
-    return Value(once(body, said, clamped(start, -1_000_000_000), many), kind)
+    return Value(bind_sql(body, said, clamped(start, -1_000_000_000), many), kind)
 
 
 def _substring_index(value: Value, mark: Value, count: Value) -> Value:
@@ -104,7 +107,7 @@ def _substring_index(value: Value, mark: Value, count: Value) -> Value:
         )
 
     split = f"string_split({text(value).sql}, {text(mark).sql})"
-    return Value(once(body, split, text(mark).sql, clamped(count, -1_000_000_000)), "text")
+    return Value(bind_sql(body, split, text(mark).sql, clamped(count, -1_000_000_000)), "text")
 
 
 def _replace(value: Value, old: Value, new: Value) -> Value:
@@ -115,7 +118,7 @@ def _repeat(value: Value, count: Value) -> Value:
     (said,), kind = same_kind(value)
     size = "octet_length" if kind == "blob" else "strlen"
     room = f"CASE WHEN {size}({{0}}) = 0 THEN 0 * {{1}} WHEN {{1}} <= {LARGEST} // {size}({{0}}) THEN {{1}} END"
-    return Value(once(f"repeat({{0}}, {room})".format, said, clamped(count)), kind)
+    return Value(bind_sql(f"repeat({{0}}, {room})".format, said, clamped(count)), kind)
 
 
 def _space(count: Value) -> Value:
@@ -137,7 +140,7 @@ def _padded(side: str, value: Value, count: Value, filling: Value | None = None)
         return f"{side}({x}, CAST({room} AS INTEGER), CASE WHEN {p} = '' THEN ' ' ELSE {p} END)"
 
     pad = "' '" if filling is None else text(filling).sql
-    return Value(once(body, text(value).sql, clamped(count, -1), pad), "text")
+    return Value(bind_sql(body, text(value).sql, clamped(count, -1), pad), "text")
 
 
 def trimmed(side: str, value: Value, what: Value) -> Value:
@@ -161,7 +164,7 @@ def _inserted(value: Value, start: Value, count: Value, new: Value) -> Value:
         none = " OR ".join(f"{item} IS NULL" for item in (x, p, n, y))
         return f"(CASE WHEN {none} THEN NULL WHEN {p} < 1 OR {p} > length({x}) THEN {x} ELSE {inside} END)"
 
-    return Value(once(body, text(value).sql, clamped(start), clamped(count, -1), text(new).sql), "text")
+    return Value(bind_sql(body, text(value).sql, clamped(start), clamped(count, -1), text(new).sql), "text")
 
 
 _QUOTED = (("\\", "\\\\"), ("'", "\\'"), ("\x1a", "\\Z"))
@@ -190,7 +193,9 @@ def _char(*values: Value) -> Value:
     codes = [value for value in values if value.kind != "unit"]
 
     def written(value: Value) -> str:
-        return once(lambda n: f"CASE WHEN strlen({n}) % 2 = 1 THEN '0' || {n} ELSE {n} END", f"hex({whole(value)} & 4294967295)")
+        return bind_sql(
+            lambda n: f"CASE WHEN strlen({n}) % 2 = 1 THEN '0' || {n} ELSE {n} END", f"hex({whole(value)} & 4294967295)"
+        )
 
     made = Value(f"unhex(concat({', '.join(written(value) for value in codes)}))", "blob")
     return text(made) if len(codes) < len(values) else made

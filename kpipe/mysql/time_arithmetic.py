@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kpipe.mysql.binding import bind, bind_sql, bound
 from kpipe.mysql.functions import Function
 from kpipe.mysql.intervals import MICROS, MONTHS, moved, shifted
-from kpipe.mysql.moments import DATED, LONGEST, bound, composed, has_clock, moment_of_text, span_of_text, within
+from kpipe.mysql.moments import DATED, LONGEST, composed, has_clock, moment_of_text, plain_span, span_of_text, within
 from kpipe.mysql.values import Value, date, datetime, double, integer, span, text
 from kpipe.sql.untranslated import Untranslated
 
@@ -41,14 +42,14 @@ def _timestamp_diff(unit: Value, begin: Value, end: Value) -> Value:
         return Value(f"((epoch_us({b}) - epoch_us({a})) // {MICROS[name]})", "int")
     if name not in MONTHS:
         raise Untranslated(f"TIMESTAMPDIFF has no unit {name}", "units are MICROSECOND, SECOND ... YEAR")
-    return Value(bound(a, lambda x: bound(b, lambda y: f"({_months_between(x, y)} // {MONTHS[name]})")), "int")
+    return Value(bind_sql(lambda x, y: f"({_months_between(x, y)} // {MONTHS[name]})", a, b), "int")
 
 
 def _months_between(a: str, b: str) -> str:
-    months = f"(year({b}) * 12 + month({b}) - year({a}) * 12 - month({a}))"
     rest = [f"(epoch_us({v}) - epoch_us(date_trunc('month', {v})))" for v in (a, b)]
-    later = f"WHEN {months} > 0 AND {rest[1]} < {rest[0]} THEN {months} - 1"
-    return f"(CASE {later} WHEN {months} < 0 AND {rest[1]} > {rest[0]} THEN {months} + 1 ELSE {months} END)"
+    later = f"WHEN {{0}} > 0 AND {rest[1]} < {rest[0]} THEN {{0}} - 1"
+    months = f"(CASE {later} WHEN {{0}} < 0 AND {rest[1]} > {rest[0]} THEN {{0}} + 1 ELSE {{0}} END)"
+    return bind_sql(months.format, f"(year({b}) * 12 + month({b}) - year({a}) * 12 - month({a}))")
 
 
 def _date_diff(end: Value, begin: Value) -> Value:
@@ -61,8 +62,12 @@ def _clipped(sql: str) -> str:
 
 def _time_diff(end: Value, begin: Value) -> Value:
     """NULL for a time and a moment; the type of a text is in its value."""
-    (a, a_dated), (b, b_dated) = _micros(end), _micros(begin)
-    return Value(_clipped(f"(CASE WHEN {a_dated} = {b_dated} THEN {a} - {b} END)"), "span")
+
+    def rule(end: Value, begin: Value) -> Value:
+        (a, a_dated), (b, b_dated) = _micros(end), _micros(begin)
+        return Value(_clipped(f"(CASE WHEN {a_dated} = {b_dated} THEN {a} - {b} END)"), "span")
+
+    return bind(rule, end, begin)
 
 
 def _micros(value: Value) -> tuple[str, str]:
@@ -72,7 +77,7 @@ def _micros(value: Value) -> tuple[str, str]:
     if value.kind not in _TEXTS:
         return span(value).sql, "false"
     said = text(value).sql
-    sql = bound(said, lambda v: f"(CASE WHEN {has_clock(v)} THEN epoch_us({moment_of_text(v)}) ELSE {span_of_text(v)} END)")
+    sql = bound(said, lambda v: f"(CASE WHEN {has_clock(v)} THEN epoch_us({moment_of_text(v)}) ELSE {plain_span(v)} END)")
     return sql, has_clock(said)
 
 
@@ -93,12 +98,12 @@ def _time_added(sign: str) -> Callable[[Value, Value], Value]:
         if value.kind not in _TEXTS:
             return Value(_clipped(f"({span(value).sql} {sign} {step})"), "span")
 
-        def of_text(v: str) -> str:
-            moment = text(Value(within(f"(epoch_us({moment_of_text(v)}) {sign} {step})"), "datetime")).sql
-            longer = text(Value(_clipped(f"({span_of_text(v)} {sign} {step})"), "span")).sql
+        def of_text(v: str, more: str) -> str:
+            moment = text(Value(within(f"(epoch_us({moment_of_text(v)}) {sign} {more})"), "datetime")).sql
+            longer = text(Value(_clipped(f"({plain_span(v)} {sign} {more})"), "span")).sql
             return f"(CASE WHEN {has_clock(v)} THEN {moment} ELSE {longer} END)"
 
-        return Value(bound(text(value).sql, of_text), "text")
+        return Value(bind_sql(of_text, text(value).sql, step), "text")
 
     return rule
 
@@ -114,7 +119,7 @@ def _make_date(year: Value, day: Value) -> Value:
         made = f"(make_date({whole}, 1, 1) + CAST({n} - 1 AS INTEGER))"
         return f"(CASE WHEN {y} BETWEEN 0 AND 9999 AND {n} BETWEEN 1 AND 3700000 AND year({made}) <= 9999 THEN {made} END)"
 
-    return Value(bound(integer(year).sql, lambda y: bound(integer(day).sql, lambda n: rule(y, n))), "date")
+    return Value(bind_sql(rule, integer(year).sql, integer(day).sql), "date")
 
 
 def _make_time(hour: Value, minute: Value, second: Value) -> Value:
@@ -129,7 +134,7 @@ def _make_time(hour: Value, minute: Value, second: Value) -> Value:
 
     exact = f"TRY_CAST({double(second).sql} AS DECIMAL(18,6))"
     m = f"TRY_CAST({integer(minute).sql} AS INTEGER)"
-    return Value(bound(integer(hour).sql, lambda h: bound(m, lambda n: bound(exact, lambda s: rule(h, n, s)))), "span")
+    return Value(bind_sql(rule, integer(hour).sql, m, exact), "span")
 
 
 def _sec_to_time(seconds: Value) -> Value:
@@ -177,7 +182,7 @@ def _period_add(period: Value, months: Value) -> Value:
         made = f"(CASE WHEN {n} BETWEEN -1000000 AND 1000000 THEN {_period_months(p)} + {n} END)"
         return f"(CASE WHEN {p} = 0 AND {n} IS NOT NULL THEN 0 ELSE {bound(made, later)} END)"
 
-    return Value(bound(integer(period).sql, lambda p: bound(integer(months).sql, lambda n: rule(p, n))), "int")
+    return Value(bind_sql(rule, integer(period).sql, integer(months).sql), "int")
 
 
 def _period_diff(end: Value, begin: Value) -> Value:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kpipe.mysql.binding import bind, bound
 from kpipe.mysql.functions import Function
-from kpipe.mysql.moments import DATED, bound, clock_of_text, has_clock
+from kpipe.mysql.moments import DATED, clock_of_text, has_clock
 from kpipe.mysql.values import Value, date, datetime, span, text
 from kpipe.sql.untranslated import Untranslated
 
@@ -77,6 +78,10 @@ def extracted(unit: str, moment: Value) -> Value:
     if unit == "YEAR_MONTH":
         sql = bound(datetime(moment).sql, lambda v: f"(year({v}) * 100 + month({v}))")
         return Value(f"CAST({sql} AS BIGINT)", "int", 6)
+    return bind(lambda m: _several(unit, m), moment)
+
+
+def _several(unit: str, moment: Value) -> Value:
     first, _, last = unit.partition("_")
     units = _PLACES[_PLACES.index(first) : _PLACES.index(last or first) + 1]
     of_day = ""

@@ -23,7 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kpipe.mysql.moments import bound, moment_of_number, moment_of_text, span_of_number, span_of_text, text_of_span, time_of_day
+from kpipe.mysql.binding import bound
+from kpipe.mysql.moments import moment_of_number, moment_of_text, span_of_number, span_of_text, text_of_span, time_of_day
 from kpipe.mysql.printing import printed
 from kpipe.sql.untranslated import Untranslated
 
@@ -33,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_DIGITS = 38
-_LONGEST = 200_000  # of compiled SQL; arguments that a rule names twice double at each level
+_LONGEST = 200_000  # of compiled SQL; in generated columns, arguments that a rule names twice double at each level
 
 
 @dataclass(frozen=True)

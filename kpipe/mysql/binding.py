@@ -1,0 +1,111 @@
+"""Compute an argument once that the SQL of a rule names several times, so that nested calls stay as long as they are written.
+
+DuckDB's SQL has no LET. `list_transform([argument], lambda name: body)[1]` is one: it is vectorized, passes NULL on, and
+evaluates the argument once for each row, random() included. Short SQL is repeated: a column costs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from hashlib import md5
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kpipe.mysql.values import Value
+
+__all__ = ["bind", "bind_sql", "bound", "repeating"]
+
+_SHORT = 40  # characters of SQL that may stand several times
+_PLAIN = re.compile(
+    r"""'(?:[^']|'')*'                                                  # a text
+    |"(?:[^"]|"")*"                                                     # a column
+    |CAST\((?:-?\d+|'(?:[^']|'')*'|"(?:[^"]|"")*")\ AS\ [A-Z]+(?:\([\d,]+\))?\)  # either in a type
+    |\("(?:[^"]|"")*"\ AT\ TIME\ ZONE\ 'UTC'\)""",
+    re.VERBOSE,
+)
+_VOLATILE = re.compile(r"\b(?:random|uuid)\(")
+_repeating: ContextVar[bool] = ContextVar("repeating", default=False)
+
+
+@contextmanager
+def repeating() -> Iterator[None]:
+    """Repeat arguments in what is compiled inside: generated columns of DuckDB take no lambda."""
+    token = _repeating.set(True)
+    try:
+        yield
+    finally:
+        _repeating.reset(token)
+
+
+def _repeatable(sql: str) -> bool:
+    """Whether SQL may stand several times: nothing in it is drawn anew, and it is short."""
+    if _VOLATILE.search(sql):
+        return False
+    return _repeating.get() or len(sql) <= _SHORT or _PLAIN.fullmatch(sql) is not None
+
+
+def bind_sql(body: Callable[..., str], *arguments: str) -> str:
+    """Return the SQL of a rule that names its arguments several times.
+
+    Args:
+        body: makes the SQL of the rule from names of its arguments.
+        arguments: SQL. What is computed from different parts of an expression stands in one call: names are made of the
+            arguments' SQL, and two calls of RAND() have the same.
+    """
+    long = [at for at, sql in enumerate(arguments) if not _repeatable(sql)]
+    if not long:
+        return body(*arguments)
+    name = f"kpipe_{md5(' '.join(arguments).encode(), usedforsecurity=False).hexdigest()[:10]}"
+    if len(long) == 1:
+        names, packed = {long[0]: name}, arguments[long[0]]
+    else:
+        names = {at: f"{name}.a{at}" for at in long}
+        packed = "{" + ", ".join(f"'a{at}': {arguments[at]}" for at in long) + "}"
+    made = body(*(names.get(at, sql) for at, sql in enumerate(arguments)))
+    return f"list_transform([{packed}], lambda {name}: {made})[1]"
+
+
+def bound(sql: str, rule: Callable[[str], str]) -> str:
+    """Return the same for a rule of one argument."""
+    return bind_sql(rule, sql)
+
+
+def bind(rule: Callable[..., Value], *values: Value) -> Value:
+    """Return the value of a rule that names its arguments several times; each keeps its type, and a literal is one.
+
+    Args:
+        rule: makes a value of values.
+        values: the arguments.
+    """
+    from kpipe.mysql.values import unrounded
+
+    result: list[Value] = []
+
+    def named(*names: str) -> list[Value]:
+        return [_named(value, name) for value, name in zip(values, names, strict=True)]
+
+    def body(*names: str) -> str:
+        result[:] = [rule(*named(*names))]
+        return result[0].sql
+
+    arguments = [unrounded(value).sql for value in values]
+    sql = bind_sql(body, *arguments)
+    made = result[0]
+    exact = made.exact
+    if exact is not None and sql != made.sql:
+        exact = replace(exact, sql=bind_sql(lambda *names: (rule(*named(*names)).exact or made).sql, *arguments))
+    return replace(made, sql=sql, exact=exact)
+
+
+def _named(value: Value, name: str) -> Value:
+    """The value under a name; of a quotient the name has all digits."""
+    if value.exact is None:
+        return value if name == value.sql else replace(value, sql=name)
+    if name == value.exact.sql:
+        return value
+    shown = f"CAST({name} AS DECIMAL({value.precision},{value.scale}))"
+    return replace(value, sql=shown, exact=replace(value.exact, sql=name))
