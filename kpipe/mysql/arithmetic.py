@@ -163,13 +163,17 @@ def _whole_quotient(left: Value, right: Value) -> Value:
     if _whole(a) and _whole(b):
         return _ranged(f"({_huge(a)} // nullif({_huge(b)}, 0))", a.unsigned or b.unsigned)
     if "double" in (a.kind, b.kind):
-        tried = [_read_quotient(unrounded(a).sql, unrounded(b).sql, scale) for scale in (28, 18)]
-        tried.append(f"CAST(trunc({double(a).sql} / nullif({double(b).sql}, 0)) AS HUGEINT)")
-        return _ranged(f"coalesce({', '.join(tried)})", a.unsigned or b.unsigned)
+        return _ranged(bind_sql(_read_or_divided, unrounded(a).sql, unrounded(b).sql), a.unsigned or b.unsigned)
     a, b = unrounded(a), unrounded(b)
     scale = max(a.scale, b.scale)
     up = [f"({unscaled(item)} * {10 ** (scale - item.scale)}::HUGEINT)" for item in (a, b)]
     return _ranged(f"({up[0]} // nullif({up[1]}, 0))", a.unsigned or b.unsigned)
+
+
+def _read_or_divided(above: str, below: str) -> str:
+    tried = [_read_quotient(above, below, scale) for scale in (28, 18)]
+    tried.append(f"CAST(trunc(CAST({above} AS DOUBLE) / nullif(CAST({below} AS DOUBLE), 0)) AS HUGEINT)")
+    return f"coalesce({', '.join(tried)})"
 
 
 def _read_quotient(above: str, below: str, scale: int) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kpipe.mysql.values import Value
 
-__all__ = ["bind", "bind_sql", "bound", "repeating"]
+__all__ = ["bind", "bind_sql", "bound", "is_leaf", "repeating"]
 
 _SHORT = 40  # characters of SQL that may stand several times
 _PLAIN = re.compile(
@@ -28,6 +28,10 @@ _PLAIN = re.compile(
     re.VERBOSE,
 )
 _VOLATILE = re.compile(r"\b(?:random|uuid)\(")
+_CALL = re.compile(r"[a-z_]\w*(?=\()")
+_CHEAP = {"abs", "epoch_us", "nullif", "round"}  # functions that cost less than a lambda
+_CHEAP_LENGTH = 160
+_JSON_LEAF = re.compile(r"""\(CASE json_type\("(?:[^"]|"")*"\) [^()]*json_extract_string\("(?:[^"]|"")*", '\$'\) .{,200}""")
 _repeating: ContextVar[bool] = ContextVar("repeating", default=False)
 
 
@@ -45,7 +49,14 @@ def _repeatable(sql: str) -> bool:
     """Whether SQL may stand several times: nothing in it is drawn anew, and it is short."""
     if _VOLATILE.search(sql):
         return False
-    return _repeating.get() or len(sql) <= _SHORT or _PLAIN.fullmatch(sql) is not None
+    if _repeating.get() or len(sql) <= _SHORT or _PLAIN.fullmatch(sql) is not None:
+        return True
+    return len(sql) <= _CHEAP_LENGTH and set(_CALL.findall(sql)) <= _CHEAP
+
+
+def is_leaf(sql: str) -> bool:
+    """Return whether comparisons may repeat SQL: it is short, or a variable, of which DuckDB finds what they have in common."""
+    return _repeatable(sql) or _JSON_LEAF.fullmatch(sql) is not None
 
 
 def bind_sql(body: Callable[..., str], *arguments: str) -> str:
@@ -93,6 +104,8 @@ def bind(rule: Callable[..., Value], *values: Value) -> Value:
         return result[0].sql
 
     arguments = [unrounded(value).sql for value in values]
+    if all(map(is_leaf, arguments)):
+        return rule(*values)
     sql = bind_sql(body, *arguments)
     made = result[0]
     exact = made.exact

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from kpipe.mysql.arithmetic import ARITHMETIC
-from kpipe.mysql.binding import bind, bind_sql
+from kpipe.mysql.binding import bind, bind_sql, is_leaf
 from kpipe.mysql.json_comparisons import comparable
 from kpipe.mysql.values import Value, boolean, combined, datetime, double, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
@@ -75,6 +75,11 @@ def compared(sign: str) -> Callable[[Value, Value], Value]:
     return rule
 
 
+def _pairs(value: Value, others: Sequence[tuple[str, Value]]) -> list[tuple[Value, Value]]:
+    """Both sides of the comparisons of one value with others, each with its sign."""
+    return [comparable(sign, value, other) or _same_type(value, other) for sign, other in others]
+
+
 def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Callable[[list[str]], str]) -> str:
     """Compare a value with several others. What it becomes beside more than one of them, a number say, is computed once.
 
@@ -83,7 +88,7 @@ def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Cal
         others: sign and right side of each comparison.
         build: takes the SQL of the comparisons, and gives what they are put together to.
     """
-    pairs = [comparable(sign, value, other) or _same_type(value, other) for sign, other in others]
+    pairs = _pairs(value, others)
     often = [sql for sql, count in Counter(left.sql for left, _ in pairs).items() if count > 1]
     signs = [{"<=>": "IS NOT DISTINCT FROM"}.get(sign, sign) for sign, _ in others]
 
@@ -96,10 +101,30 @@ def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Cal
     return bind_sql(body, *often)
 
 
+def _as_one(pairs: Sequence[tuple[Value, Value]]) -> str:
+    """The SQL of a value that all pairs compare in the same type, in which DuckDB compares them at once; empty: there is none."""
+    lefts = {left.sql for left, _ in pairs}
+    kinds = {side.kind for pair in pairs for side in pair}
+    return lefts.pop() if len(lefts) == len(kinds) == 1 and not kinds & {"decimal", "null"} else ""
+
+
 def one_of(value: Value, choices: Sequence[Value]) -> Value:
-    """Return `value IN (choices)`."""
-    others = [("=", unrounded(choice)) for choice in choices]
-    return bind(lambda v: Value(_compared_with(unrounded(v), others, lambda tests: f"({' OR '.join(tests)})"), "bool"), value)
+    """Return `value IN (choices)`. DuckDB's own IN and BETWEEN repeat what they compare, so it must be a leaf."""
+    value, others = unrounded(value), [("=", unrounded(choice)) for choice in choices]
+    pairs = _pairs(value, others)
+    subject = _as_one(pairs)
+    if subject and is_leaf(value.sql):
+        return Value(f"({subject} IN ({', '.join(right.sql for _, right in pairs)}))", "bool")
+    return _together(value, others, " OR ", bool(subject))
+
+
+def _together(value: Value, others: Sequence[tuple[str, Value]], word: str, alike: bool) -> Value:
+    """Comparisons in one; where they are not in the same type, the value itself is computed once, too."""
+
+    def rule(subject: Value) -> Value:
+        return Value(_compared_with(subject, others, lambda tests: f"({word.join(tests)})"), "bool")
+
+    return rule(value) if alike else bind(rule, value)
 
 
 def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Sequence[Value]) -> Value:
@@ -116,7 +141,7 @@ def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Seq
 
         return combined(list(results), chosen)
 
-    return bind(rule, value)
+    return rule(value) if _as_one(_pairs(unrounded(value), others)) else bind(rule, value)
 
 
 def between(value: Value, low: Value, high: Value) -> Value:
@@ -128,7 +153,11 @@ def between(value: Value, low: Value, high: Value) -> Value:
     else:
         value, low, high = items
     others = [(">=", low), ("<=", high)]
-    return bind(lambda v: Value(_compared_with(v, others, lambda tests: f"({' AND '.join(tests)})"), "bool"), value)
+    pairs = _pairs(value, others)
+    subject = _as_one(pairs)
+    if subject and is_leaf(value.sql):
+        return Value(f"({subject} BETWEEN {pairs[0][1].sql} AND {pairs[1][1].sql})", "bool")
+    return _together(value, others, " AND ", bool(subject))
 
 
 BINARY: dict[str, Callable[[Value, Value], Value]] = {

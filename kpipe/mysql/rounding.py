@@ -11,6 +11,7 @@ from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 
 from kpipe.mysql.arithmetic import scaled, unscaled
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.values import Value, alike, decimal, integer, number, unrounded
 
 __all__ = ["ceiling", "floor", "rounded", "truncated"]
@@ -106,9 +107,10 @@ def _exactly(wide: Value, whole: int, count: int, truncating: bool) -> Value:
 def _by_record(made: Value, places: str, truncating: bool) -> Value:
     """An exact number that keeps its scale: which digits are zeros is decided by each record."""
     wide = unrounded(made)
-    cut = f"CAST(least({wide.scale} - greatest(least({places}, {made.scale}), -99), 38) AS INTEGER)"
-    unit = f"CAST(CASE WHEN {places} IS NOT NULL THEN rpad('1', {cut} + 1, '0') END AS HUGEINT)"
-    units = f"({_in_units(unscaled(wide), unit, truncating)} * {unit})"
+    cut = f"CAST(least({wide.scale} - greatest(least({{0}}, {made.scale}), -99), 38) AS INTEGER)"
+    power = f"CAST(CASE WHEN {{0}} IS NOT NULL THEN rpad('1', {cut} + 1, '0') END AS HUGEINT)"
+    unit = bind_sql(power.format, places)
+    units = bind_sql(lambda number, step: f"({_in_units(number, step, truncating)} * {step})", unscaled(wide), unit)
     digits = min(made.precision + 1, _MOST_DIGITS)
     if made.kind == "int" and digits <= 18:
         return Value(f"CAST({units} AS BIGINT)", "int", digits)

@@ -106,8 +106,10 @@ def _substring_index(value: Value, mark: Value, count: Value) -> Value:
             f"WHEN {n} > 0 THEN {few} ELSE {last} END)"
         )
 
-    split = f"string_split({text(value).sql}, {text(mark).sql})"
-    return Value(bind_sql(body, split, text(mark).sql, clamped(count, -1_000_000_000)), "text")
+    def of_text(x: str, d: str, n: str) -> str:
+        return bind_sql(lambda parts: body(parts, d, n), f"string_split({x}, {d})")
+
+    return Value(bind_sql(of_text, text(value).sql, text(mark).sql, clamped(count, -1_000_000_000)), "text")
 
 
 def _replace(value: Value, old: Value, new: Value) -> Value:

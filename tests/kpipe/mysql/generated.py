@@ -66,6 +66,27 @@ def _expression(chance: random.Random, depth: int) -> str:
     return chance.choices(list(forms), list(forms.values()))[0]
 
 
+_AROUND = [
+    "CONV({}, 10, 16)", "({} BETWEEN 1 AND 5)", "(i BETWEEN {} AND n)", "ELT({}, 'a', t, 'c')", "FIELD({}, 'a', 3)",
+    "({} IN (1, 'b', d))",
+    "NULLIF({}, 1)", "LEAST({}, t)", "CAST({} AS YEAR)", "CAST({} AS DATETIME)", "ADDTIME({}, '1')",
+    "CAST({} AS UNSIGNED)", "CAST({} AS DECIMAL(9, 2))", "CAST({} AS BINARY(5))", "CAST({} AS TIME)", "({} = dt)", "(f = {})",
+    "STR_TO_DATE({}, '%Y-%m-%d')", "(CASE {} WHEN 1 THEN 2 WHEN t THEN 4 END)", "(CASE 1 WHEN {} THEN 2 END)",
+    "INTERVAL({}, 1, 5)",
+    "({} << 2)", "(7 >> {})", "({} & 3)", "({} / 3)", "({} + 1)", "({} DIV 2)", "({} % 7)", "ROUND({}, 1)", "IF(b, {}, 'x')",
+    "(NOT {})",
+    "IFNULL({}, 1)", "SUBSTRING('abc', {}, 2)", "LPAD({}, 9, '0')", "MAKE_SET({}, 'a', 'b')", "INET_ATON({})", "TIMEDIFF({}, tm)",
+    "(at + INTERVAL {} DAY_HOUR)", "DATE_ADD({}, INTERVAL 1 MONTH)", "EXTRACT(DAY_SECOND FROM {})", "DATE_FORMAT({}, '%D %U')",
+]  # fmt: skip
+
+
+def nestings(seed: int, count: int, depth: int) -> Iterator[list[str]]:
+    """Yield so many lists of forms; each form holds the next one."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        yield [chance.choice(_AROUND) for _ in range(depth)]
+
+
 def difference(connection: duckdb.DuckDBPyConnection, asked: Asked, said: str) -> str | None:
     """Return how the answers differ; None: they do not, or neither takes the expression."""
     theirs = asked.values(said)
