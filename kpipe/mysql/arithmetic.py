@@ -17,6 +17,7 @@ __all__ = ["ARITHMETIC", "bit_pattern", "negated", "scaled", "unscaled"]
 
 _DIVISION_DIGITS = 4  # div_precision_increment
 _MOST_DIGITS = 38
+_USUAL_DIGITS = 19  # before the point of a product, those of a BIGINT; a record whose product has more may fail
 _TEXTS = ("text", "blob")
 
 
@@ -90,7 +91,8 @@ def _product(left: Value, right: Value) -> Value:
         raise Untranslated(
             f"a product of {scale} digits behind the point: kpipe has 38", "write ROUND(value, n), or CAST(value AS DOUBLE)"
         )
-    wide = [_shortened(a, b.precision), _shortened(b, unrounded(a).precision)]
+    # Each has all digits behind the point that the server computes with, as long as those of the product fit.
+    wide = [_shortened(a, b.scale), _shortened(b, unrounded(a).scale)]
     # DuckDB multiplies within 38 digits, and says so where a product has more; within 18 if both factors have so few.
     factors = [decimal(item, max(item.precision, 19), item.scale).sql for item in wide]
     precision = min(sum(item.precision for item in wide), _MOST_DIGITS)
@@ -99,9 +101,9 @@ def _product(left: Value, right: Value) -> Value:
 
 
 def _shortened(value: Value, others: int) -> Value:
-    """With as many digits as fit beside those of the other factor."""
+    """With as many digits behind the point as fit beside those of the other factor, and the digits of most numbers before it."""
     wide = unrounded(value)
-    scale = _fitting(wide.scale, value.scale, wide.precision - wide.scale + others)
+    scale = _fitting(wide.scale, value.scale, _USUAL_DIGITS + others)
     return wide if scale == wide.scale else decimal(wide, min(wide.precision - wide.scale + scale, _MOST_DIGITS), scale)
 
 
@@ -208,6 +210,8 @@ def _bits(template: str) -> Callable[[Value, Value], Value]:
         # The count of a shift is read as an integer; other operands, too, but rounded half away from zero.
         count = integer(right) if template.startswith("(CASE") and right.kind in ("text", "double") else right
         a, b = bit_pattern(left), bit_pattern(count)
+        if template.startswith("(CASE"):  # only these bits of the count are read
+            b = f"({b} & 4294967295::UBIGINT)"
         return Value(f"CAST({bind_sql(template.format, a, b)} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
 
     return rule

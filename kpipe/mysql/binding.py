@@ -22,7 +22,7 @@ __all__ = ["bind", "bind_sql", "bound", "is_leaf", "repeating"]
 _SHORT = 40  # characters of SQL that may stand several times
 _PLAIN = re.compile(
     r"""'(?:[^']|'')*'                                                  # a text
-    |"(?:[^"]|"")*"                                                     # a column
+    |(?:\w+\.)?"(?:[^"]|"")*"                                           # a column
     |CAST\((?:-?\d+|'(?:[^']|'')*'|"(?:[^"]|"")*")\ AS\ [A-Z]+(?:\([\d,]+\))?\)  # either in a type
     |\("(?:[^"]|"")*"\ AT\ TIME\ ZONE\ 'UTC'\)""",
     re.VERBOSE,

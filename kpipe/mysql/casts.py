@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from kpipe.mysql.binding import bind_sql, bound
 from kpipe.mysql.json_casts import as_document, out_of_document
+from kpipe.mysql.moments import LAST
 from kpipe.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
 
@@ -197,7 +198,8 @@ def _rounded(value: Value, digits: int) -> Value:
     unit = 10 ** (6 - min(digits, 6))
     if unit == 1 or value.sql.startswith("CAST(NULL"):
         return replace(value, digits=min(digits, 6))
-    rounded = f"make_timestamp({{0}} - ({{0}} % {unit} + {unit}) % {unit})"
+    last = LAST // unit * unit  # what would reach the year 10000 is cut off
+    rounded = f"make_timestamp(CASE WHEN {{0}} > {LAST} THEN {last} ELSE {{0}} - ({{0}} % {unit} + {unit}) % {unit} END)"
     return Value(bind_sql(rounded.format, f"(epoch_us({value.sql}) + {unit // 2})"), "datetime", digits=digits)
 
 

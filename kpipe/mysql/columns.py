@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from kpipe.mysql.json_paths import scalar
+from kpipe.mysql.moments import within_years
 from kpipe.mysql.values import Value
 from kpipe.schema import Columns, Type
 
@@ -29,7 +30,7 @@ def of_column(sql: str, kind: Type | None) -> Value:
     if name in ("FLOAT", "DOUBLE"):
         return Value(f"CAST({sql} AS DOUBLE)", "double")
     if name == "TIMESTAMP WITH TIME ZONE":
-        return Value(f"({sql} AT TIME ZONE 'UTC')", "datetime")
+        return Value(within_years(f"({sql} AT TIME ZONE 'UTC')"), "datetime")
     kinds = {
         "VARCHAR": "text",
         "BOOLEAN": "bool",
@@ -39,6 +40,8 @@ def of_column(sql: str, kind: Type | None) -> Value:
         "TIME": "time",
         "JSON": "json",
     }
+    if name in ("DATE", "TIMESTAMP"):
+        return Value(within_years(sql, name), kinds[name])
     if name in kinds:
         return Value(sql, kinds[name])
     return Value(f"CAST({sql} AS VARCHAR)", "text") if name == "UUID" else Value(f"to_json({sql})", "json")

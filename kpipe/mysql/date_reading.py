@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import format_of
 from kpipe.mysql.functions import Function
-from kpipe.mysql.moments import composed
+from kpipe.mysql.moments import composed, within_years
 from kpipe.mysql.values import Value, quoted, text
 from kpipe.sql.untranslated import Untranslated
 
@@ -146,7 +146,7 @@ def moment_of(said: str, parts: Parts) -> Value:
         of_day = _clock(p, parts.signs) if clocked else ""
         if kind == "span":
             return of_day
-        day = _day(p, parts.signs)
+        day = within_years(_day(p, parts.signs), "DATE")
         return f"({day} + to_microseconds({of_day}))" if clocked else day
 
     def parsed(v: str) -> str:

@@ -12,14 +12,16 @@ from __future__ import annotations
 from kpipe.mysql.binding import bound
 
 __all__ = [
-    "DATED", "LONGEST", "clock_of_text", "composed", "fraction", "has_clock", "moment_of_number", "moment_of_text", "plain_span",
-    "span_of_number", "span_of_text", "text_of_span", "time_of_day", "within",
+    "DATED", "LAST", "LONGEST", "clock_of_text", "compared_moment", "composed", "fraction", "has_clock", "moment_of_number",
+    "moment_of_text", "plain_span", "span_of_number", "span_of_text", "text_of_span", "time_of_day", "within", "within_years",
 ]  # fmt: skip
 
 LONGEST = 3_020_399_000_000
 """838:59:59 in microseconds."""
 
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST = -62_135_596_800_000_000
+LAST = 253_402_300_799_999_999
+"""The last microsecond of the year 9999."""
 
 # The common forms, which DuckDB reads alike. Everything else goes a slower way.
 _COMMON = r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}(?:[ T](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?)?"
@@ -64,22 +66,57 @@ def _parts(v: str) -> str:
     return f"(CASE WHEN regexp_matches({v}, '{_DELIMITED}') THEN {delimited} ELSE {run} END)"
 
 
-def _moment(p: str) -> str:
-    year = (
+def compared_moment(said: str) -> str:
+    """Return the TIMESTAMP as which a text is compared with a moment: before all others for one that is no date.
+
+    A day that its month does not have, a month 0 and a day 0 stand in the calendar's order: right before the day that follows.
+    """
+    before_all = f"make_timestamp({_FIRST - 1})"
+
+    def rule(v: str) -> str:
+        between = bound(_parts(v), _before_the_next)
+        return f"coalesce({moment_of_text(v)}, {between}, CASE WHEN {v} IS NOT NULL THEN {before_all} END)"
+
+    return bound(said, rule)
+
+
+def _before_the_next(p: str) -> str:
+    month, day = (f"TRY_CAST({p}.{name} AS INTEGER)" for name in ("mo", "d"))
+    first = f"TRY_CAST(({_year(p)}) || '-' || lpad(CAST(greatest({month}, 1) AS VARCHAR), 2, '0') || '-01' AS TIMESTAMP)"
+    clock = " AND ".join(
+        f"coalesce(TRY_CAST(nullif({p}.{name}, '') AS INTEGER), 0) < {end}" for name, end in (("h", 24), ("mi", 60), ("s", 60))
+    )
+    later = f"to_months(CASE WHEN {month} > 0 AND {day} > 0 THEN 1 ELSE 0 END)"
+    return f"(CASE WHEN {month} BETWEEN 0 AND 12 AND {day} <= 31 AND {clock} THEN {first} + {later} - to_microseconds(1) END)"
+
+
+def _year(p: str) -> str:
+    return (
         f"CASE WHEN length({p}.y) = 2 THEN CASE WHEN {p}.y < '70' THEN '20' ELSE '19' END || {p}.y"
         f" ELSE lpad(ltrim({p}.y, '0'), 4, '0') END"
     )
+
+
+def within_years(moment: str, kind: str = "TIMESTAMP") -> str:
+    """Return a TIMESTAMP or DATE, NULL outside of the years 1 to 9999."""
+    last = "9999-12-31 23:59:59.999999" if kind == "TIMESTAMP" else "9999-12-31"
+    return bound(moment, lambda v: f"(CASE WHEN {v} BETWEEN {kind} '0001-01-01' AND {kind} '{last}' THEN {v} END)")
+
+
+def _moment(p: str) -> str:
     # Numbers that are too long stay so, and are no part of a date.
     padded = [
         f"(CASE WHEN length({p}.{name}) > 2 THEN {p}.{name} ELSE lpad({p}.{name}, 2, '0') END)"
         for name in ("mo", "d", "h", "mi", "s")
     ]
-    whole = f"({year}) || '-' || {padded[0]} || '-' || {padded[1]}"
+    whole = f"({_year(p)}) || '-' || {padded[0]} || '-' || {padded[1]}"
     whole += f" || ' ' || {padded[2]} || ':' || {padded[3]} || ':' || {padded[4]}"
     minutes = f"(60 * CAST(substr({p}.z, 2, 2) AS BIGINT) + CAST(right({p}.z, 2) AS BIGINT))"
     offset = f"(CASE left({p}.z, 1) WHEN '+' THEN {minutes} WHEN '-' THEN -{minutes} ELSE 0 END)"
-    made = f"TRY_CAST({whole} AS TIMESTAMP) + to_microseconds({fraction(f'{p}.f')}) - to_minutes({offset})"
-    return f"(CASE WHEN (ltrim({p}.y, '0') <> '' OR length({p}.y) = 2) AND {p}.h <> '24' THEN {made} END)"
+    rounded = f"TRY_CAST({whole} AS TIMESTAMP) + to_microseconds({fraction(f'{p}.f')})"
+    local = bound(rounded, lambda v: f"(CASE WHEN epoch_us({v}) > {LAST} THEN make_timestamp({LAST}) ELSE {v} END)")
+    made = f"{local} - to_minutes({offset})"
+    return f"(CASE WHEN (ltrim({p}.y, '0') <> '' OR length({p}.y) = 2) AND {p}.h <> '24' THEN {within_years(made)} END)"
 
 
 def fraction(digits: str) -> str:
@@ -179,7 +216,7 @@ def span_of_number(exact: str) -> str:
 
 def within(micros: str) -> str:
     """Return the TIMESTAMP of microseconds since 1970, NULL outside of the years 1 to 9999."""
-    return bound(micros, lambda v: f"(CASE WHEN {v} BETWEEN {_FIRST} AND {_LAST} THEN make_timestamp({v}) END)")
+    return bound(micros, lambda v: f"(CASE WHEN {v} BETWEEN {_FIRST} AND {LAST} THEN make_timestamp({v}) END)")
 
 
 def text_of_span(span: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from kpipe.mysql.arithmetic import ARITHMETIC
 from kpipe.mysql.binding import bind, bind_sql, is_leaf
 from kpipe.mysql.json_comparisons import comparable
+from kpipe.mysql.moments import compared_moment, span_of_text
 from kpipe.mysql.values import Value, boolean, combined, datetime, double, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
 
@@ -20,7 +21,7 @@ __all__ = ["BINARY", "between", "compared", "first_equal", "one_of"]
 
 _TIMES = ("date", "datetime")
 _TEXTS = ("text", "blob")
-# A text that a date is compared with and that is none makes every comparison NULL, and WHERE leave all records out.
+# A text that is written out, and no date, gives every record the same answer; MySQL 8 refuses it, too.
 _READS_AS_DATE = re.compile(r"\s*(\d{2,4}[^\w\s]\d{1,2}[^\w\s]\d{1,2}|\d{6}(\D|\Z)|\d{8})")
 
 
@@ -38,9 +39,9 @@ def _same_type(left: Value, right: Value) -> tuple[Value, Value]:
                 raise Untranslated(
                     f"'{item.literal[:20]}' is compared with a date, and is none", "write 'YYYY-MM-DD', or IS NULL"
                 )
-        return datetime(left), datetime(right)
+        return _beside_moment(left), _beside_moment(right)
     if kinds <= {"time", "span", "null", "text"}:
-        return span(left), span(right)
+        return _beside_time(left), _beside_time(right)
     if kinds <= {*_TIMES, "time", "span"}:
         return datetime(left), datetime(right)
     if kinds & {*_TIMES} and kinds <= {*_TIMES, "int", "decimal"} and any(map(_dated, (left, right))):
@@ -49,6 +50,17 @@ def _same_type(left: Value, right: Value) -> tuple[Value, Value]:
     if "double" in (a.kind, b.kind):
         return double(a), double(b)
     return a, b
+
+
+def _beside_moment(value: Value) -> Value:
+    return Value(compared_moment(value.sql), "datetime") if value.kind == "text" else datetime(value)
+
+
+def _beside_time(value: Value) -> Value:
+    """A text that is no time is midnight beside one."""
+    if value.kind != "text":
+        return span(value)
+    return Value(bind_sql(lambda v: f"coalesce({span_of_text(v)}, CASE WHEN {v} IS NOT NULL THEN 0 END)", value.sql), "span")
 
 
 def _dated(value: Value) -> bool:

@@ -52,7 +52,7 @@ def test_a_function_in_itself_grows_by_the_same_length_at_each_level(name: str) 
             for further in ("'1'", "i"):
                 form = f"{name}({', '.join('{}' if place == at else further for place in range(count))})"
                 for leaf in ("t", "i"):
-                    sizes = [size(nested(form, leaf, depth)) for depth in (3, 4, 7, 8)]
+                    sizes = [size(nested(form, leaf, depth)) for depth in (2, 3, 5, 6)]
                     if all(sizes):
                         assert sizes[3] - sizes[2] <= 1.2 * (sizes[1] - sizes[0]) + 100, (form, sizes)
 

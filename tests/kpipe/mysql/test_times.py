@@ -155,3 +155,37 @@ def test_no_record_fails_whatever_its_type(name: str) -> None:
         )
         made = [text(compiled(f"{name}({item})", columns)).sql for item in COLUMN_KINDS]
         assert len(engine.execute(f"SELECT {', '.join(made)} FROM records").fetchall()) == len(ROWS)
+
+
+_OF_COLUMNS = [
+    "dt", "at", "z", "YEAR(dt)", "dt + INTERVAL 1 DAY", "DATE_FORMAT(at, '%Y')", "LAST_DAY(z)", "dt = at", "CAST(at AS CHAR)",
+    "DATEDIFF(dt, '2024-01-01')", "UNIX_TIMESTAMP(z)", "IF(dt IS NULL, NULL, 1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "moment", ["10000-01-01 00:00:00", "0001-12-31 (BC) 00:00:00", "infinity", "-infinity", "290000-12-21 00:00:00"]
+)
+@pytest.mark.parametrize("said", _OF_COLUMNS)
+def test_columns_beyond_the_years_1_to_9999_are_null(said: str, moment: str) -> None:
+    columns = Columns.of({"dt": "DATE", "at": "TIMESTAMP", "z": "TIMESTAMP WITH TIME ZONE"})
+    given = f"(SELECT TIMESTAMP '{moment}' AS m)"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"CREATE TABLE r AS SELECT CAST(m AS DATE) dt, m AS at, m AT TIME ZONE 'UTC' z FROM {given}")
+        assert connection.execute(f"SELECT {compiled(said, of_columns(columns)).sql} FROM r").fetchall() == [(None,)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CAST('9999-12-31 23:59:59-10:00' AS DATETIME)",
+        "CAST('0001-01-01 00:00:00+10:00' AS DATETIME)",
+        "STR_TO_DATE('9999 366', '%Y %j')",
+        "STR_TO_DATE('9999 53 Sunday', '%x %v %W')",
+        "DATE('9999-12-31') + INTERVAL 1 DAY",
+    ],
+)
+def test_values_beyond_the_years_1_to_9999_are_null(said: str) -> None:
+    with duckdb.connect() as connection:
+        assert connection.execute(f"SELECT {compiled(said, RESOLVE).sql}").fetchall() == [(None,)]
