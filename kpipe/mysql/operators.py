@@ -101,7 +101,8 @@ def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Cal
         build: takes the SQL of the comparisons, and gives what they are put together to.
     """
     pairs = _pairs(value, others)
-    often = [sql for sql, count in Counter(left.sql for left, _ in pairs).items() if count > 1]
+    count = Counter(left.sql for left, _ in pairs)
+    often = [] if is_leaf(value.sql) else [sql for sql in count if count[sql] > 1]
     signs = [{"<=>": "IS NOT DISTINCT FROM"}.get(sign, sign) for sign, _ in others]
 
     def body(*names: str) -> str:
@@ -113,30 +114,21 @@ def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Cal
     return bind_sql(body, *often)
 
 
-def _as_one(pairs: Sequence[tuple[Value, Value]]) -> str:
-    """The SQL of a value that all pairs compare in the same type, in which DuckDB compares them at once; empty: there is none."""
-    lefts = {left.sql for left, _ in pairs}
-    kinds = {side.kind for pair in pairs for side in pair}
-    return lefts.pop() if len(lefts) == len(kinds) == 1 and not kinds & {"decimal", "null"} else ""
+def _bound(rule: Callable[[Value], Value], value: Value, others: Sequence[tuple[str, Value]]) -> Value:
+    """The rule of a value that it compares with others: the value itself is computed once where they make several types of it."""
+    return bind(rule, value) if len({left.sql for left, _ in _pairs(unrounded(value), others)}) > 1 else rule(value)
 
 
 def one_of(value: Value, choices: Sequence[Value]) -> Value:
-    """Return `value IN (choices)`. DuckDB's own IN and BETWEEN repeat what they compare, so it must be a leaf."""
-    value, others = unrounded(value), [("=", unrounded(choice)) for choice in choices]
-    pairs = _pairs(value, others)
-    subject = _as_one(pairs)
-    if subject and is_leaf(value.sql):
-        return Value(f"({subject} IN ({', '.join(right.sql for _, right in pairs)}))", "bool")
-    return _together(value, others, " OR ", bool(subject))
+    """Return `value IN (choices)`. DuckDB's own IN and BETWEEN would repeat what they compare."""
+    return _together(unrounded(value), [("=", unrounded(choice)) for choice in choices], " OR ")
 
 
-def _together(value: Value, others: Sequence[tuple[str, Value]], word: str, alike: bool) -> Value:
-    """Comparisons in one; where they are not in the same type, the value itself is computed once, too."""
-
+def _together(value: Value, others: Sequence[tuple[str, Value]], word: str) -> Value:
     def rule(subject: Value) -> Value:
         return Value(_compared_with(subject, others, lambda tests: f"({word.join(tests)})"), "bool")
 
-    return rule(value) if alike else bind(rule, value)
+    return _bound(rule, value, others)
 
 
 def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Sequence[Value]) -> Value:
@@ -153,7 +145,7 @@ def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Seq
 
         return combined(list(results), chosen)
 
-    return rule(value) if _as_one(_pairs(unrounded(value), others)) else bind(rule, value)
+    return _bound(rule, value, others)
 
 
 def between(value: Value, low: Value, high: Value) -> Value:
@@ -164,12 +156,7 @@ def between(value: Value, low: Value, high: Value) -> Value:
         value, low, high = (item if item.kind == "null" else number(item) for item in items)
     else:
         value, low, high = items
-    others = [(">=", low), ("<=", high)]
-    pairs = _pairs(value, others)
-    subject = _as_one(pairs)
-    if subject and is_leaf(value.sql):
-        return Value(f"({subject} BETWEEN {pairs[0][1].sql} AND {pairs[1][1].sql})", "bool")
-    return _together(value, others, " AND ", bool(subject))
+    return _together(value, [(">=", low), ("<=", high)], " AND ")
 
 
 BINARY: dict[str, Callable[[Value, Value], Value]] = {
