@@ -36,7 +36,8 @@ def _number(node: Node) -> Value:
 
 
 def _text(node: Node) -> Value:
-    return Value(quoted(node.value), "text", literal=node.value)
+    parts = [quoted(part) for part in node.value.split("\0")]  # no text of DuckDB's holds NUL where it is written out
+    return Value(parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})", "text", literal=node.value)
 
 
 def _hex(node: Node) -> Value:

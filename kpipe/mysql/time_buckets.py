@@ -6,7 +6,7 @@ import re
 
 from kpipe.mysql.functions import Function
 from kpipe.mysql.intervals import MICROS
-from kpipe.mysql.moments import bound
+from kpipe.mysql.binding import bound
 from kpipe.mysql.values import Value, date, datetime
 from kpipe.sql.untranslated import Untranslated
 

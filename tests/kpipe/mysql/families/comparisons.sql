@@ -69,3 +69,9 @@ DATE('9999-12-31 23:59:59.9999999')
 STR_TO_DATE('9999 366', '%Y %j')
 STR_TO_DATE('9999 53 Sunday', '%x %v %W')
 YEAR(CAST('9999-12-31 23:59:59.99' AS DATETIME))
+-- NUL in texts
+LENGTH('a\0b')
+HEX(CONCAT('a\0', t))
+t < 'a\0b'
+REPLACE(CONCAT(t, '\0', t2), '\0', '-')
+LOCATE('\0', 'ab\0c')
