@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kpipe.batch import Batch, Piece, Step
-from kpipe.ledger import Lane
+from kpipe.batch import Batch, Piece
+from kpipe.ledger import Lane, Step
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId

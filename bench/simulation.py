@@ -12,8 +12,8 @@ import random
 from dataclasses import dataclass
 
 from bench.scaling import SPARK, Cluster, Commit, Load, Tasks
-from kpipe.batch import Batch, Step
-from kpipe.ledger import Lane
+from kpipe.batch import Batch
+from kpipe.ledger import Lane, Step
 from kpipe.source import PartitionId, TopicId
 from resources.spark.session import share_out
 

@@ -7,46 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kpipe.counts import SETTLED, Counts, total
-from kpipe.ledger import Lane, LaneChange
+from kpipe.ledger import LaneChange, Step
 from kpipe.lookups import Version
 from kpipe.offsets import Range
 from kpipe.schema import Columns
 from kpipe.source import PartitionId
 
 __all__ = [
-    "SETTLED", "Batch", "Commit", "Committed", "Counts", "Mark", "Piece", "Portion", "RangeReport", "Share", "StagedFile", "Step",
+    "SETTLED", "Batch", "Commit", "Committed", "Counts", "Mark", "Piece", "Portion", "RangeReport", "Share", "StagedFile",
     "shares", "total",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Step:
-    """One lane's share of a batch: the lane as the plan found it, and the exclusive end of what is read now.
-
-    Attributes:
-        lane: the lane; the range starts at its `next`.
-        end: exclusive end of the range.
-        closed_by: what ended the range: `caught_up` (nothing more to read), `offsets` or `bytes` (a limit).
-    """
-
-    lane: Lane
-    end: int
-    closed_by: str = "caught_up"
-
-    @property
-    def source(self) -> PartitionId:
-        """The partition."""
-        return self.lane.source
-
-    @property
-    def range(self) -> Range:
-        """`[lane.next, end)`."""
-        return Range(self.lane.next, self.end)
-
-    @property
-    def change(self) -> LaneChange:
-        """What committing it does to the ledger."""
-        return LaneChange(self.lane, self.lane.advanced(self.end))
 
 
 @dataclass(frozen=True)

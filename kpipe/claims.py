@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kpipe.batch import Batch, Step
+from kpipe.batch import Batch
 from kpipe.errors import KpipeError
-from kpipe.ledger import LOST, READ, Lane, LaneChange, Ledger
+from kpipe.ledger import LOST, READ, Lane, LaneChange, Ledger, Step
 from kpipe.oversight import Event
 from kpipe.source import PartitionId
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Protocol, runtime_checkable
 
 from kpipe import moves
-from kpipe.batch import Step
 from kpipe.counts import Counts, total
-from kpipe.ledger import Lane, LaneChange, Ledger
+from kpipe.ledger import Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range, RangeSet, union
 from kpipe.recount import Entry
 from kpipe.source import PartitionId

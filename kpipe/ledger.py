@@ -23,7 +23,7 @@ from kpipe.errors import Fenced, LedgerMismatch
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.source import PartitionId
 
-__all__ = ["LOST", "READ", "SKIPPED", "Lane", "LaneChange", "Ledger", "check_disjoint", "check_seal", "seal"]
+__all__ = ["LOST", "READ", "SKIPPED", "Lane", "LaneChange", "Ledger", "Step", "check_disjoint", "check_seal", "seal"]
 
 READ = "read"
 SKIPPED = "skipped"
@@ -110,6 +110,36 @@ class LaneChange:
         lane = self.expect or self.become
         assert lane is not None
         return lane.key
+
+
+@dataclass(frozen=True)
+class Step:
+    """One lane's share of a batch: the lane as the plan found it, and the exclusive end of what is read now.
+
+    Attributes:
+        lane: the lane; the range starts at its `next`.
+        end: exclusive end of the range.
+        closed_by: what ended the range: `caught_up` (nothing more to read), `offsets` or `bytes` (a limit).
+    """
+
+    lane: Lane
+    end: int
+    closed_by: str = "caught_up"
+
+    @property
+    def source(self) -> PartitionId:
+        """The partition."""
+        return self.lane.source
+
+    @property
+    def range(self) -> Range:
+        """`[lane.next, end)`."""
+        return Range(self.lane.next, self.end)
+
+    @property
+    def change(self) -> LaneChange:
+        """What committing it does to the ledger."""
+        return LaneChange(self.lane, self.lane.advanced(self.end))
 
 
 def seal(lanes: Iterable[Lane | None]) -> int:

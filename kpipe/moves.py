@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kpipe.batch import Step
-from kpipe.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger
+from kpipe.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range, RangeSet
 from kpipe.source import PartitionId
 

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kpipe.batch import Batch, Commit, Committed, Step
-from kpipe.ledger import LaneChange, Ledger
+from kpipe.batch import Batch, Commit, Committed
+from kpipe.ledger import LaneChange, Ledger, Step
 from kpipe.source import TopicSnapshot
 
 __all__ = ["Decisions", "Event", "Seen", "ledger_only"]

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from kpipe.batch import Batch, Step
+from kpipe.batch import Batch
 from kpipe.errors import OffsetsBeyondEnd, OffsetsLost, SourceIdentityChanged, TopicGone
-from kpipe.ledger import Lane, Ledger
+from kpipe.ledger import Lane, Ledger, Step
 from kpipe.source import Part, PartitionId, PartitionState, TopicId, TopicSnapshot, chosen
 
 __all__ = ["Idle", "Limits", "arrivals", "check_source", "lag", "losses", "plan"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kpipe.batch import Batch, Counts, Mark, Portion, RangeReport, StagedFile, Step, total
+from kpipe.batch import Batch, Counts, Mark, Portion, RangeReport, StagedFile, total
 from kpipe.errors import StagingFailed
+from kpipe.ledger import Step
 from kpipe.offsets import Overlap, RangeSet
 from kpipe.pipeline import Pipeline
 from kpipe.schema import Columns

@@ -12,9 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kpipe import moves
-from kpipe.batch import Step
 from kpipe.errors import InvalidStatement
-from kpipe.ledger import LOST, SKIPPED, Lane, LaneChange, Ledger
+from kpipe.ledger import LOST, SKIPPED, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range
 from kpipe.source import Part, PartitionId, TopicSnapshot, chosen, parts
 

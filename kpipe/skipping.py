@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from kpipe.batch import Batch, Step
+from kpipe.batch import Batch
 from kpipe.errors import KpipeError, RecordRejected, RecordsUnreadable, SchemaConflict, TransformFailed
-from kpipe.ledger import Lane, LaneChange, Ledger
+from kpipe.ledger import Lane, LaneChange, Ledger, Step
 from kpipe.moves import skip
 from kpipe.offsets import Range, union
 from kpipe.source import PartitionId

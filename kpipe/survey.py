@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kpipe import moves
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.beginnings import beginnings, check_bounds
 from kpipe.errors import LedgerMismatch, OffsetsBeyondEnd, OffsetsLost, TopicGone
 from kpipe.faults import reach
-from kpipe.ledger import LOST, READ, LaneChange, Ledger
+from kpipe.ledger import LOST, READ, LaneChange, Ledger, Step
 from kpipe.order import check_change, is_ordered
 from kpipe.oversight import Decisions, Event, Seen, ledger_only
 from kpipe.pipeline import Pipeline

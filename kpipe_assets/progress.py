@@ -17,8 +17,8 @@ from kpipe.ingest import Event
 from kpipe.ledger import SKIPPED
 from kpipe.plan import lag
 from kpipe.source import Part, chosen, part
-from kpipe_assets.commands.options import count, first_sentence
 from kpipe_assets.terminal import Terminal
+from kpipe_assets.wording import count, first_sentence
 
 __all__ = ["Progress"]
 

@@ -22,8 +22,9 @@ from kpipe.ports import Destination
 from kpipe.replay import DeadLetter, Replay, Replayed, Replaying, keyed
 from kpipe.reports import distinct
 from kpipe.targets import is_several, paired, targets
-from kpipe_assets.commands.options import count, plain
+from kpipe.terminal import plain
 from kpipe_assets.validation import validate
+from kpipe_assets.wording import count
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.tables import asking

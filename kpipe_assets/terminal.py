@@ -6,14 +6,15 @@ import sys
 import traceback
 from collections.abc import Iterable
 from types import TracebackType
+from typing import Any
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from kpipe.terminal import plain_lines
+from kpipe.terminal import as_json, plain_lines
 
-__all__ = ["Terminal", "echo", "unexpected"]
+__all__ = ["Terminal", "echo", "emit", "unexpected"]
 
 
 class Terminal(Console):
@@ -34,3 +35,9 @@ def unexpected(kind: type[BaseException], error: BaseException, trace: Traceback
     """Print the traceback of an error that is not kpipe's own: its message may hold a record."""
     echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
     sys.stderr.flush()
+
+
+def emit(value: Any) -> None:
+    """Write one JSON line to stdout and flush it."""
+    sys.stdout.write(as_json(value) + "\n")
+    sys.stdout.flush()

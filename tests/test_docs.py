@@ -22,7 +22,7 @@ from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
 from kpipe.notation import from_yaml
 from kpipe.pipeline import Pipeline
 from kpipe_assets.cli import kpipe
-from kpipe_assets.commands.run import Totals, batch_line
+from kpipe_assets.foreground import Totals, batch_line
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
 from resources.destinations.duckdb import layout

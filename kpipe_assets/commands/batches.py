@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kpipe_assets.commands.options import as_json, emit, listing, pipeline_name, wide
-from kpipe_assets.terminal import echo
+from kpipe_assets.commands.options import as_json, listing, pipeline_name, wide
+from kpipe_assets.terminal import echo, emit
 from resources.destinations import open_destination
 from resources.home import Home
 

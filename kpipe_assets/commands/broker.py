@@ -6,8 +6,8 @@ import json
 
 import click
 
-from kpipe_assets.commands.options import count
 from kpipe_assets.terminal import echo
+from kpipe_assets.wording import count
 from resources.home import Home
 from resources.local.broker import BrokerStatus, LocalBroker
 

@@ -14,9 +14,9 @@ from kpipe.errors import KpipeError, TopicUnknown
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
 from kpipe.ports import Topics
 from kpipe_assets.commands.options import listing, wide
-from kpipe_assets.commands.run import run_pipeline
 from kpipe_assets.commands.verify import prove, show
 from kpipe_assets.example.tweets import PARTITIONS
+from kpipe_assets.foreground import run_pipeline
 from kpipe_assets.signals import Stop
 from kpipe_assets.terminal import echo
 from resources.home import Home

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kpipe_assets.commands.options import as_json, emit
-from kpipe_assets.terminal import echo
+from kpipe_assets.commands.options import as_json
+from kpipe_assets.terminal import echo, emit
 from resources.home import Home
 
 __all__ = ["environment"]

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from kpipe_assets.commands.options import as_json, emit, pipeline_name, plain, wide
-from kpipe_assets.terminal import echo
+from kpipe.terminal import plain
+from kpipe_assets.commands.options import as_json, pipeline_name, wide
+from kpipe_assets.terminal import echo, emit
 from resources.destinations import open_destination
 from resources.home import Home
 

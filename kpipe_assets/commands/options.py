@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,12 +9,11 @@ from typing import Any, TypeVar
 import click
 from rich.table import Table
 
-from kpipe import terminal
 from kpipe.source import Part
 from kpipe.terminal import plain
 from kpipe_assets.terminal import Terminal
 
-__all__ = ["as_json", "as_partitions", "count", "emit", "first_sentence", "listing", "pipeline_name", "plain", "wide"]
+__all__ = ["as_json", "as_partitions", "listing", "pipeline_name", "plain", "wide"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -42,22 +40,6 @@ def listing(*titles: str) -> Table:
     for title in titles:
         table.add_column(title.rstrip(">"), justify="right" if title.endswith(">") else "left", no_wrap=title.endswith(">"))
     return table
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 row`, `2 rows`; the plural has an s unless it is given."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def first_sentence(error: str) -> str:
-    """What happened, without what follows from it and without the hint."""
-    return plain(re.split(r" -> |; |\n", error, maxsplit=1)[0])
-
-
-def emit(value: Any) -> None:
-    """One JSON line on stdout, at once."""
-    sys.stdout.write(terminal.as_json(value) + "\n")
-    sys.stdout.flush()
 
 
 def as_partitions(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[Part] | None:

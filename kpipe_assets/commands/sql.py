@@ -13,10 +13,12 @@ from rich.text import Text
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.reader import read_all
 from kpipe.sql.statements import Statement
-from kpipe_assets.commands.options import as_json, count, emit, listing, plain, wide
+from kpipe.terminal import plain
+from kpipe_assets.commands.options import as_json, listing, wide
 from kpipe_assets.statements.execute import Session
 from kpipe_assets.statements.result import Result
-from kpipe_assets.terminal import echo
+from kpipe_assets.terminal import echo, emit
+from kpipe_assets.wording import count
 from resources.home import Home
 
 __all__ = ["sql"]

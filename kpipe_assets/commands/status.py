@@ -14,10 +14,11 @@ from kpipe.errors import KpipeError
 from kpipe.ledger import LOST, SKIPPED
 from kpipe.plan import lag
 from kpipe.source import part
-from kpipe_assets.commands.options import as_json, emit, first_sentence, listing, wide
+from kpipe_assets.commands.options import as_json, listing, wide
 from kpipe_assets.states import state_of
 from kpipe_assets.switch import Switches
-from kpipe_assets.terminal import echo
+from kpipe_assets.terminal import echo, emit
+from kpipe_assets.wording import first_sentence
 from resources.destinations import open_destination
 from resources.home import Home
 

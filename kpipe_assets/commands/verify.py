@@ -9,8 +9,9 @@ import click
 from kpipe.audit import Audit, audit
 from kpipe.errors import InvalidPipeline
 from kpipe.pipeline import Pipeline
-from kpipe_assets.commands.options import as_json, count, emit, listing, pipeline_name, wide
-from kpipe_assets.terminal import echo
+from kpipe_assets.commands.options import as_json, listing, pipeline_name, wide
+from kpipe_assets.terminal import echo, emit
+from kpipe_assets.wording import count
 from resources.destinations import open_destination
 from resources.home import Home
 

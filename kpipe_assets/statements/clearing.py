@@ -15,12 +15,12 @@ from kpipe.repositioning import Decision, set_offsets
 from kpipe.source import TopicSnapshot
 from kpipe.sql.statements import Reset, Stop, Truncate
 from kpipe.targets import targets
-from kpipe_assets.commands.options import count
 from kpipe_assets.marks import is_running
 from kpipe_assets.statements.positions import decide, survey
 from kpipe_assets.statements.result import Result
 from kpipe_assets.statements.running import start_again, stop
 from kpipe_assets.switch import Switches
+from kpipe_assets.wording import count
 from resources.destinations import open_destination
 from resources.home import Home
 

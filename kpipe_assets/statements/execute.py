@@ -10,6 +10,7 @@ from kpipe.sql.places import pointing
 from kpipe_assets.commands.options import count
 from kpipe_assets.statements.result import Result
 from kpipe_assets.switch import Switches
+from kpipe_assets.wording import count
 from resources.home import Home
 
 __all__ = ["Session"]

@@ -65,7 +65,7 @@ def foreground(home: Home, statement: Start, as_json: bool) -> Result:
         InvalidStatement: it is running.
         KpipeError: the run failed.
     """
-    from kpipe_assets.commands.run import run_pipeline
+    from kpipe_assets.foreground import run_pipeline
 
     pipeline = home.pipeline(statement.pipeline)
     if is_running(home, pipeline.name):

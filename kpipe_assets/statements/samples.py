@@ -27,11 +27,11 @@ from kpipe.sql.places import pointing
 from kpipe.sql.statements import Extract, Infer, Test
 from kpipe.sql.writer import to_sql
 from kpipe.targets import targets
-from kpipe_assets.commands.options import count
 from kpipe_assets.statements.excerpt import in_definition
 from kpipe_assets.statements.positions import check_named
 from kpipe_assets.statements.result import Result
 from kpipe_assets.validation import Needs, validate
+from kpipe_assets.wording import count
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.tables import asking

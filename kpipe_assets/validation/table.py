@@ -132,7 +132,7 @@ def _key(part: Pipeline, place: object, table: Columns | None, clause: str) -> t
 
 def check_update(case: Case) -> None:
     """Whether ON DUPLICATE KEY UPDATE sets columns that there are, from such columns, to values of their types."""
-    from resources.destinations.duckdb.target import sql_type  # engines are loaded when they are used
+    from resources.destinations.duckdb.sql_types import sql_type
     from resources.destinations.relational.assigning import NEW, OLD, assignments
 
     for at, (part, table, key) in enumerate(zip(case.parts, case.tables, case.keys, strict=True)):

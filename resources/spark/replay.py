@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kpipe.batch import Batch, Step
-from kpipe.ledger import Lane
+from kpipe.batch import Batch
+from kpipe.ledger import Lane, Step
 from kpipe.pipeline import Pipeline
 from kpipe.replay import DeadLetter
 from kpipe.schema import Columns

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kpipe.batch import Batch, Piece, RangeReport, Step
+from kpipe.batch import Batch, Piece, RangeReport
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.extract import filled
 from kpipe.growth import Closed, named, widened
 from kpipe.keys import KeyRule, keeps_originals
+from kpipe.ledger import Step
 from kpipe.offsets import Range
 from kpipe.pipeline import Pipeline
 from kpipe.room import room

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from kpipe import moves
-from kpipe.batch import Batch, Commit, Step
+from kpipe.batch import Batch, Commit
 from kpipe.claims import claim
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch
-from kpipe.ledger import LOST, Lane, LaneChange, Ledger
+from kpipe.ledger import LOST, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range
 from resources.testing.place import COLUMNS, Place, batch, live, source
 from resources.testing.state import begun, loaded, positions, proof

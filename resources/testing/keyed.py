@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe.batch import Commit, Counts, Step
+from kpipe.batch import Commit, Counts
 from kpipe.errors import DestinationError, Fenced, InvalidPipeline, NotAvailable, SchemaConflict
 from kpipe.keys import ORIGINAL, KeyRule
-from kpipe.ledger import Lane, Ledger
+from kpipe.ledger import Lane, Ledger, Step
 from kpipe.ports import Destination, Keyed
 from kpipe.schema import Columns
 from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live

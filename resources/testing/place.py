@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe import faults
-from kpipe.batch import Commit, Counts, StagedFile, Step
+from kpipe.batch import Commit, Counts, StagedFile
 from kpipe.keys import KeyRule
-from kpipe.ledger import Lane, LaneChange, Ledger
+from kpipe.ledger import Lane, LaneChange, Ledger, Step
 from kpipe.ports import Destination
 from kpipe.schema import Columns, ListOf, MapOf, Struct, Type
 from kpipe.source import PartitionId, TopicId

@@ -12,9 +12,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kpipe import faults
-from kpipe.batch import Commit, Counts, StagedFile, Step
+from kpipe.batch import Commit, Counts, StagedFile
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismatch, RecordRejected, SchemaConflict
 from kpipe.keys import KeyRule
+from kpipe.ledger import Step
 from kpipe.schema import Columns
 from resources.destinations.kafka import KafkaDestination
 from resources.destinations.kafka.cluster import Cluster, Ends, Topic

@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kpipe.batch import Commit, Counts, Step
+from kpipe.batch import Commit, Counts
 from kpipe.errors import LedgerMismatch
 from kpipe.keys import KeyRule
+from kpipe.ledger import Step
 from kpipe.schema import Columns
 from resources.destinations.kafka import KafkaDestination
 from resources.testing.place import COLUMNS, begin, live

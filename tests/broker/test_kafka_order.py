@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kpipe import moves
-from kpipe.batch import Commit, Counts, StagedFile, Step
+from kpipe.batch import Commit, Counts, StagedFile
 from kpipe.errors import DestinationError
 from kpipe.keys import KeyRule
-from kpipe.ledger import Lane, LaneChange
+from kpipe.ledger import Lane, LaneChange, Step
 from kpipe.offsets import Range
 from kpipe.ports import Destination
 from kpipe.schema import Columns

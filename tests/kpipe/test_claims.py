@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kpipe import faults
-from kpipe.batch import Batch, Step
+from kpipe.batch import Batch
 from kpipe.claims import claim
 from kpipe.errors import BrokerUnreachable, KpipeError, OutcomeUnknown
-from kpipe.ledger import LOST, READ, SKIPPED, Lane, Ledger
+from kpipe.ledger import LOST, READ, SKIPPED, Lane, Ledger, Step
 from kpipe.moves import backfill
 from kpipe.offsets import Range
 from kpipe.source import PartitionId, TopicId

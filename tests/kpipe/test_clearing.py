@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from kpipe import moves
 from kpipe.audit import Recount, audit
-from kpipe.batch import Step
 from kpipe.clearing import CLEARED, take_back
 from kpipe.counts import Counts
-from kpipe.ledger import READ, SKIPPED, Lane, LaneChange, Ledger
+from kpipe.ledger import READ, SKIPPED, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range, RangeSet
 from kpipe.recount import Entry
 from kpipe.source import PartitionId, TopicId

@@ -20,12 +20,13 @@ from kpipe.ingest import Event
 from kpipe.ledger import LaneChange, Ledger
 from kpipe.offsets import Range
 from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
+from kpipe.terminal import plain
 from kpipe_assets.cli import kpipe as command
 from kpipe_assets.commands.errors import _record
-from kpipe_assets.commands.options import count, first_sentence, plain
-from kpipe_assets.commands.run import Totals, _sentence
 from kpipe_assets.commands.verify import _GUIDE, show
+from kpipe_assets.foreground import Totals, _sentence
 from kpipe_assets.progress import Progress
+from kpipe_assets.wording import count, first_sentence
 from resources.destinations import open_destination
 from resources.home import Home
 

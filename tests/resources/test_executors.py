@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kpipe.batch import Batch, Step
+from kpipe.batch import Batch
 from kpipe.errors import KpipeError
-from kpipe.ledger import Lane
+from kpipe.ledger import Lane, Step
 from kpipe.source import PartitionId, TopicId
 from resources.spark import away, executors, pods
 from resources.spark.away import Away

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe.batch import Batch, Step
+from kpipe.batch import Batch
 from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled, RecordRejected, StoreUnreachable, TransformFailed
 from kpipe.formats import Format
-from kpipe.ledger import Lane
+from kpipe.ledger import Lane, Step
 from kpipe.offsets import RangeSet
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId

@@ -17,6 +17,7 @@ from kpipe.schema import Columns
 from kpipe.source import Part
 from resources.destinations.duckdb import layout, target
 from resources.destinations.duckdb.connection import Connection, Database, quote
+from resources.destinations.duckdb.sql_types import READ
 from resources.destinations.duckdb.upsert import DUPLICATES, upsert
 from resources.destinations.duckdb.violations import violations
 from resources.destinations.relational import records
@@ -139,7 +140,7 @@ class DuckDBDestination(ClearingDestination):
 
     def _set_aside(self, connection: Connection, commit: Commit, staged: Sequence[Proven], events: int) -> int:
         statement, parameters = records.letters(
-            layout.DIALECT, commit, events, target.READ.format("$11"), [[file.path for file in staged]]
+            layout.DIALECT, commit, events, READ.format("$11"), [[file.path for file in staged]]
         )
         row = connection.execute(statement, parameters).fetchone()
         return row[0] if row else 0

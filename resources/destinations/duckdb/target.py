@@ -7,37 +7,20 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from kpipe.batch import Commit
-from kpipe.schema import Columns, ListOf, MapOf, Struct, Type
+from kpipe.schema import Columns
 from resources.destinations.duckdb.connection import Connection, quote
+from resources.destinations.duckdb.sql_types import READ, fitted, sql_type
 from resources.destinations.fitting import carried, grown
 from resources.destinations.relational.matching import by_shape, check_inserted, matched, parsed, widening
 from resources.destinations.staged import Proven
 
-__all__ = ["READ", "columns", "defaults", "fitted", "insert", "prepare", "primary_key", "projection", "required", "sql_type"]
+__all__ = ["columns", "defaults", "insert", "prepare", "primary_key", "projection", "required"]
 
-#: A file's own columns are all there is: none is guessed from a path (hive).
-READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
 _READ = READ.format("?")
 _COLUMNS = (
     "FROM information_schema.columns WHERE table_catalog = current_database() AND table_schema = 'main'"
     " AND lower(table_name) = lower($1)"
 )
-
-
-def sql_type(kind: Type) -> str:
-    """A type as DuckDB takes it. Field names are always quoted: `order` is a word of SQL."""
-    if isinstance(kind, ListOf):
-        return f"{sql_type(kind.item)}[]"
-    if isinstance(kind, MapOf):
-        return f"MAP(VARCHAR, {sql_type(kind.item)})"
-    if isinstance(kind, Struct):
-        return "STRUCT(" + ", ".join(f"{quote(name)} {sql_type(item)}" for name, item in kind.fields) + ")"
-    return kind.name
-
-
-def fitted(name: str, kind: Type, have: Type) -> str:
-    """A column of a staged file as the type that the table has: an expression of DuckDB's."""
-    return quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})"
 
 
 def columns(connection: Connection, table: str) -> Columns:

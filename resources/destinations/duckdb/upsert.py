@@ -24,7 +24,8 @@ from kpipe.schema import Columns
 from kpipe.source import Part
 from resources.destinations.duckdb.connection import Connection, quote
 from resources.destinations.duckdb.folding import fold
-from resources.destinations.duckdb.target import READ, defaults, projection, sql_type
+from resources.destinations.duckdb.sql_types import READ, sql_type
+from resources.destinations.duckdb.target import defaults, projection
 from resources.destinations.relational.fates import MET, counted, effects, gained, superseded
 from resources.destinations.relational.holdings import TOPIC
 from resources.destinations.relational.matching import by_shape

@@ -9,7 +9,8 @@ from kpipe.batch import Commit
 from kpipe.keys import ORIGINAL
 from kpipe.schema import Columns
 from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.duckdb.target import READ, projection
+from resources.destinations.duckdb.sql_types import READ
+from resources.destinations.duckdb.target import projection
 from resources.destinations.relational.matching import by_shape
 from resources.destinations.staged import Proven
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from kpipe.audit import Recount
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.errors import DestinationError
-from kpipe.ledger import Lane
+from kpipe.ledger import Lane, Step
 from kpipe.offsets import Range
 from resources.destinations.duckdb.connection import Connection
 from resources.destinations.kafka.cluster import Cluster, Ends, Topic

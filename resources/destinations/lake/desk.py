@@ -10,12 +10,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch import Commit, Step
-from kpipe.ledger import Lane
+from kpipe.batch import Commit
+from kpipe.ledger import Lane, Step
 from resources.destinations.duckdb.connection import Connection
 from resources.destinations.duckdb.engine import closed
 from resources.destinations.duckdb.layout import DIALECT as DUCKDB
-from resources.destinations.duckdb.target import READ
+from resources.destinations.duckdb.sql_types import READ
 from resources.destinations.lake.folder import Folder
 from resources.destinations.lake.record import Item, Record
 from resources.destinations.relational import records, tables, views

@@ -11,7 +11,7 @@ import numpy as np
 from kpipe.errors import SchemaConflict
 from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.duckdb.engine import quote
-from resources.destinations.duckdb.target import READ, fitted
+from resources.destinations.duckdb.sql_types import READ, fitted
 from resources.destinations.mysql.session import Session
 from resources.destinations.relational import lines
 from resources.destinations.relational.matching import Match

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.errors import DestinationError
-from resources.destinations.duckdb.target import READ, fitted
+from resources.destinations.duckdb.sql_types import READ, fitted
 from resources.destinations.postgres import types
 from resources.destinations.relational import lines
 from resources.destinations.relational.matching import Match

@@ -11,7 +11,7 @@ import psycopg
 from kpipe.batch import Commit
 from kpipe.errors import SchemaConflict
 from kpipe.schema import Columns, Type
-from resources.destinations.duckdb.target import READ
+from resources.destinations.duckdb.sql_types import READ
 from resources.destinations.fitting import COORDINATES, carried, grown
 from resources.destinations.postgres import binary
 from resources.destinations.postgres.connection import Session

@@ -13,7 +13,7 @@ from kpipe.sql import expressions
 from kpipe.sql.languages import is_mysql, to_duckdb
 from kpipe.sql.untranslated import Untranslated
 from resources.destinations.duckdb.engine import quote
-from resources.destinations.duckdb.target import sql_type
+from resources.destinations.duckdb.sql_types import sql_type
 from resources.destinations.fitting import COORDINATES
 
 __all__ = ["NEW", "OLD", "Assignments", "assignments", "folded"]

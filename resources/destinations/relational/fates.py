@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kpipe.audit import Holding
-from kpipe.batch import Commit, Counts, Step
+from kpipe.batch import Commit, Counts
 from kpipe.errors import StagingFailed
 from kpipe.keys import KeyRule
-from kpipe.ledger import Ledger
+from kpipe.ledger import Ledger, Step
 from kpipe.offsets import Range
 from kpipe.source import Part
 from resources.destinations.relational.dialect import Connection

@@ -17,7 +17,7 @@ import pyarrow as pa
 from kpipe.errors import NotAvailable, SchemaConflict
 from kpipe.keys import KeyRule
 from kpipe.schema import Columns, Scalar, Type
-from resources.destinations.duckdb.target import sql_type
+from resources.destinations.duckdb.sql_types import sql_type
 from resources.destinations.relational.assigning import assignments, folded
 from resources.destinations.relational.dialect import quote
 

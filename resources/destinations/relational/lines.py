@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type
 from resources.destinations.duckdb.engine import literal
-from resources.destinations.duckdb.target import READ, fitted
+from resources.destinations.duckdb.sql_types import READ, fitted
 from resources.destinations.relational.matching import Match
 
 __all__ = ["blocks", "field", "filled", "joined", "lines", "sizes", "text"]

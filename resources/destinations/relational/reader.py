@@ -12,7 +12,7 @@ import duckdb
 
 from kpipe.schema import Columns
 from resources.destinations.duckdb.engine import closed
-from resources.destinations.duckdb.target import READ
+from resources.destinations.duckdb.sql_types import READ
 from resources.destinations.relational.matching import parsed
 from resources.destinations.staged import Proven
 

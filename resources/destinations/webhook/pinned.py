@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from kpipe.batch import Commit, Counts, Mark, StagedFile, Step
-from kpipe.ledger import Lane, LaneChange
+from kpipe.batch import Commit, Counts, Mark, StagedFile
+from kpipe.ledger import Lane, LaneChange, Step
 from kpipe.pipeline import Into
 from kpipe.schema import Columns
 from kpipe.source import PartitionId, TopicId

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kpipe import faults
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.clearing import Clearing
 from kpipe.errors import Fenced, NotAvailable
 from kpipe.keys import KeyRule
-from kpipe.ledger import Lane, LaneChange
+from kpipe.ledger import Lane, LaneChange, Step
 from kpipe.moves import reread
 from resources.testing.place import Place, batch, begin, live, source
 from resources.testing.state import positions, proof

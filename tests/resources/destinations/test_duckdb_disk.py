@@ -138,7 +138,8 @@ import sys, uuid
 from dataclasses import replace
 from pathlib import Path
 import pyarrow as pa
-from kpipe.batch import Commit, Counts, Step
+from kpipe.batch import Commit, Counts
+from kpipe.ledger import Step
 from resources.destinations.duckdb import DuckDBDestination
 from resources.spark.files import StagingWriter
 from resources.testing.place import COLUMNS, begin

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.batch import Commit, Counts, Step
+from kpipe.batch import Commit, Counts
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
 from kpipe.lakes import Part, part
+from kpipe.ledger import Step
 from kpipe.ports import Destination
 from kpipe.schema import Columns
 from resources.decode.divide import apart

@@ -17,9 +17,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, LessThan
 
-from kpipe.batch import Commit, Counts, StagedFile, Step
+from kpipe.batch import Commit, Counts, StagedFile
 from kpipe.errors import SchemaConflict
 from kpipe.lakes import part
+from kpipe.ledger import Step
 from kpipe.ports import Destination
 from kpipe.schema import Columns
 from resources.destinations.delta import DeltaLake

@@ -14,7 +14,7 @@ import pytest
 
 from kpipe.errors import DestinationError
 from kpipe.schema import Columns, Scalar, Type
-from resources.destinations.duckdb.target import sql_type as duckdb_type
+from resources.destinations.duckdb.sql_types import sql_type as duckdb_type
 from resources.destinations.postgres import binary
 from resources.destinations.postgres.types import sql_type
 from resources.destinations.relational import lines

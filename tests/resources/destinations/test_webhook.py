@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from kpipe import faults
-from kpipe.batch import Commit, Counts, StagedFile, Step
+from kpipe.batch import Commit, Counts, StagedFile
 from kpipe.errors import (
     DeadLettersExceeded,
     DestinationBusy,
@@ -29,7 +29,7 @@ from kpipe.errors import (
     SchemaConflict,
 )
 from kpipe.keys import ORIGINAL
-from kpipe.ledger import Ledger
+from kpipe.ledger import Ledger, Step
 from resources.destinations.duckdb import DuckDBDestination
 from resources.destinations.webhook import Rules, WebhookDestination
 from resources.destinations.webhook.outbox import Outbox, Receipt

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kpipe import moves
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, RecordRejected
-from kpipe.ledger import Ledger
+from kpipe.ledger import Ledger, Step
 from kpipe.oversight import ledger_only
 from resources.destinations.webhook import Rules, WebhookDestination
 from resources.destinations.webhook.book import Book
