@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.byte_operations import NAME
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.text_arguments import bytes_of
 from kpipe.mysql.values import Value, boolean, text
 

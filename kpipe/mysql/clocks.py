@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 
 from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import formatted
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.time_functions import now
 from kpipe.mysql.values import Value, datetime, number, quoted
 from kpipe.sql.untranslated import Untranslated

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from kpipe.mysql.binding import bind, bind_sql
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.operators import compared, first_equal
 from kpipe.mysql.values import NULL, Value, boolean, combined, double, number
 from kpipe.sql.untranslated import Untranslated

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from kpipe.mysql.binding import bound
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.time_functions import week_of, year_week_of
 from kpipe.mysql.values import Value, datetime, quoted, span
 from kpipe.sql.untranslated import Untranslated

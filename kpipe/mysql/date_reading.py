@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import format_of
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.moments import composed, within_years
 from kpipe.mysql.values import Value, quoted, text
 from kpipe.sql.untranslated import Untranslated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kpipe.mysql.binding import bind_sql
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.text_arguments import written_number
 from kpipe.mysql.values import Value, decimal, number
 from kpipe.sql.untranslated import Untranslated

@@ -11,7 +11,7 @@ import re
 from kpipe.mysql.binding import bound
 from kpipe.mysql.date_formats import format_of
 from kpipe.mysql.date_reading import Parts, moment_of
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.values import Value, datetime, quoted, text
 from kpipe.sql.untranslated import Untranslated
 

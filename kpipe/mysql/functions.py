@@ -5,51 +5,37 @@ Each family has a module of its own (`FUNCTIONS` in `*_functions.py`); names sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
+from kpipe.mysql.byte_functions import FUNCTIONS as packed
+from kpipe.mysql.clocks import FUNCTIONS as clocks
+from kpipe.mysql.condition_functions import FUNCTIONS as conditions
+from kpipe.mysql.date_formats import FUNCTIONS as date_formats
+from kpipe.mysql.date_reading import FUNCTIONS as reading
+from kpipe.mysql.format_functions import FUNCTIONS as formats
+from kpipe.mysql.format_words import FUNCTIONS as words
+from kpipe.mysql.function import Function
+from kpipe.mysql.hash_functions import FUNCTIONS as hashes
+from kpipe.mysql.json_functions import FUNCTIONS as documents
+from kpipe.mysql.number_functions import FUNCTIONS as numbers
+from kpipe.mysql.pattern_functions import FUNCTIONS as patterns
+from kpipe.mysql.refused import REFUSED
+from kpipe.mysql.search_functions import FUNCTIONS as searches
+from kpipe.mysql.text_functions import FUNCTIONS as texts
+from kpipe.mysql.time_arithmetic import FUNCTIONS as arithmetic
+from kpipe.mysql.time_buckets import FUNCTIONS as buckets
+from kpipe.mysql.time_functions import FUNCTIONS as times
 from kpipe.mysql.values import Value
 from kpipe.sql.untranslated import Untranslated
 
-__all__ = ["SPECIAL", "Function", "called", "is_name", "known"]
-
-Rule = Callable[..., Value]
-
-
-class Function:
-    """A function of the list.
-
-    Attributes:
-        rule: takes compiled arguments, and gives the compiled call.
-        least, most: how many arguments it takes; None: any number.
-    """
-
-    def __init__(self, rule: Rule, least: int, most: int | None = -1) -> None:
-        self.rule, self.least = rule, least
-        self.most = least if most == -1 else most
+__all__ = ["SPECIAL", "called", "is_name", "known"]
 
 
 @lru_cache(maxsize=1)
 def known() -> Mapping[str, Function]:
     """Return every function by its name."""
-    from kpipe.mysql.byte_functions import FUNCTIONS as packed
-    from kpipe.mysql.clocks import FUNCTIONS as clocks
-    from kpipe.mysql.condition_functions import FUNCTIONS as conditions
-    from kpipe.mysql.date_formats import FUNCTIONS as date_formats
-    from kpipe.mysql.date_reading import FUNCTIONS as reading
-    from kpipe.mysql.format_functions import FUNCTIONS as formats
-    from kpipe.mysql.format_words import FUNCTIONS as words
-    from kpipe.mysql.hash_functions import FUNCTIONS as hashes
-    from kpipe.mysql.json_functions import FUNCTIONS as documents
-    from kpipe.mysql.number_functions import FUNCTIONS as numbers
-    from kpipe.mysql.pattern_functions import FUNCTIONS as patterns
-    from kpipe.mysql.search_functions import FUNCTIONS as searches
-    from kpipe.mysql.text_functions import FUNCTIONS as texts
-    from kpipe.mysql.time_arithmetic import FUNCTIONS as arithmetic
-    from kpipe.mysql.time_buckets import FUNCTIONS as buckets
-    from kpipe.mysql.time_functions import FUNCTIONS as times
-
     return {
         **conditions, **documents, **formats, **hashes, **numbers, **patterns, **searches, **texts, **times, **arithmetic,
         **clocks, **packed, **buckets, **date_formats, **reading, **words,
@@ -62,8 +48,6 @@ SPECIAL = ("CAST", "CONVERT", "EXTRACT", "TRIM", "VALUES", "GET_KAFKA_PIPELINE_P
 
 def is_name(name: str) -> bool:
     """Return whether a function of MySQL's or SingleStore's has that name, whether it is translated or refused."""
-    from kpipe.mysql.refused import REFUSED
-
     return name.upper() in {*known(), *REFUSED, *SPECIAL}
 
 
@@ -77,8 +61,6 @@ def called(name: str, args: Sequence[Value]) -> Value:
         raise Untranslated("DUCKDB('...') stands alone, as the whole expression", "write all of it inside")
     function = known().get(name)
     if function is None:
-        from kpipe.mysql.refused import REFUSED
-
         if name in REFUSED:
             raise Untranslated(f"{name} is not translated: {REFUSED[name][0]}", REFUSED[name][1])
         near = get_close_matches(name, known(), n=1, cutoff=0.75)

@@ -7,7 +7,7 @@ the same functions. CRC32: ISO 3309, its table made here.
 from __future__ import annotations
 
 from kpipe.mysql.binding import bind_sql
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.text_arguments import bytes_of, whole, written_number
 from kpipe.mysql.values import Value, number, text
 from kpipe.sql.untranslated import Untranslated

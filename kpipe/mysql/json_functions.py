@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kpipe.mysql.document_keys import is_mask
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.json_paths import asked, document, fragment, keypath, path
 from kpipe.mysql.values import Value, integer, number, quoted, text
 from kpipe.sql.untranslated import Untranslated

@@ -13,7 +13,7 @@ from dataclasses import replace
 from kpipe.mysql.arithmetic import ARITHMETIC, bit_pattern
 from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.byte_operators import counted, is_bytes
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.rounding import ceiling, floor, rounded, truncated
 from kpipe.mysql.values import Value, double, finite, integer, number, quoted, text, unrounded
 from kpipe.sql.untranslated import Untranslated

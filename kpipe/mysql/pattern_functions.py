@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from kpipe.mysql.binding import bind_sql
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.patterns import anchored, groups, pattern_of, translated
 from kpipe.mysql.text_arguments import written_number
 from kpipe.mysql.values import Value, quoted, text

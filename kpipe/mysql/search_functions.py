@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kpipe.mysql.arithmetic import bit_pattern
 from kpipe.mysql.binding import bind_sql
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.text_arguments import whole
 from kpipe.mysql.values import Value, double, number, text
 

@@ -7,7 +7,7 @@ characters of UTF-8, or bytes where the argument is of bytes.
 from __future__ import annotations
 
 from kpipe.mysql.binding import bind_sql
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.text_arguments import LARGEST, clamped, same_kind, whole
 from kpipe.mysql.values import Value, quoted, text
 from kpipe.sql.untranslated import Untranslated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kpipe.mysql.binding import bound
-from kpipe.mysql.functions import Function
+from kpipe.mysql.function import Function
 from kpipe.mysql.intervals import MICROS
 from kpipe.mysql.values import Value, date, datetime
 from kpipe.sql.untranslated import Untranslated

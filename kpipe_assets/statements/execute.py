@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from kpipe.errors import InvalidStatement, NotAvailable
 from kpipe.sql import statements as s
 from kpipe.sql.places import pointing
-from kpipe_assets.commands.options import count
 from kpipe_assets.statements.result import Result
 from kpipe_assets.switch import Switches
 from kpipe_assets.wording import count

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kpipe import faults
-from kpipe.batch import Commit, Step
+from kpipe.batch import Commit
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.ledger import Lane
+from kpipe.ledger import Lane, Step
 from kpipe.moves import reread
 from resources.home import Home
 from resources.testing.place import Place
