@@ -26,6 +26,7 @@ import duckdb
 from confluent_kafka import Producer
 
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source
+from kpipe_assets.instance import open_instance
 from resources.home import Home
 from resources.java import find_java
 from resources.local.broker import LocalBroker
@@ -186,7 +187,7 @@ def show_runs(home: Home, spans: list[tuple[str, int, int, int]]) -> None:
     """When each run was asked for, started, committed first and last, and ended; seconds from the first."""
     import dagster as dg
 
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+    with open_instance(home.dagster) as instance:
         records = {record.dagster_run.run_id: record for record in instance.get_run_records()}
         for run_id, record in records.items():
             if record.dagster_run.status == dg.DagsterRunStatus.FAILURE:

@@ -25,7 +25,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import psutil
 from confluent_kafka import Producer
 
@@ -38,7 +37,7 @@ from kpipe.batch import Batch, Counts, RangeReport
 from kpipe.pipeline import Into, Pipeline, Source
 from kpipe.schema import Columns
 from kpipe_assets.assembly import Run
-from kpipe_assets.instance import prepare
+from kpipe_assets.instance import open_instance, prepare
 from kpipe_assets.switch import Switches
 from resources.destinations import open_destination
 from resources.home import Home
@@ -200,7 +199,7 @@ def _ticks(folder: str, began: float, ended: float) -> dict[str, list[tuple[floa
     from dagster._core.definitions.run_request import InstigatorType
 
     found: dict[str, list[tuple[float, float]]] = {}
-    with dg.DagsterInstance.from_config(folder) as instance:
+    with open_instance(folder) as instance:
         for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR):
             ticks = instance.get_ticks(state.instigator_origin_id, state.selector_id, after=began, before=ended)
             done = sorted((tick.timestamp, tick.end_timestamp) for tick in ticks if tick.end_timestamp)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import tempfile
 import time
@@ -24,8 +25,7 @@ from bench import ledger
 from bench.contenders.pipelines import pipeline
 from bench.plot import lines
 from kpipe.pipeline import Pipeline
-from kpipe_assets import engines
-from kpipe_assets.event_log import in_batches
+from kpipe_assets.instance import open_instance
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.tables import table_asset, table_keys
 from kpipe_assets.topics import topic_key, topic_spec
@@ -57,10 +57,19 @@ class _Edges:
         return open_destination(definition, self._home)
 
 
-def measure(partitions: int) -> dict[str, Any]:
+def _instance(folder: str, one_by_one: bool) -> dg.DagsterInstance:
+    if one_by_one:
+        return dg.DagsterInstance.local_temp(folder)
+    os.environ["DAGSTER_EVENT_BATCH_SIZE"] = "1000"
+    storage = {"module": "kpipe_assets.storage", "class": "Storage", "config": {"base_dir": folder}}
+    Path(folder, "dagster.yaml").write_text(json.dumps({"storage": {"custom": storage}}), encoding="utf-8")
+    return open_instance(folder)
+
+
+def measure(partitions: int, one_by_one: bool) -> dict[str, Any]:
     """A row of the results."""
     ledger.PARTITIONS = partitions
-    with tempfile.TemporaryDirectory(prefix="kpipe-many-") as name, dg.DagsterInstance.local_temp(name) as instance:
+    with tempfile.TemporaryDirectory(prefix="kpipe-many-") as name, _instance(name, one_by_one) as instance:
         home = Home.at(Path(name) / "home").make()
         definition = pipeline("localhost:9", "bench", columns={"id": "BIGINT"}, max_offsets_per_partition=1)
         edges = _Edges(home)
@@ -104,12 +113,9 @@ def main() -> None:
     options.add_argument("--one-by-one", action="store_true")
     options.add_argument("--out", type=Path, default=_RESULTS)
     given = options.parse_args()
-    if not given.one_by_one:
-        engines.keep()
-        in_batches()
     rows = []
     for number in map(int, given.sizes.split(",")):
-        rows.append({**measure(number), "events": "one by one" if given.one_by_one else "at once"})
+        rows.append({**measure(number, given.one_by_one), "events": "one by one" if given.one_by_one else "at once"})
         print(rows[-1], flush=True)
     _write(rows, given.out)
 

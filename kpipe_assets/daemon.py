@@ -1,7 +1,5 @@
 """Dagster's daemon, which looks for new backfills every 5 s instead of every 30: so the UI launches several partitions.
 
-It stores the events of a run's beginning many at once (kpipe_assets/event_log.py).
-
 Dagster has no setting for it, only this constant, which the loop reads whenever it starts. A Dagster without it would look
 every 30 s again; tests/kpipe_assets/test_ui.py would say so.
 """
@@ -11,17 +9,11 @@ from __future__ import annotations
 from dagster._daemon import controller
 from dagster._daemon.cli import main
 
-from kpipe_assets import engines
-from kpipe_assets.event_log import in_batches
-
 __all__ = ["INTERVAL_S"]
 
 #: As often as sensors are looked at.
 INTERVAL_S = 5
 
-controller.DEFAULT_DAEMON_INTERVAL_SECONDS = INTERVAL_S
-
 if __name__ == "__main__":
-    engines.keep()
-    in_batches()
+    controller.DEFAULT_DAEMON_INTERVAL_SECONDS = INTERVAL_S
     main()

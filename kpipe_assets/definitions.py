@@ -5,21 +5,13 @@ from __future__ import annotations
 import dagster as dg
 
 from kpipe.isolation import deny_tracing
-from kpipe_assets import engines
 from kpipe_assets.component import catalog
-from kpipe_assets.event_log import in_batches
 from kpipe_assets.example.downstream import demos, downstream
-from kpipe_assets.helpers import scrub_output_helpers
-from kpipe_assets.revisions import read_once
 from resources.home import Home
 
 __all__ = ["defs"]
 
 deny_tracing()
-scrub_output_helpers()
-read_once()
-engines.keep()
-in_batches()
 
 
 @dg.definitions

@@ -17,7 +17,10 @@ from resources.spark.jvm import environment
 
 __all__ = ["close_runs", "scrub_output_helpers", "start_tracker"]
 
-_FIRST = "from kpipe.isolation import deny_tracing; deny_tracing(); "
+_FIRST = (
+    "from kpipe.isolation import deny_tracing; deny_tracing();"
+    " from kpipe_assets.helpers import scrub_output_helpers; scrub_output_helpers(); "
+)
 
 
 def scrub_output_helpers() -> None:
@@ -42,7 +45,7 @@ def start_tracker() -> None:
 
 
 def close_runs() -> None:
-    """From now on, processes that multiprocessing spawns deny tracing before they import anything else."""
+    """From now on, processes that multiprocessing spawns deny tracing before all else; their helpers get no credentials."""
     command_line = spawn.get_command_line
 
     def closed(**given: Any) -> list[str]:

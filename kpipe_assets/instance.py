@@ -8,11 +8,15 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kpipe.errors import KpipeError
 from resources.home import Home
 
-__all__ = ["environment", "is_unedited", "make_storage", "prepare"]
+__all__ = ["environment", "is_unedited", "make_storage", "open_instance", "prepare"]
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 _FILE = "dagster.yaml"
 # The last line of a file that we wrote: as long as it fits what stands above it, nobody has edited the file.
@@ -30,6 +34,8 @@ def environment(home: Home, environ: Mapping[str, str] | None = None) -> dict[st
     # A folder of the user's that is called `resources` or `dagster` must not be imported in place of ours (Python 3.11+).
     values["PYTHONSAFEPATH"] = "1"
     values["PYTHONUNBUFFERED"] = "1"
+    # How many events Dagster hands to its storage at once (kpipe_assets/storage.py); each takes some 5 kB of memory meanwhile.
+    values.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
     values.setdefault("PYTHONWARNINGS", "ignore")  # Dagster's "is currently in beta", at every load
     return values
 
@@ -68,10 +74,23 @@ def make_storage(environ: Mapping[str, str]) -> None:
     Args:
         environ: as `prepare` gave it.
     """
+    with open_instance(environ["DAGSTER_HOME"]):
+        pass
+
+
+def open_instance(folder: str | Path) -> dg.DagsterInstance:
+    """Open Dagster's instance in a folder, as a context. Its settings may name the folder as DAGSTER_HOME."""
     import dagster as dg
 
-    with dg.DagsterInstance.from_config(environ["DAGSTER_HOME"]):
-        pass
+    before = os.environ.get("DAGSTER_HOME")
+    os.environ["DAGSTER_HOME"] = str(folder)
+    try:
+        return dg.DagsterInstance.from_config(str(folder))
+    finally:
+        if before is None:
+            del os.environ["DAGSTER_HOME"]
+        else:
+            os.environ["DAGSTER_HOME"] = before
 
 
 def is_unedited(folder: Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe_assets.guard import LOCATION
-from kpipe_assets.instance import environment, is_unedited, prepare
+from kpipe_assets.instance import environment, is_unedited, open_instance, prepare
 from kpipe_assets.marks import is_locked
 from resources.home import Home
 
@@ -142,9 +142,7 @@ class Switches:
             folder = environment(self._home)["DAGSTER_HOME"]
             if not Path(folder).is_dir():
                 return None
-            import dagster as dg
-
-            self._opened = self._stack.enter_context(dg.DagsterInstance.from_config(folder))
+            self._opened = self._stack.enter_context(open_instance(folder))
         return self._opened
 
 

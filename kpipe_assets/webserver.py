@@ -1,7 +1,7 @@
 """Dagster's web server behind kpipe's access rules: `python -m kpipe_assets.webserver RULES FD OPTION ...`.
 
 RULES is a file of `Rules` (kpipe_assets/access.py), FD an inherited socket that listens; the options are those of
-dagster-webserver. It stores the events of a run that is launched from its pages many at once.
+dagster-webserver.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import uvicorn
 from dagster_webserver.cli import main
 from starlette.types import ASGIApp
 
-from kpipe_assets import engines
 from kpipe_assets.access import Access, Rules
-from kpipe_assets.event_log import in_batches
 from kpipe_assets.guard import READY
 
 __all__ = ["guard"]
@@ -45,6 +43,4 @@ def guard(rules: Rules, listening: socket.socket, ready: Path) -> None:
 if __name__ == "__main__":
     file = Path(sys.argv.pop(1))
     guard(Rules.read(file), socket.socket(fileno=int(sys.argv.pop(1))), file.parent / READY)
-    engines.keep()
-    in_batches()
     main()

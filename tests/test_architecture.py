@@ -156,6 +156,40 @@ def test_importing_kpipe_assets_does_not_load_dagster() -> None:
     assert not {top for top in loaded_by("kpipe_assets") if top.startswith("dagster")}
 
 
+_LOOK = """
+import sys, types, dagster, dagster_webserver.cli, dagster._daemon.controller, dagster._cli, dagster._grpc.server, uvicorn
+import alembic.script, dagster._core.execution.compute_logs, dagster._core.storage.sqlite_storage, multiprocessing.spawn
+
+WATCHED = ("dagster", "dagster_webserver", "alembic", "sqlalchemy", "uvicorn", "starlette", "multiprocessing")
+
+def look():
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in WATCHED:
+            for key, value in list(vars(module).items()):
+                found[name, key] = value
+                if isinstance(value, type) and value.__module__ == name:
+                    found.update({(name, key, inner): it for inner, it in vars(value).items()})
+    return found
+
+def theirs(value):  # not one that Dagster has made lazily
+    return isinstance(value, (types.ModuleType, int, str)) or (getattr(value, "__module__", "") or "").split(".")[0] in WATCHED
+
+before = look()
+import kpipe_assets.definitions, kpipe_assets.daemon, kpipe_assets.webserver, kpipe_assets.storage, kpipe_assets.codeserver
+after = look()
+changed = {key for key in before if key in after and after[key] is not before[key] and not key[-1].startswith("__")}
+ours = [key for key in changed if theirs(before[key]) and not theirs(after[key]) or isinstance(before[key], int)]
+print(*map(".".join, ours), end="")
+"""
+
+
+def test_importing_kpipe_changes_nothing_in_dagster() -> None:
+    """A Dagster that loads kpipe's definitions beside others stays as it was: kpipe's storage and processes are its own."""
+    done = subprocess.run([sys.executable, "-c", _LOOK], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 def test_every_module_of_the_core_can_be_imported_by_its_path() -> None:
     for name in CORE:
         module = importlib.import_module(name)

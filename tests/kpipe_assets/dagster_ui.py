@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import psutil
 from confluent_kafka import Producer
 
+from kpipe_assets.instance import open_instance
 from resources.home import Home
 
-__all__ = ["PARTITIONS", "Ui", "processes", "running_ui"]
+__all__ = ["PARTITIONS", "Ui", "processes", "running_ui", "sqlite_instance"]
 
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "graphql.md").read_text(encoding="utf-8")
 PARTITIONS = 3
@@ -31,6 +33,13 @@ def query(name: str) -> str:
     """A query of the guide, by its operation's name: what is documented is what is tested."""
     (found,) = [body for body in re.findall(r"^```graphql\n(.*?)^```$", GUIDE, re.M | re.S) if re.search(rf"\b{name}\b", body)]
     return str(found)
+
+
+def sqlite_instance(folder: Path) -> dg.DagsterInstance:
+    """Open an instance with the storage of kpipe's `dagster.yaml`, and with nothing else of it."""
+    storage = {"module": "kpipe_assets.storage", "class": "Storage", "config": {"base_dir": {"env": "DAGSTER_HOME"}}}
+    (folder / "dagster.yaml").write_text(json.dumps({"storage": {"custom": storage}}), encoding="utf-8")
+    return open_instance(folder)
 
 
 @dataclass

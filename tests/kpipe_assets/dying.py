@@ -21,6 +21,7 @@ from kpipe.pipeline import Pipeline
 from kpipe.ports import Destination, Stager
 from kpipe_assets import tables
 from kpipe_assets.edges import KafkaResource
+from kpipe_assets.instance import open_instance
 from kpipe_assets.tables import OP_TAG, table_asset
 from kpipe_assets.topics import topic_spec
 from resources.destinations import open_destination
@@ -135,7 +136,7 @@ def _begin(path: Path, name: str, point: str, live: bool) -> None:
     pipeline = home.pipeline(name)
     if live:
         tables._EVENT_EVERY_S = 0.0
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance, in_worker():
+    with open_instance(home.dagster) as instance, in_worker():
         if point:
             POINTS[point]()
         keys = instance.get_dynamic_partitions(f"kafka/{pipeline.source.topic}")

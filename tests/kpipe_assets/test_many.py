@@ -13,15 +13,15 @@ import pytest
 import sqlalchemy
 from dagster._core.events import DagsterEventType
 from dagster._core.storage.event_log.sqlite import sqlite_event_log
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite import sqlite_run_storage
 from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import engines, event_log, telling
+from kpipe_assets import storage, telling
 from kpipe_assets.publisher import Publisher
 from resources.home import Home
+from tests.kpipe_assets.dagster_ui import sqlite_instance
 from tests.kpipe_assets.test_dagster import KEY, World, _ingest_without_dagster
 
 FEW, MANY = 3, 20
@@ -30,10 +30,7 @@ FEW, MANY = 3, 20
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process of kpipe's."""
-    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "")
-    monkeypatch.delenv("DAGSTER_EVENT_BATCH_SIZE")
-    monkeypatch.setattr(SqliteEventLogStorage, "store_event_batch", SqliteEventLogStorage.store_event_batch)
-    event_log.in_batches()
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "1000")
 
 
 @contextmanager
@@ -43,7 +40,7 @@ def world_of(folder: Path, partitions: int) -> Iterator[World]:
     topics = FakeTopics({"tweets": partitions})
     for partition in range(partitions):
         topics.produce(partition, {"id": partition})
-    with dg.DagsterInstance.local_temp(str(folder)) as instance:
+    with sqlite_instance(folder) as instance:
         made = World(Home(folder / "home").make(), instance, topics, FakeStager(topics, folder))
         made.grow()
         yield made
@@ -107,7 +104,6 @@ def test_what_is_stored_at_once_is_what_is_stored_one_by_one(tmp_path: Path, mon
         with monkeypatch.context() as patch:
             if name == "all":
                 patch.setenv("DAGSTER_EVENT_BATCH_SIZE", "3")  # the last batch is not full
-                patch.setattr(SqliteEventLogStorage, "store_event_batch", event_log._store)
             with world_of(tmp_path / name, FEW) as world:
                 assert world.run().success
                 world.topics.produce(0, {"id": 9})
@@ -153,17 +149,16 @@ def test_each_of_dagsters_files_has_one_engine(tmp_path: Path, monkeypatch: pyte
         _ask(instance)
         assert len(made) > len(set(made)), "Dagster makes one for each question"
     monkeypatch.setattr(sqlalchemy, "create_engine", counted)
-    engines._kept.cache_clear()
-    engines.keep()
+    storage._engine.cache_clear()
     for _ in range(2):  # a tick opens the files anew
-        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        with sqlite_instance(tmp_path) as instance:
             _ask(instance)
             made.clear()
             _ask(instance)
             assert not made
     other = tmp_path / "other"
     other.mkdir()
-    with dg.DagsterInstance.local_temp(str(other)) as instance:
+    with sqlite_instance(other) as instance:
         assert instance.get_dynamic_partitions("p") == [], "of another home"
 
 
@@ -177,7 +172,6 @@ def _ask(instance: dg.DagsterInstance) -> None:
 def test_a_batch_that_cannot_be_stored_leaves_none_of_it_in_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster then stores the events one by one; what fails then, the next publisher repairs."""
     monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "1000")
-    monkeypatch.setattr(SqliteEventLogStorage, "store_event_batch", event_log._store)
     with world_of(tmp_path / "w", FEW) as world:
         list(_ingest_without_dagster(world))
         publisher = Publisher(world.instance, KEY, world.destination, world.home, "tweets")
@@ -186,7 +180,7 @@ def test_a_batch_that_cannot_be_stored_leaves_none_of_it_in_the_index(tmp_path: 
             raise OSError("no space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteEventLogStorage, "_store_asset_event", full)  # the last thing that is written
+            patch.setattr(storage.EventLogStorage, "_store_asset_event", full)  # the last thing that is written
             with pytest.raises(OSError, match="no space left"):
                 publisher.publish()
         assert not world.events() and world.destination.unpublished()

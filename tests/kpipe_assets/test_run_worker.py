@@ -27,7 +27,7 @@ from confluent_kafka import Producer
 
 from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
 from kpipe_assets.edges import KafkaResource
-from kpipe_assets.instance import make_storage, prepare
+from kpipe_assets.instance import make_storage, open_instance, prepare
 from kpipe_assets.publisher import Publisher
 from kpipe_assets.sensors import ingest_sensor
 from kpipe_assets.tables import table_asset, table_key
@@ -107,7 +107,7 @@ def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFac
             producer.produce(topic, value, partition=partition)
         return producer.flush(120)
 
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+    with open_instance(home.dagster) as instance:
         instance.add_dynamic_partitions("kafka/mirror", [str(number) for number in range(PARTITIONS)])
         yield Mirror(home, instance, pipeline, write)
     kafka_broker.delete_topic("mirror")
@@ -262,7 +262,7 @@ def worker_topic(kafka_broker: Any) -> Iterator[None]:
 
 
 def run_worker(home: Home, run_id: str) -> psutil.Process:
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+    with open_instance(home.dagster) as instance:
         found = _worker(instance, run_id)
     assert found is not None
     return psutil.Process(found[0])
@@ -287,13 +287,13 @@ def exact(home: Home, written: list[int]) -> None:
     with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
         found = connection.execute("SELECT count(*), count(DISTINCT id), sum(id) FROM tweets").fetchall()
     assert found == [(len(written), len(written), sum(written))]
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+    with open_instance(home.dagster) as instance:
         Publisher(instance, table_key(pipeline), open_destination(pipeline, home), home, "tweets").publish()
         mirrored(home, instance, pipeline)
 
 
 def statuses(home: Home) -> dict[str, str]:
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+    with open_instance(home.dagster) as instance:
         return {run.run_id: run.status.value for run in instance.get_runs()}
 
 
@@ -354,7 +354,7 @@ def test_a_step_that_outlives_its_run_worker_ends_by_itself_and_what_is_built_on
         assert statuses(home)[first] == "FAILURE"
 
         def computed() -> list[Any]:
-            with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+            with open_instance(home.dagster) as instance:
                 return list(instance.fetch_materializations(dg.AssetKey("tweets_by_language"), limit=1).records)
 
         (record,) = server.until(computed)

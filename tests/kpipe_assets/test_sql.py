@@ -26,6 +26,7 @@ from kpipe.sql.reader import read
 from kpipe.sql.statements import Create
 from kpipe.sql.writer import to_sql
 from kpipe_assets import switch
+from kpipe_assets.instance import open_instance
 from kpipe_assets.marks import runs
 from kpipe_assets.prompt import Dialogue, QuietHistory, StatementCompleter
 from kpipe_assets.requests import Ear, ask
@@ -359,14 +360,13 @@ def served(kpipe: Kpipe) -> Iterator[None]:
 
 
 def test_the_daemon_of_a_dagster_of_ones_own_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dagster as dg
     from dagster._daemon.types import DaemonHeartbeat
 
     (tmp_path / "own").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "own"))
     with Switches(Home.at(tmp_path / "home").make()) as switches:
         assert not switches.is_served()
-        with dg.DagsterInstance.from_config(str(tmp_path / "own")) as instance:
+        with open_instance(tmp_path / "own") as instance:
             for age, served in ((3600, False), (5, True)):
                 instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - age, "SENSOR", "1", []))
                 assert switches.is_served() == served

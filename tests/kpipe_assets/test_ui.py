@@ -16,7 +16,7 @@ import pytest
 from kpipe.errors import KpipeError
 from kpipe_assets import daemon
 from kpipe_assets.commands.ui import _listen
-from kpipe_assets.instance import prepare
+from kpipe_assets.instance import open_instance, prepare
 from kpipe_assets.marks import runs
 from resources.home import Home
 from resources.java import JavaHome
@@ -181,11 +181,10 @@ def test_a_dagster_home_of_the_users_own_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_dagster_takes_the_settings(tmp_path: Path) -> None:
-    import dagster as dg
 
     home = Home(tmp_path / "home")
     prepare(home, {})
-    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+    with open_instance(home.dagster) as instance:
         (limit,) = instance.get_concurrency_config().run_queue_config.tag_concurrency_limits  # type: ignore[union-attr]
         assert limit["limit"] == 2
         assert not instance.telemetry_enabled
