@@ -49,7 +49,7 @@ def _repeatable(sql: str) -> bool:
     """Whether SQL may stand several times: nothing in it is drawn anew, and it is short."""
     if _VOLATILE.search(sql):
         return False
-    if _repeating.get() or len(sql) <= _SHORT or _PLAIN.fullmatch(sql) is not None:
+    if len(sql) <= _SHORT or _PLAIN.fullmatch(sql) is not None:
         return True
     return len(sql) <= _CHEAP_LENGTH and set(_CALL.findall(sql)) <= _CHEAP
 
@@ -67,6 +67,12 @@ def bind_sql(body: Callable[..., str], *arguments: str) -> str:
         arguments: SQL. What is computed from different parts of an expression stands in one call: names are made of the
             arguments' SQL, and two calls of RAND() have the same.
     """
+    if _repeating.get() and not any(map(_VOLATILE.search, arguments)):
+        return body(*arguments)
+    return _named_once(body, *arguments)
+
+
+def _named_once(body: Callable[..., str], *arguments: str) -> str:
     long = [at for at, sql in enumerate(arguments) if not _repeatable(sql)]
     if not long:
         return body(*arguments)
@@ -81,8 +87,8 @@ def bind_sql(body: Callable[..., str], *arguments: str) -> str:
 
 
 def bound(sql: str, rule: Callable[[str], str]) -> str:
-    """Return the same for a rule of one argument."""
-    return bind_sql(rule, sql)
+    """Return the same for a rule that names its argument so often that it is never repeated: how a text is read as a time."""
+    return _named_once(rule, sql)
 
 
 def bind(rule: Callable[..., Value], *values: Value) -> Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kpipe.mysql.binding import bind_sql, bound
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.json_casts import as_document, out_of_document
 from kpipe.mysql.moments import LAST
 from kpipe.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
@@ -171,14 +171,14 @@ def _decimal(value: Value, precision: int, scale: int) -> Value:
     target = f"DECIMAL({precision},{scale})"
 
     def nearest(there: str, exact: str, near: str) -> str:
-        beyond = bound(near, lambda n: f"CASE WHEN {n} < 0 THEN '-{most}' WHEN {n} >= 1 THEN '{most}' ELSE '0' END")
+        beyond = bind_sql(lambda n: f"CASE WHEN {n} < 0 THEN '-{most}' WHEN {n} >= 1 THEN '{most}' ELSE '0' END", near)
         cut = f"coalesce(TRY_CAST({exact} AS {target}), CAST({beyond} AS {target}))"
         return f"(CASE WHEN {there} IS NOT NULL THEN {cut} END)"
 
     if value.kind == "text":  # it has digits that no DOUBLE has
-        sql = bound(value.sql, lambda said: nearest(said, _digits(said), number(Value(said, "text")).sql))
+        sql = bind_sql(lambda said: nearest(said, _digits(said), number(Value(said, "text")).sql), value.sql)
     else:
-        sql = bound(unrounded(number(value)).sql, lambda made: nearest(made, made, made))
+        sql = bind_sql(lambda made: nearest(made, made, made), unrounded(number(value)).sql)
     return Value(sql, "decimal", precision, scale)
 
 
@@ -190,7 +190,7 @@ def _digits(said: str) -> str:
 def _filled(sql: str, size: int, fixed: bool) -> str:
     """So many bytes: BINARY is filled with NUL."""
     cut = f"({sql})[1:{size}]"
-    return bound(cut, lambda x: f"({x} || repeat('\\x00'::BLOB, {size} - octet_length({x})))") if fixed else cut
+    return bind_sql(lambda x: f"({x} || repeat('\\x00'::BLOB, {size} - octet_length({x})))", cut) if fixed else cut
 
 
 def _rounded(value: Value, digits: int) -> Value:
@@ -212,4 +212,5 @@ def _rounded_time(value: Value, digits: int) -> Value:
         signed = f"(CASE WHEN x < 0 THEN -((-x + {unit // 2}) // {unit}) ELSE (x + {unit // 2}) // {unit} END * {unit})"
         return Value(f"list_transform([{value.sql}], lambda x: {signed})[1]", "span")
     later = f"((epoch_us({value.sql}) + {unit // 2}) // {unit} * {unit})"
-    return Value(bound(later, lambda v: f"(CASE WHEN {v} < 86400000000 THEN TIME '00:00:00' + to_microseconds({v}) END)"), "time")
+    within = "(CASE WHEN {0} < 86400000000 THEN TIME '00:00:00' + to_microseconds({0}) END)"
+    return Value(bind_sql(within.format, later), "time")

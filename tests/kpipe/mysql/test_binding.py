@@ -97,7 +97,8 @@ def test_a_random_number_is_drawn_once_for_each_record(engine: duckdb.DuckDBPyCo
         "CAST(at AS DATETIME)",
         "i * i * i * i * i IN (1, 2, 3)",
         "CAST(t AS SIGNED) << n",
-        "DATE(t)",
+        "CAST(tm AS TIME)",
+        "CAST(t AS BINARY(5))",
     ],
 )
 def test_generated_columns_repeat_arguments_and_take_no_lambda(engine: duckdb.DuckDBPyConnection, said: str) -> None:
@@ -105,6 +106,12 @@ def test_generated_columns_repeat_arguments_and_take_no_lambda(engine: duckdb.Du
     assert "lambda" not in sql
     columns = ", ".join(f'"{name}" {kind}' for name, kind in TABLE)
     engine.execute(f"CREATE OR REPLACE TABLE generated ({columns}, x AS ({sql}))")
+
+
+@pytest.mark.parametrize("said", ["DATE(t)", "at = t", "ADDTIME(t, tm)", "NULLIF(RAND() + RAND() + RAND() + RAND(), 1)"])
+def test_generated_columns_that_would_need_a_lambda_are_refused(said: str) -> None:
+    with pytest.raises(Untranslated, match="a computed column cannot hold that"):
+        computed(said, TABLE)
 
 
 def test_deep_nesting_runs_at_once(engine: duckdb.DuckDBPyConnection) -> None:
