@@ -10,14 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from hashlib import md5
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kpipe.mysql.values import Value
-
-__all__ = ["bind", "bind_sql", "bound", "is_leaf", "repeating"]
+__all__ = ["bind_sql", "bound", "is_leaf", "repeating"]
 
 _SHORT = 40  # characters of SQL that may stand several times
 _PLAIN = re.compile(
@@ -89,42 +84,3 @@ def _named_once(body: Callable[..., str], *arguments: str) -> str:
 def bound(sql: str, rule: Callable[[str], str]) -> str:
     """Return the same for a rule that names its argument so often that it is never repeated: how a text is read as a time."""
     return _named_once(rule, sql)
-
-
-def bind(rule: Callable[..., Value], *values: Value) -> Value:
-    """Return the value of a rule that names its arguments several times; each keeps its type, and a literal is one.
-
-    Args:
-        rule: makes a value of values.
-        values: the arguments.
-    """
-    from kpipe.mysql.values import unrounded
-
-    result: list[Value] = []
-
-    def named(*names: str) -> list[Value]:
-        return [_named(value, name) for value, name in zip(values, names, strict=True)]
-
-    def body(*names: str) -> str:
-        result[:] = [rule(*named(*names))]
-        return result[0].sql
-
-    arguments = [unrounded(value).sql for value in values]
-    if all(map(is_leaf, arguments)):
-        return rule(*values)
-    sql = bind_sql(body, *arguments)
-    made = result[0]
-    exact = made.exact
-    if exact is not None and sql != made.sql:
-        exact = replace(exact, sql=bind_sql(lambda *names: (rule(*named(*names)).exact or made).sql, *arguments))
-    return replace(made, sql=sql, exact=exact)
-
-
-def _named(value: Value, name: str) -> Value:
-    """The value under a name; of a quotient the name has all digits."""
-    if value.exact is None:
-        return value if name == value.sql else replace(value, sql=name)
-    if name == value.exact.sql:
-        return value
-    shown = f"CAST({name} AS DECIMAL({value.precision},{value.scale}))"
-    return replace(value, sql=shown, exact=replace(value.exact, sql=name))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from kpipe.mysql.binding import bind, bind_sql
+from kpipe.mysql.binding import bind_sql
 from kpipe.mysql.function import Function
 from kpipe.mysql.operators import compared, first_equal
+from kpipe.mysql.value_binding import bind
 from kpipe.mysql.values import NULL, Value, boolean, combined, double, number
 from kpipe.sql.untranslated import Untranslated
 

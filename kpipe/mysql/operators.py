@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from kpipe.mysql.arithmetic import ARITHMETIC
-from kpipe.mysql.binding import bind, bind_sql, is_leaf
+from kpipe.mysql.binding import bind_sql, is_leaf
 from kpipe.mysql.json_comparisons import comparable
 from kpipe.mysql.moments import compared_moment, span_of_text
+from kpipe.mysql.value_binding import bind
 from kpipe.mysql.values import Value, boolean, combined, datetime, double, number, span, text, unrounded
 from kpipe.sql.untranslated import Untranslated
 

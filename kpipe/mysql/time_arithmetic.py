@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kpipe.mysql.binding import bind, bind_sql, bound
+from kpipe.mysql.binding import bind_sql, bound
 from kpipe.mysql.function import Function
 from kpipe.mysql.intervals import MICROS, MONTHS, moved, shifted
 from kpipe.mysql.moments import DATED, LONGEST, composed, has_clock, moment_of_text, plain_span, span_of_text, within
+from kpipe.mysql.value_binding import bind
 from kpipe.mysql.values import Value, date, datetime, double, integer, span, text
 from kpipe.sql.untranslated import Untranslated
 

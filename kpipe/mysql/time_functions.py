@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kpipe.mysql.binding import bind, bound
+from kpipe.mysql.binding import bound
 from kpipe.mysql.function import Function
 from kpipe.mysql.moments import DATED, clock_of_text, has_clock
+from kpipe.mysql.value_binding import bind
 from kpipe.mysql.values import Value, date, datetime, span, text
 from kpipe.sql.untranslated import Untranslated
 
