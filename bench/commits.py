@@ -22,7 +22,7 @@ from statistics import median
 from types import SimpleNamespace
 
 from bench.plot import lines
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from resources.testing.place import Place, batch
 from resources.testing.state import begun, proof
 from tests.resources.destinations.kafka_place import KafkaPlace

@@ -25,11 +25,11 @@ from typing import Any
 import duckdb
 from confluent_kafka import Producer
 
-from kpipe.pipeline import BatchLimits, Into, Pipeline, Source
-from kpipe_assets.instance import open_instance
+from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source
+from kpipe_assets.dagster_server.instance import open_instance
+from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
 from resources.java import find_java
-from resources.local.broker import LocalBroker
 
 QUERY = """
 WITH latencies AS (

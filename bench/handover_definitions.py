@@ -5,7 +5,7 @@ import os
 import dagster as dg
 
 from kpipe_assets.component import catalog
-from kpipe_assets.sensors import Pace
+from kpipe_assets.sensors.ingest_sensor import Pace
 from resources.home import Home
 
 

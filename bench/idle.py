@@ -33,16 +33,16 @@ from bench.meter import cpu_seconds
 from bench.numbers import percentile
 from bench.plot import lines
 from bench.stage import say
-from kpipe.batch import Batch, Counts, RangeReport
-from kpipe.pipeline import Into, Pipeline, Source
-from kpipe.schema import Columns
-from kpipe_assets.assembly import Run
-from kpipe_assets.instance import open_instance, prepare
-from kpipe_assets.switch import Switches
+from kpipe.batch.batch import Batch, Counts, RangeReport
+from kpipe.definition.pipeline import Into, Pipeline, Source
+from kpipe.schema.columns import Columns
+from kpipe_assets.dagster_server.instance import open_instance, prepare
+from kpipe_assets.runs.runner import Run
+from kpipe_assets.sensors.sensor_state import Switches
 from resources.destinations import open_destination
+from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
-from resources.kafka.topics import KafkaTopics
-from resources.local.broker import LocalBroker
+from resources.kafka.topic_metadata import KafkaTopics
 
 PARTITIONS = 4
 _RECORDS = 100

@@ -16,13 +16,13 @@ import pyarrow as pa
 from bench.contenders.pipelines import pipeline
 from bench.numbers import percentile, slope
 from bench.stage import Stage, say
-from kpipe.batch import Batch, Counts, RangeReport, StagedFile
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
-from kpipe_assets.assembly import Run
+from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
+from kpipe_assets.runs.runner import Run
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.spark.files import StagingWriter
+from resources.spark.staging.staged_files import StagingWriter
 
 __all__ = ["OneRow", "measure"]
 

@@ -19,18 +19,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kpipe.batch import Batch, Piece
-from kpipe.ledger import Lane, Step
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
+from kpipe.batch.batch import Batch, Piece
+from kpipe.definition.pipeline import Pipeline
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
 from resources.home import Home
-from resources.kafka import held_reader
-from resources.kafka.held import Held
-from resources.kafka.reader import BLOCK_RECORDS
-from resources.spark import worker
-from resources.spark.job import Job
-from resources.spark.trial import LocalStager
+from resources.kafka import replay_reader
+from resources.kafka.range_reader import BLOCK_RECORDS
+from resources.kafka.record_block import Held
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task import range_task
+from resources.spark.task.task_spec import Job
 
 SOURCE = PartitionId(TopicId("c", "t", "orders"), 0)
 KEYS = {"number": "n(k).name", "text": "t(code).name", "computed": "n(id % {rows}).name"}
@@ -65,22 +65,22 @@ def _cpu(job: Job, held: Held) -> float:
     """CPU seconds for all records."""
     from dataclasses import replace
 
-    held_reader._BLOCK_RECORDS = BLOCK_RECORDS  # as Kafka's reader gives them
+    replay_reader._BLOCK_RECORDS = BLOCK_RECORDS  # as Kafka's reader gives them
     count = len(held)
     parts = [held.pick(list(range(at, min(count, at + _PIECE)))) for at in range(0, count, _PIECE)]
     began = time.process_time()
     for part in parts:
         offsets = part.offsets
         step = Step(Lane(SOURCE, offsets[0], offsets[0]), offsets[-1] + 1)
-        worker.stage(replace(job, held={SOURCE: part}), Piece(SOURCE, step.range))
+        range_task.stage(replace(job, held={SOURCE: part}), Piece(SOURCE, step.range))
     return time.process_time() - began
 
 
 def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
     """Seconds until both of Spark's workers have answered from a lookup, batch by batch, and how often each had to load it."""
-    from resources.lookups.read import Lookups
-    from resources.spark.session import start
-    from resources.spark.stager import selection
+    from resources.lookups.loader import Lookups
+    from resources.spark.driver.session import start
+    from resources.spark.driver.stager import selection
 
     pipeline = Pipeline.model_validate(
         {

@@ -13,8 +13,8 @@ from typing import Any
 import confluent_kafka
 
 from bench.peers import CONNECT, DELTA, ICEBERG, SPARK
+from resources.dev_broker.kafka_jars import VERSION as KAFKA
 from resources.java import find_java
-from resources.local.kafka_jars import VERSION as KAFKA
 
 __all__ = ["facts"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench import ledger
 from bench.contenders.pipelines import pipeline
-from kpipe.pipeline import Into
+from kpipe.definition.pipeline import Into
 from resources.home import Home
 
 SIZES = (10, 100, 1_000, 4_000)

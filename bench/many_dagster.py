@@ -24,11 +24,11 @@ import dagster as dg
 from bench import ledger
 from bench.contenders.pipelines import pipeline
 from bench.plot import lines
-from kpipe.pipeline import Pipeline
-from kpipe_assets.instance import open_instance
-from kpipe_assets.publisher import Publisher
-from kpipe_assets.tables import table_asset, table_keys
-from kpipe_assets.topics import topic_key, topic_spec
+from kpipe.definition.pipeline import Pipeline
+from kpipe_assets.assets.table_asset import table_asset, table_keys
+from kpipe_assets.assets.topic_asset import topic_key, topic_spec
+from kpipe_assets.dagster_server.instance import open_instance
+from kpipe_assets.publishing.publisher import Publisher
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -61,7 +61,7 @@ def _instance(folder: str, one_by_one: bool) -> dg.DagsterInstance:
     if one_by_one:
         return dg.DagsterInstance.local_temp(folder)
     os.environ["DAGSTER_EVENT_BATCH_SIZE"] = "1000"
-    storage = {"module": "kpipe_assets.storage", "class": "Storage", "config": {"base_dir": folder}}
+    storage = {"module": "kpipe_assets.dagster_server.storage", "class": "Storage", "config": {"base_dir": folder}}
     Path(folder, "dagster.yaml").write_text(json.dumps({"storage": {"custom": storage}}), encoding="utf-8")
     return open_instance(folder)
 

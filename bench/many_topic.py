@@ -20,11 +20,11 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from kpipe.pipeline import BatchLimits, Into, Pipeline, Source
-from kpipe_assets.assembly import Run
-from kpipe_assets.edges import DestinationResource, KafkaResource, SparkResource
+from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source
+from kpipe_assets.dagster_resources import DestinationResource, KafkaResource, SparkResource
+from kpipe_assets.runs.runner import Run
+from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
-from resources.local.broker import LocalBroker
 
 _UNCOUNTED = 2
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from resources.dev_broker.kafka_jars import _context
 from resources.java import find_java
-from resources.local.kafka_jars import _context
 
 __all__ = ["CONNECT", "ICEBERG", "SPARK", "Peers", "install"]
 

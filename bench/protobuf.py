@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from google.protobuf import message_factory
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
-from resources.decode import protobuf_format
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
-from resources.decode.protobuf_files import Files
+from resources.decode.protobuf import decoder
+from resources.decode.protobuf.descriptors import Files
 
 SCHEMA = """syntax = "proto3";
 package bench;
@@ -70,17 +70,17 @@ def main() -> None:
     print(f"{count:,} records of {sum(map(len, payloads)) / count:.0f} bytes")
     block = Payloads.of(payloads)
     format_ = Format(type="protobuf", schema=SCHEMA, message="bench.Tweet")
-    columns = protobuf_format.ProtobufDecoder(format_, Columns()).decode(Payloads.of(payloads[:1])).new_columns
-    quick = protobuf_format.ProtobufDecoder(format_, columns)
+    columns = decoder.ProtobufDecoder(format_, Columns()).decode(Payloads.of(payloads[:1])).new_columns
+    quick = decoder.ProtobufDecoder(format_, columns)
     assert quick.decode(block).rows == count
     timed("kpipe, compiled", count, lambda: quick.decode(block))
-    compiled = protobuf_format.native_protobuf
-    protobuf_format.native_protobuf = lambda _: None
-    slow = protobuf_format.ProtobufDecoder(format_, columns)
+    compiled = decoder.native_protobuf
+    decoder.native_protobuf = lambda _: None
+    slow = decoder.ProtobufDecoder(format_, columns)
     few = block.part(0, min(count, 5000))
     slow.decode(few)
     timed("kpipe, where there is no C compiler", len(few), lambda: slow.decode(few))
-    protobuf_format.native_protobuf = compiled
+    decoder.native_protobuf = compiled
     timed("google's upb, to Python's objects", count, lambda: [kind.FromString(item) for item in payloads])
     for name in ("ptars", "protarrow"):
         try:

@@ -22,12 +22,12 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kpipe.definition.pipeline import Source
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from resources.kafka import reader
-from resources.kafka.config import client_config
-from resources.kafka.topics import KafkaTopics
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
+from resources.kafka import range_reader
+from resources.kafka.client_config import client_config
+from resources.kafka.topic_metadata import KafkaTopics
 
 SIZE = 286
 LIBRDKAFKA = {
@@ -80,8 +80,8 @@ def raw(config: dict[str, Any], topic: str, records: int, take: int) -> None:
 
 
 def bounded(config: dict[str, Any], topic: str, records: int, take: int) -> None:
-    reader.BLOCK_RECORDS = take
-    with reader.RangeReader(config, topic, 0, Range(0, records)) as ranges:
+    range_reader.BLOCK_RECORDS = take
+    with range_reader.RangeReader(config, topic, 0, Range(0, records)) as ranges:
         for _ in ranges.blocks():
             pass
 
@@ -120,11 +120,11 @@ def small(brokers: str, topic: str, records: int) -> None:
         print(f"{name:44} median {sorted(times)[15]:6.1f} ms, worst {max(times):6.1f} ms", flush=True)
 
     def one(at: int) -> None:
-        with reader.RangeReader(config, topic, 0, Range(at, at + 1)) as ranges:
+        with range_reader.RangeReader(config, topic, 0, Range(at, at + 1)) as ranges:
             list(ranges.blocks())
 
     def early() -> None:
-        with reader.RangeReader(config, topic, 0, Range(0, records)) as ranges:
+        with range_reader.RangeReader(config, topic, 0, Range(0, records)) as ranges:
             next(ranges.blocks())
 
     def client() -> None:

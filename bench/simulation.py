@@ -12,10 +12,10 @@ import random
 from dataclasses import dataclass
 
 from bench.scaling import SPARK, Cluster, Commit, Load, Tasks
-from kpipe.batch import Batch
-from kpipe.ledger import Lane, Step
-from kpipe.source import PartitionId, TopicId
-from resources.spark.session import share_out
+from kpipe.batch.batch import Batch
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.topics import PartitionId, TopicId
+from resources.spark.driver.session import share_out
 
 __all__ = ["Played", "Uneven", "play"]
 
@@ -68,7 +68,7 @@ def play(
     """Play so many batches of a backlog that never ends.
 
     The next batch is extracted while one commits, and begins when the one before has been extracted and the driver's
-    hand-over is free: one batch ahead, never two (kpipe/extract.py).
+    hand-over is free: one batch ahead, never two (kpipe/ingest/prefetch.py).
 
     Args:
         load: of a batch, on average.

@@ -19,7 +19,7 @@ from bench.meter import cpu_seconds
 from bench.peers import Peers, install
 from bench.topics import Topic, fill
 from kpipe.errors import KpipeError
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 
 __all__ = ["Stage", "say", "stage"]
 

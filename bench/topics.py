@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from confluent_kafka import Producer
 
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 
 __all__ = ["COLUMNS", "SHAPES", "Topic", "fill", "retweets_sum"]
 

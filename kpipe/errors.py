@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kpipe.terminal import plain_lines
 
 if TYPE_CHECKING:
-    from kpipe.source import PartitionId
+    from kpipe.topics import PartitionId
 
 __all__ = [
     "AuditFailed",

@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kpipe_assets.assembly import ingest
     from kpipe_assets.component import KafkaPipeline, PipelineCatalog
+    from kpipe_assets.runs.runner import ingest
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
 

@@ -11,7 +11,7 @@ import click
 
 from kpipe import __version__
 from kpipe.errors import KpipeError
-from kpipe.isolation import deny_tracing
+from kpipe.process_isolation import deny_tracing
 from kpipe_assets.terminal import echo, unexpected
 
 __all__ = ["main"]

@@ -9,19 +9,19 @@ import dagster as dg
 from dagster.components.core.component_tree import TestComponentTree
 from pydantic import BaseModel, model_validator
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import filled
 from kpipe.errors import InvalidPipeline, KpipeError
-from kpipe.notation import filled
-from kpipe.pipeline import Pipeline
-from kpipe_assets.checks import table_checks
-from kpipe_assets.discovery import metadata_sensor
-from kpipe_assets.edges import real
-from kpipe_assets.sensors import Pace, ingest_sensor
-from kpipe_assets.tables import table_asset, table_keys
-from kpipe_assets.topics import topic_key, topic_names, topic_spec
-from kpipe_assets.unloadable import unloadable
+from kpipe_assets.assets.load_errors import unloadable
+from kpipe_assets.assets.proof_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset, table_keys
+from kpipe_assets.assets.topic_asset import topic_key, topic_names, topic_spec
+from kpipe_assets.dagster_resources import real
+from kpipe_assets.sensors.ingest_sensor import Pace, ingest_sensor
+from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from kpipe_assets.validation import Needs, validate
 from resources.home import Home
-from resources.spark.stager import version
+from resources.spark.driver.stager import version
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from kpipe.isolation import deny_tracing
+from kpipe.process_isolation import deny_tracing
 from kpipe_assets.component import catalog
 from kpipe_assets.example.downstream import demos, downstream
 from resources.home import Home

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.target import NAME
+from kpipe.definition.yaml_codec import from_yaml, line_of, to_yaml
 from kpipe.errors import InvalidPipeline, KpipeError
-from kpipe.ingest import Seen
-from kpipe.into import NAME
-from kpipe.notation import from_yaml, line_of, to_yaml
-from kpipe.pipeline import Pipeline
+from kpipe.ingest.loop import Seen
 from resources.permissions import Trust, check, close
 
 __all__ = ["Home"]

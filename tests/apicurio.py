@@ -17,7 +17,7 @@ from typing import Any
 
 import urllib3
 
-from resources.local import kafka_jars
+from resources.dev_broker import kafka_jars
 from tests.ports import free_port
 from tests.registry import register
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import KpipeError, NotAvailable
+from resources.dev_broker import kafka_node
+from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
-from resources.local import kafka_node
-from resources.local.broker import LocalBroker
 from tests import ports
 from tests.apicurio import Apicurio, installed
 from tests.registry import LocalRegistry
@@ -68,7 +68,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes what the person at the keyboard has set up."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KPIPE_HOME", str(tmp_path_factory.mktemp("home")))
-        for name in ("DAGSTER_HOME", "KPIPE_BROKER_KIND", faults.VARIABLE):
+        for name in ("DAGSTER_HOME", "KPIPE_BROKER_KIND", failpoints.VARIABLE):
             patch.delenv(name, raising=False)
         yield
 
@@ -76,9 +76,9 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_fault() -> Iterator[None]:
     """What a test armed ends with it."""
-    faults.arm(None)
+    failpoints.arm(None)
     yield
-    faults.arm(None)
+    failpoints.arm(None)
 
 
 @pytest.fixture(scope="session")

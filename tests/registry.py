@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import urllib3
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from resources.decode.protobuf_compile import compiled
+from resources.decode.protobuf.proto_compiler import compiled
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 

@@ -79,7 +79,7 @@ def in_worker(path: Path) -> bool:
     if parts[0] in ("kpipe", "transforms"):
         return True
     inside = parts[0] == "resources" and len(parts) > 1
-    return inside and parts[1] in ("decode", "kafka", "spark")
+    return inside and parts[1] in ("decode", "duckdb_engine", "kafka", "spark")
 
 
 @pytest.mark.parametrize("path", list(files()), ids=named)
@@ -176,7 +176,8 @@ def theirs(value):  # not one that Dagster has made lazily
     return isinstance(value, (types.ModuleType, int, str)) or (getattr(value, "__module__", "") or "").split(".")[0] in WATCHED
 
 before = look()
-import kpipe_assets.definitions, kpipe_assets.daemon, kpipe_assets.webserver, kpipe_assets.storage, kpipe_assets.codeserver
+import kpipe_assets.definitions
+from kpipe_assets.dagster_server import code_server, daemon, storage, webserver
 after = look()
 changed = {key for key in before if key in after and after[key] is not before[key] and not key[-1].startswith("__")}
 ours = [key for key in changed if theirs(before[key]) and not theirs(after[key]) or isinstance(before[key], int)]

@@ -16,19 +16,19 @@ import yaml
 from pydantic import BaseModel
 
 from kpipe import errors
-from kpipe.audit import Audit
-from kpipe.batch import Batch, Commit, Committed, Counts
+from kpipe.batch.batch import Batch, Commit, Committed, Counts
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml
 from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
-from kpipe.notation import from_yaml
-from kpipe.pipeline import Pipeline
+from kpipe.verification.verify import Audit
 from kpipe_assets.cli import kpipe
-from kpipe_assets.foreground import Totals, batch_line
+from kpipe_assets.runs.foreground import Totals, batch_line
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
-from resources.destinations.duckdb import layout
+from resources.destinations.duckdb import sql_dialect
 from resources.home import Home
-from resources.kafka.config import client_config
-from resources.kafka.topics import KafkaTopics
+from resources.kafka.client_config import client_config
+from resources.kafka.topic_metadata import KafkaTopics
 
 ROOT = Path(__file__).parent.parent
 TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -270,7 +270,7 @@ def test_tables_and_views_have_the_columns_that_are_told() -> None:
     told = {ticked(row[0])[0]: ticked(row[2]) for row in rows(DESIGN, "<!-- columns")}
     connection = duckdb.connect(":memory:")
     try:
-        layout.create(connection)
+        sql_dialect.create(connection)
         names = [name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()]
         found = {name: [row[0] for row in connection.execute(f'DESCRIBE "{name}"').fetchall()] for name in names}
     finally:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kpipe.errors import TransformFailed
-from kpipe.isolation import deny_tracing
+from kpipe.process_isolation import deny_tracing
 from transforms.program import Program
 from transforms.stderr import escape
 

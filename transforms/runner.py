@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from kpipe.errors import TransformFailed
-from kpipe.faults import reach
+from kpipe.failpoints import reach
 from transforms.process import READ_BYTES, Child, waiting
 from transforms.program import Limits, Program
 from transforms.stderr import Tail, escape

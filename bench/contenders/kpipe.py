@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.child import Child, clean_environment, stop, usage
 from bench.meter import Meter
-from kpipe.pipeline import Pipeline
+from kpipe.definition.pipeline import Pipeline
 from resources.home import Home
 
 __all__ = ["COMMAND", "cold", "server"]

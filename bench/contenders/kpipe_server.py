@@ -13,11 +13,11 @@ from typing import Any
 
 from bench.child import serve
 from bench.contenders.pipelines import pipeline
-from kpipe.ingest import Ingest
-from kpipe.plan import Idle, Limits, plan
-from kpipe_assets.assembly import Run
+from kpipe.ingest.loop import Ingest
+from kpipe.planning.planner import Idle, Limits, plan
+from kpipe_assets.runs.runner import Run
 from resources.home import Home
-from resources.spark.session import start, warm
+from resources.spark.driver.session import start, warm
 
 
 def main() -> None:

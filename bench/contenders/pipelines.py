@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.topics import COLUMNS
-from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
+from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source, Transform
 
 __all__ = ["NAME", "TABLE", "pipeline"]
 

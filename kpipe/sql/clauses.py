@@ -8,15 +8,15 @@ from typing import Any
 
 from lark import Token, Tree
 
+from kpipe.definition.pipeline import Timestamp
+from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline
-from kpipe.notation import resolve
-from kpipe.pipeline import Timestamp
-from kpipe.source import Part
-from kpipe.sql import refused
+from kpipe.expressions.quoting import name, unquoted
+from kpipe.sql import unsupported_clauses
+from kpipe.sql.ast import child, children, string, strings, token, wrong
 from kpipe.sql.masking import TEMPLATE, from_statement, is_secret
 from kpipe.sql.statements import Moment
-from kpipe.sql.texts import name, unquoted
-from kpipe.sql.trees import child, children, string, strings, token, wrong
+from kpipe.topics import Part
 
 __all__ = [
     "LIMITS", "batch_limit", "config", "credential", "credentials", "filled", "json_object", "moment", "number",
@@ -194,7 +194,7 @@ def _path(uri: str, tree: Tree[Token]) -> str:
     if uri.startswith("file://"):
         return uri.removeprefix("file://localhost").removeprefix("file://")
     if "://" in uri:
-        refused.remote_transform(tree, uri.partition("://")[0])
+        unsupported_clauses.remote_transform(tree, uri.partition("://")[0])
     return uri
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kpipe.sql.tokens import Word
+from kpipe.expressions.tokens import Word
 
 __all__ = ["KNOWN", "Taken", "taken"]
 

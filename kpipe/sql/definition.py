@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from lark import Token, Tree
 
-from kpipe.pipeline import Pipeline
+from kpipe.definition.pipeline import Pipeline
 from kpipe.sql import source_clauses as source
 from kpipe.sql import target_clauses as target
+from kpipe.sql.ast import children, names
 from kpipe.sql.fields import Fields
-from kpipe.sql.places import Places
-from kpipe.sql.refused import refuse
-from kpipe.sql.trees import children, names
+from kpipe.sql.source_positions import Places
+from kpipe.sql.unsupported_clauses import refuse
 
 __all__ = ["definition"]
 

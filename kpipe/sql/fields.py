@@ -9,12 +9,12 @@ from typing import Any
 from lark import Token, Tree
 from pydantic import ValidationError
 
-from kpipe.pipeline import Pipeline
+from kpipe.definition.pipeline import Pipeline
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.languages import read_expression
 from kpipe.sql import clauses
-from kpipe.sql.languages import read_expression
-from kpipe.sql.places import Spans
-from kpipe.sql.trees import Node, children, names, span, token, wrong
-from kpipe.sql.untranslated import Untranslated
+from kpipe.sql.ast import Node, children, names, span, token, wrong
+from kpipe.sql.source_positions import Spans
 
 __all__ = ["Fields"]
 

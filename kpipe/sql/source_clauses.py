@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from lark import Token, Tree
 
-from kpipe.lookups import KINDS
-from kpipe.pipeline import not_brokers
+from kpipe.definition.lookups import KINDS
+from kpipe.definition.pipeline import not_brokers
 from kpipe.sql import clauses
+from kpipe.sql.ast import child, children, names, string, strings, token, wrong
 from kpipe.sql.fields import Fields
-from kpipe.sql.trees import child, children, names, string, strings, token, wrong
 
 __all__ = ["choose", "split_endpoint"]
 

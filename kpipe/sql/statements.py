@@ -1,14 +1,14 @@
-"""Statements as plain values. Reading gives them (reader.py), writing takes them (writer.py), others execute them."""
+"""Statements as plain values. parser.py returns them, renderer.py takes them; nothing here executes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kpipe.definition.pipeline import Pipeline, Timestamp
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline, Timestamp
-from kpipe.source import Part
-from kpipe.sql.places import Places
+from kpipe.sql.source_positions import Places
+from kpipe.topics import Part
 
 __all__ = [
     "Alter", "Backfill", "Change", "ClearErrors", "Create", "Detach", "Drop", "DropOrphans", "DropPartition", "Extract",

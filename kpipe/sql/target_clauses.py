@@ -8,10 +8,10 @@ from typing import Any
 from lark import Token, Tree
 
 from kpipe.sql import clauses
+from kpipe.sql.ast import child, children, names, string, strings, token, wrong
 from kpipe.sql.fields import Fields
-from kpipe.sql.refused import refuse
 from kpipe.sql.source_clauses import choose
-from kpipe.sql.trees import child, children, names, string, strings, token, wrong
+from kpipe.sql.unsupported_clauses import refuse
 
 __all__ = ["check_columns"]
 

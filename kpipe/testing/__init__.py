@@ -1,1 +1,1 @@
-"""Public fakes of the three edges (kpipe/ports.py), for tests of pipelines without Kafka, Spark or a database."""
+"""Public fakes of the three edges (kpipe/interfaces.py), for tests of pipelines without Kafka, Spark or a database."""

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kpipe.audit import Entry, Recount
-from kpipe.batch import Batch, Commit, Committed, StagedFile
+from kpipe.batch.batch import Batch, Commit, Committed, StagedFile
+from kpipe.batch.conflicts import applied
 from kpipe.errors import (
     DestinationError,
     LedgerMismatch,
@@ -25,12 +25,12 @@ from kpipe.errors import (
     SchemaConflict,
     StagingFailed,
 )
-from kpipe.ledger import Ledger, check_seal, seal
-from kpipe.ports import Publication
-from kpipe.schema import Columns
-from kpipe.source import Part, PartitionId, part
+from kpipe.interfaces import Publication
+from kpipe.ledger.ledger import Ledger, check_seal, seal
+from kpipe.schema.columns import Columns
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
-from kpipe.verdict import applied
+from kpipe.topics import Part, PartitionId, part
+from kpipe.verification.verify import Entry, Recount
 
 __all__ = ["MemoryDestination", "MemoryStore", "MemoryTable", "Registered", "read_json_lines"]
 

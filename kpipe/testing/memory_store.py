@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from kpipe.audit import Entry
-from kpipe.batch import Commit, Committed, Counts
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns
-from kpipe.source import PartitionId
+from kpipe.batch.batch import Commit, Committed, Counts
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId
+from kpipe.verification.verify import Entry
 
 __all__ = ["VIEWS", "Fault", "MemoryStore", "MemoryTable", "Registered", "Row", "entries"]
 
@@ -35,7 +35,7 @@ class Registered:
     Attributes:
         uid: made at the first commit.
         ledger: lanes and sequence number.
-        seal: over the lanes, as commits have left them (`kpipe.ledger.seal`).
+        seal: over the lanes, as commits have left them (`kpipe.ledger.ledger.seal`).
         state: for people.
         written: rows written by all commits.
         commits: landed, with the table each went to, by batch id in order.

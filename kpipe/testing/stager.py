@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch import Batch, Counts, RangeReport, StagedFile
-from kpipe.growth import Closed
-from kpipe.inference import infer
+from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile
+from kpipe.column_growth import Closed
 from kpipe.offsets import Range
-from kpipe.schema import Columns
-from kpipe.source import PartitionId
+from kpipe.schema.columns import Columns
+from kpipe.schema.inference import infer
 from kpipe.testing.topics import FakeTopics
+from kpipe.topics import PartitionId
 
 __all__ = ["FakeStager", "Lie", "extra_column", "miscount", "overlapping_piece", "without_piece", "wrong_piece"]
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from kpipe.definition.pipeline import Timestamp
 from kpipe.errors import ReadFailed, TopicUnknown
 from kpipe.offsets import Range
-from kpipe.pipeline import Timestamp
-from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 
 __all__ = ["HOLE", "MARKER", "RECORD", "FakeTopics", "Slot"]
 

@@ -8,8 +8,8 @@ import click
 
 from kpipe_assets.terminal import echo
 from kpipe_assets.wording import count
+from resources.dev_broker.broker import BrokerStatus, LocalBroker
 from resources.home import Home
-from resources.local.broker import BrokerStatus, LocalBroker
 
 __all__ = ["broker"]
 

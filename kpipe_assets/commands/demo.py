@@ -10,17 +10,17 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source, Transform
 from kpipe.errors import KpipeError, TopicUnknown
-from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
-from kpipe.ports import Topics
+from kpipe.interfaces import Topics
 from kpipe_assets.commands.options import listing, wide
 from kpipe_assets.commands.verify import prove, show
 from kpipe_assets.example.tweets import PARTITIONS
-from kpipe_assets.foreground import run_pipeline
-from kpipe_assets.signals import Stop
+from kpipe_assets.runs.foreground import run_pipeline
+from kpipe_assets.runs.signals import Stop
 from kpipe_assets.terminal import echo
+from resources.dev_broker.broker import BrokerStatus, LocalBroker
 from resources.home import Home
-from resources.local.broker import BrokerStatus, LocalBroker
 
 __all__ = ["demo"]
 
@@ -106,7 +106,7 @@ def _fill(
 ) -> None:
     from kpipe_assets.example.topic import ABORTED, offsets_of, produce
     from resources.destinations import open_destination
-    from resources.kafka.topics import KafkaTopics
+    from resources.kafka.topic_metadata import KafkaTopics
 
     transactional = status.kind == "kafka"
     wanted = offsets_of(records, transactional)
@@ -141,7 +141,7 @@ def _offsets(topics: Topics) -> int | None:
 
 
 def _wait_gone(pipeline: Pipeline) -> None:
-    from resources.kafka.topics import KafkaTopics
+    from resources.kafka.topic_metadata import KafkaTopics
 
     topics, deadline = KafkaTopics(pipeline.source), time.monotonic() + 30
     while _offsets(topics) is not None:

@@ -22,7 +22,7 @@ def environment(as_json: bool) -> int:
     Examples:
       kpipe environment
     """
-    from resources.spark.environment import pack, packages
+    from resources.spark.cluster.python_environment import pack, packages
 
     made = pack(Home.from_env().make().path)
     if as_json:

@@ -63,7 +63,7 @@ def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
 
 
 def _retry(name: str, home: Home, as_json: bool) -> int:
-    from kpipe_assets.retry import in_words, retry  # only now: it loads what stages records
+    from kpipe_assets.runs.dead_letter_retry import in_words, retry  # only now: it loads what stages records
 
     done = []
     for page in retry(home.pipeline(name), home, f"{getpass.getuser()} on the command line"):

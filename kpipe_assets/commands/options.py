@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 from rich.table import Table
 
-from kpipe.source import Part
 from kpipe.terminal import plain
+from kpipe.topics import Part
 from kpipe_assets.terminal import Terminal
 
 __all__ = ["as_json", "as_partitions", "listing", "pipeline_name", "plain", "wide"]

@@ -6,10 +6,10 @@ import getpass
 
 import click
 
-from kpipe.ingest import Decisions
-from kpipe.source import Part
+from kpipe.ingest.loop import Decisions
+from kpipe.topics import Part
 from kpipe_assets.commands.options import as_json, as_partitions, pipeline_name
-from kpipe_assets.foreground import run_pipeline
+from kpipe_assets.runs.foreground import run_pipeline
 from resources.home import Home
 
 __all__ = ["run"]

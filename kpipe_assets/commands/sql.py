@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from kpipe.errors import InvalidStatement, KpipeError
-from kpipe.sql.reader import read_all
+from kpipe.sql.parser import read_all
 from kpipe.sql.statements import Statement
 from kpipe.terminal import plain
 from kpipe_assets.commands.options import as_json, listing, wide
@@ -101,7 +101,7 @@ def _point(error: InvalidStatement) -> None:
 
 
 def _dialogue(session: Session, as_json: bool) -> int:
-    from kpipe_assets.prompt import Dialogue
+    from kpipe_assets.commands.sql_prompt import Dialogue
 
     home = Home.from_env().make()
     echo("statements end with ; (help lists them, Tab completes, Ctrl-D leaves)")

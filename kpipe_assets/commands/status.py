@@ -11,12 +11,12 @@ import click
 from rich.text import Text
 
 from kpipe.errors import KpipeError
-from kpipe.ledger import LOST, SKIPPED
-from kpipe.plan import lag
-from kpipe.source import part
+from kpipe.ledger.ledger import LOST, SKIPPED
+from kpipe.planning.planner import lag
+from kpipe.topics import part
 from kpipe_assets.commands.options import as_json, listing, wide
-from kpipe_assets.states import state_of
-from kpipe_assets.switch import Switches
+from kpipe_assets.runs.status import state_of
+from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import first_sentence
 from resources.destinations import open_destination
@@ -94,7 +94,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
         on: whether its switch is on.
         served: whether something runs what is switched on.
     """
-    from resources.kafka.topics import KafkaTopics
+    from resources.kafka.topic_metadata import KafkaTopics
 
     pipeline = home.pipeline(name)
     destination, several = open_destination(pipeline, home), pipeline.source.several

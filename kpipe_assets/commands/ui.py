@@ -25,8 +25,8 @@ from typing import IO, Any
 import click
 
 from kpipe.errors import KpipeError
-from kpipe_assets.access import Rules, is_loopback
-from kpipe_assets.guard import LOCATION, READY, RULES
+from kpipe_assets.dagster_server.access import Rules, is_loopback
+from kpipe_assets.dagster_server.supervisor import LOCATION, READY, RULES
 from kpipe_assets.terminal import echo
 from resources.home import Home
 
@@ -65,7 +65,7 @@ def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
       kpipe ui --port 3001
       kpipe ui --allow-host kpipe.example.com --no-token   # behind a proxy that authenticates
     """
-    from kpipe_assets.instance import make_storage, prepare
+    from kpipe_assets.dagster_server.instance import make_storage, prepare
 
     home = Home.from_env()
     environ = prepare(home)
@@ -116,7 +116,14 @@ class _Ui:
                 handle = self._listening.fileno()
                 where = [folder, self._rules.host, str(self._rules.port), str(handle)]
                 guard = subprocess.Popen(
-                    [sys.executable, "-m", "kpipe_assets.closed", "kpipe_assets.guard", *where, _MODULE],
+                    [
+                        sys.executable,
+                        "-m",
+                        "kpipe_assets.dagster_server.closed_process",
+                        "kpipe_assets.dagster_server.supervisor",
+                        *where,
+                        _MODULE,
+                    ],
                     pass_fds=(handle,),
                     stdin=subprocess.PIPE,
                     stdout=log,
@@ -226,7 +233,7 @@ def _only_one(home: Home) -> Iterator[Any]:
 
 
 def _taken(file: IO[str]) -> bool:
-    """Lock it. Who only looks (kpipe_assets/marks.py) holds it for a moment, and is waited for."""
+    """Lock it. Who only looks (kpipe_assets/runs/run_locks.py) holds it for a moment, and is waited for."""
     for _ in range(20):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -283,7 +290,7 @@ def _token_file(home: Home, token: str | None) -> Iterator[Path]:
 
 def _advise(home: Home, host: str, no_token: bool) -> None:
     """Warn of what an operator should know before the UI starts."""
-    from resources.local.broker import LocalBroker
+    from resources.dev_broker.broker import LocalBroker
 
     if no_token:
         echo(f"warning: --no-token: every user and program that reaches {host} can run code as this user", err=True)

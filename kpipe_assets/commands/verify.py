@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import click
 
-from kpipe.audit import Audit, audit
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.pipeline import Pipeline
+from kpipe.verification.verify import Audit, audit
 from kpipe_assets.commands.options import as_json, listing, pipeline_name, wide
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import count

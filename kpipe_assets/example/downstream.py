@@ -9,9 +9,9 @@ from typing import Any
 
 import dagster as dg
 
+from kpipe.definition.pipeline import Into, Pipeline
 from kpipe.errors import KpipeError
-from kpipe.pipeline import Into, Pipeline
-from resources.destinations.duckdb.connection import Database
+from resources.duckdb_engine.file_connection import Database
 from resources.home import Home
 
 __all__ = ["demos", "downstream"]

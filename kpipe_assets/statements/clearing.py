@@ -5,21 +5,21 @@ from __future__ import annotations
 import getpass
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kpipe.clearing import Clearing
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement, KpipeError, NotAvailable
-from kpipe.ledger import Ledger
+from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
-from kpipe.repositioning import Decision, set_offsets
-from kpipe.source import TopicSnapshot
+from kpipe.planning.seek import Decision, set_offsets
 from kpipe.sql.statements import Reset, Stop, Truncate
-from kpipe.targets import targets
-from kpipe_assets.marks import is_running
-from kpipe_assets.statements.positions import decide, survey
+from kpipe.tables.multi_table import targets
+from kpipe.topics import TopicSnapshot
+from kpipe.verification.clearing import Clearing
+from kpipe_assets.runs.run_locks import is_running
+from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.result import Result
-from kpipe_assets.statements.running import start_again, stop
-from kpipe_assets.switch import Switches
+from kpipe_assets.statements.seek import decide, survey
+from kpipe_assets.statements.start_stop import start_again, stop
 from kpipe_assets.wording import count
 from resources.destinations import open_destination
 from resources.home import Home

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Keyed, Resuming
-from kpipe.source import Part, part
-from kpipe.sql.places import Places, pointing
+from kpipe.interfaces import Keyed, Resuming
+from kpipe.sql.renderer import to_sql, write
+from kpipe.sql.source_positions import Places, pointing
 from kpipe.sql.statements import Alter, Create, Drop, SetField, SetOffsets, ShowCreate
-from kpipe.sql.writer import to_sql, write
-from kpipe_assets.requests import ask
+from kpipe.topics import Part, part
+from kpipe_assets.runs.status import state_of
+from kpipe_assets.runs.stop_requests import ask
+from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.result import Result
-from kpipe_assets.states import state_of
-from kpipe_assets.switch import Switches
 from kpipe_assets.validation import validate
 from resources.destinations import open_destination
 from resources.home import Home

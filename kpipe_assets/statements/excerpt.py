@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement, KpipeError
-from kpipe.pipeline import Pipeline
-from kpipe.sql.reader import read
+from kpipe.sql.parser import read
+from kpipe.sql.renderer import to_sql
 from kpipe.sql.statements import Create
-from kpipe.sql.writer import to_sql
 
 __all__ = ["in_definition"]
 

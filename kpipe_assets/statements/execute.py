@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from kpipe.errors import InvalidStatement, NotAvailable
 from kpipe.sql import statements as s
-from kpipe.sql.places import pointing
+from kpipe.sql.source_positions import pointing
+from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.result import Result
-from kpipe_assets.switch import Switches
 from kpipe_assets.wording import count
 from resources.home import Home
 
@@ -53,38 +53,38 @@ class Session:
             yield result
 
     def _one(self, statement: s.Statement) -> Result:
-        from kpipe_assets.statements import clearing, definitions, positions, running, samples
+        from kpipe_assets.statements import clearing, definitions, samples, seek, start_stop
 
         home, switches, tell = self._home.make(), self._switches, self._tell
         match statement:
             case s.Create():
                 return definitions.create(home, statement)
             case s.Alter():
-                return positions.alter(home, statement)
+                return seek.alter(home, statement)
             case s.Backfill():
-                return positions.backfill(home, statement)
+                return seek.backfill(home, statement)
             case s.Replay():
-                return positions.replay(home, statement)
+                return seek.replay(home, statement)
             case s.Truncate():
                 return clearing.truncate(home, statement)
             case s.Reset():
                 return clearing.reset(home, switches, statement, tell)
             case s.Drop():
-                if statement.pipeline in home.names() and not running.is_stopped(home, switches, statement.pipeline):
-                    running.stop(home, switches, s.Stop(statement.pipeline, if_running=True), tell)
+                if statement.pipeline in home.names() and not start_stop.is_stopped(home, switches, statement.pipeline):
+                    start_stop.stop(home, switches, s.Stop(statement.pipeline, if_running=True), tell)
                 return definitions.drop(home, switches, statement)
             case s.Start():
                 if statement.foreground:
-                    return running.foreground(home, statement, self._as_json)
-                return running.start(home, switches, statement)
+                    return start_stop.foreground(home, statement, self._as_json)
+                return start_stop.start(home, switches, statement)
             case s.StartMany():
-                return running.start_many(home, switches, statement)
+                return start_stop.start_many(home, switches, statement)
             case s.Stop():
-                return running.stop(home, switches, statement, tell)
+                return start_stop.stop(home, switches, statement, tell)
             case s.StopAll():
-                return running.stop_all(home, switches, statement, tell)
+                return start_stop.stop_all(home, switches, statement, tell)
             case s.Detach():
-                return running.detach(home, switches, statement, tell)
+                return start_stop.detach(home, switches, statement, tell)
             case s.Test():
                 return samples.test(home, statement)
             case s.Extract():
@@ -101,7 +101,7 @@ class Session:
 
     def _clear(self, statement: s.ClearErrors) -> Result:
         """CLEAR PIPELINE ERRORS: what failed is forgotten; dead letters are data, and stay."""
-        from kpipe.ports import ErrorLog
+        from kpipe.interfaces import ErrorLog
         from resources.destinations import open_destination
 
         names = self._home.names() if statement.pipeline is None else (statement.pipeline,)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.errors import InvalidStatement, KpipeError
-from kpipe.sql.tokens import Word, words
+from kpipe.expressions.tokens import Word, words
+from kpipe_assets.runs.status import state_of
+from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.pipeline_views import BASES, MACROS, SCHEMA, VIEWS
-from kpipe_assets.states import state_of
-from kpipe_assets.switch import Switches
 from resources.destinations import open_destination, summary
-from resources.destinations.duckdb import DuckDBDestination, layout
-from resources.destinations.duckdb.connection import Connection, literal, quote
+from resources.destinations.duckdb import DuckDBDestination, sql_dialect
+from resources.duckdb_engine.file_connection import Connection, literal, quote
 from resources.home import Home
 
 __all__ = ["Asked", "Rows", "gathered", "laid", "resolved"]
@@ -156,7 +156,7 @@ def laid(connection: Connection, views: Collection[str], rows: Rows) -> Iterator
     if not views:
         yield
         return
-    here = layout.present(connection)
+    here = sql_dialect.present(connection)
     connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
     try:
@@ -178,7 +178,7 @@ def _lay(connection: Connection, base: str, rows: Rows, here: bool) -> None:
     connection.execute(f"CREATE TABLE {made} ({', '.join(f'{quote(name)} {kind}' for name, kind in columns.items())})")
     given = [[row.get(name) for name in columns] for row in rows.by_base.get(base, ())]
     if given:
-        layout.DIALECT.insert(connection, made, columns, given)
+        sql_dialect.DIALECT.insert(connection, made, columns, given)
     of_file, names = "", ", ".join(map(literal, sorted(rows.pipelines)))
     if here:
         database, schema = connection.execute("SELECT current_database(), current_schema()").fetchall()[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from resources.destinations.duckdb.connection import quote
+from resources.duckdb_engine.file_connection import quote
 
 __all__ = ["BASES", "MACROS", "SCHEMA", "VIEWS", "View"]
 

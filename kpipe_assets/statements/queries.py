@@ -11,17 +11,17 @@ from typing import Any
 import duckdb
 
 from kpipe.errors import DestinationError, InvalidStatement
-from kpipe.sql.places import pointed
-from kpipe.sql.reader import nearest
-from kpipe.sql.refused import elsewhere
+from kpipe.sql.create_table import Made, made
+from kpipe.sql.parser import nearest
+from kpipe.sql.source_positions import pointed
 from kpipe.sql.statements import Query
-from kpipe.sql.tables import Made, made
+from kpipe.sql.unsupported_clauses import elsewhere
+from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.information_schema import Rows, gathered, laid, resolved
 from kpipe_assets.statements.result import Result
-from kpipe_assets.switch import Switches
-from resources.decode.messages import in_words, place_of
-from resources.destinations.duckdb import layout
-from resources.destinations.duckdb.connection import Connection, Database
+from resources.destinations.duckdb import sql_dialect
+from resources.duckdb_engine.error_messages import in_words, place_of
+from resources.duckdb_engine.file_connection import Connection, Database
 from resources.home import Home
 
 __all__ = ["query"]
@@ -71,7 +71,7 @@ def query(home: Home, switches: Switches, statement: Query, database: str | None
         raise DestinationError(f"there is no {place.path}", "name a file that a pipeline writes")
     else:
         with duckdb.connect(":memory:") as connection:  # nothing was ever committed: the views are there, and empty
-            layout.create(connection)
+            sql_dialect.create(connection)
             connection.execute("SET enable_external_access = false")
             with laid(connection, views, rows):
                 yield _asked(connection, question)

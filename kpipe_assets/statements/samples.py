@@ -9,32 +9,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch import Batch, Piece, RangeReport, total
-from kpipe.beginnings import beginnings
+from kpipe.batch.batch import Batch, Piece, RangeReport, total
+from kpipe.definition.formats import Format
+from kpipe.definition.json_path import write_path
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement, KpipeError
-from kpipe.formats import Format
-from kpipe.ingest import Ingest
-from kpipe.keys import with_key
-from kpipe.ledger import Ledger
+from kpipe.ingest.loop import Ingest
+from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
-from kpipe.paths import write_path
-from kpipe.pipeline import Pipeline
-from kpipe.plan import Idle, Limits, arrivals, check_source, plan
-from kpipe.repositioning import no_partition
-from kpipe.schema import Columns
-from kpipe.source import TopicSnapshot, chosen
-from kpipe.sql.places import pointing
+from kpipe.planning.planner import Idle, Limits, arrivals, check_source, plan
+from kpipe.planning.seek import no_partition
+from kpipe.planning.start_offsets import beginnings
+from kpipe.schema.columns import Columns
+from kpipe.sql.renderer import to_sql
+from kpipe.sql.source_positions import pointing
 from kpipe.sql.statements import Extract, Infer, Test
-from kpipe.sql.writer import to_sql
-from kpipe.targets import targets
+from kpipe.tables.multi_table import targets
+from kpipe.tables.upsert import with_key
+from kpipe.topics import TopicSnapshot, chosen
 from kpipe_assets.statements.excerpt import in_definition
-from kpipe_assets.statements.positions import check_named
 from kpipe_assets.statements.result import Result
+from kpipe_assets.statements.seek import check_named
 from kpipe_assets.validation import Needs, validate
 from kpipe_assets.wording import count
 from resources.destinations import open_destination, required_columns
 from resources.home import Home
-from resources.lookups.tables import asking
+from resources.lookups.table_source import asking
 
 __all__ = ["extract", "infer", "test"]
 
@@ -56,8 +56,8 @@ def test(home: Home, statement: Test) -> Result:
 
 
 def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
-    from resources.kafka.topics import KafkaTopics
-    from resources.spark.trial import LocalStager
+    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.spark.driver.sample_stager import LocalStager
 
     destination = open_destination(pipeline, home)
     validate(pipeline, home, destination=destination)
@@ -135,8 +135,8 @@ def extract(home: Home, statement: Extract) -> Result:
     Raises:
         InvalidStatement: there is no such partition, no such offsets, or the file is there already.
     """
-    from resources.kafka.topics import KafkaTopics
-    from resources.spark.trial import extract as written
+    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.spark.driver.sample_stager import extract as written
 
     pipeline = home.pipeline(statement.pipeline)
     check_named(pipeline, statement.partition)
@@ -185,8 +185,8 @@ def infer(home: Home, statement: Infer) -> Result:
     Raises:
         KpipeError: nothing can be read, or nothing of it decoded.
     """
-    from resources.kafka.topics import KafkaTopics
-    from resources.spark.trial import LocalStager
+    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.spark.driver.sample_stager import LocalStager
 
     pipeline = statement.pipeline
     with pointing(statement.places, pipeline.name):

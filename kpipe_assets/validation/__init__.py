@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable, SchemaConflict
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
-from kpipe.schema import Columns
-from kpipe.targets import check_targets
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns
+from kpipe.tables.multi_table import check_targets
 from kpipe_assets.validation import definition, expressions, table
 from kpipe_assets.validation.case import Case, Later
 from kpipe_assets.validation.formats import check_formats

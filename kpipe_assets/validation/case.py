@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
-from kpipe.schema import Columns
-from kpipe.selection import Selection, field_of, shown_field
-from kpipe.targets import targets
+from kpipe.expressions.projection import Selection, field_of, shown_field
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns
+from kpipe.tables.multi_table import targets
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.lookups.reference import Held
+from resources.lookups.reference_table import Held
 
 __all__ = ["PATIENCE_S", "Case", "Hurried", "Later", "located", "relocated"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline, NotAvailable
-from kpipe.keys import KeyRule
-from kpipe.notation import resolve
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Keyed
-from kpipe.targets import paired, targets
+from kpipe.interfaces import Keyed
+from kpipe.tables.multi_table import paired, targets
+from kpipe.tables.upsert import KeyRule
 from kpipe_assets.validation.case import Case
 from resources.destinations import open_destination
 
@@ -53,9 +53,9 @@ def check_available(pipeline: Pipeline) -> None:
 
 def check_source(case: Case) -> None:
     """Whether a client of Kafka and one of the registry can have these settings; variables need not be set yet."""
-    from resources.kafka.config import client_config, registry_access
-    from resources.kafka.topics import KafkaTopics
-    from resources.registry.access import check_registry
+    from resources.kafka.client_config import client_config, registry_access
+    from resources.kafka.topic_metadata import KafkaTopics
+    from resources.schema_registry.config import check_registry
 
     source, environ = case.pipeline.source, case.environ
     try:
@@ -78,7 +78,7 @@ def check_source(case: Case) -> None:
 
 def check_program(case: Case) -> None:
     """Whether the program can be run, and files with schemas be read."""
-    from resources.spark.stager import version
+    from resources.spark.driver.stager import version
 
     version(case.pipeline)
 
@@ -100,8 +100,8 @@ def check_destination(case: Case) -> None:
 
 def check_lookups(case: Case) -> None:
     """Whether lookups are asked for columns that they can have; those that are files are read."""
-    from resources.lookups.read import Lookups
-    from resources.spark.stager import asked
+    from resources.lookups.loader import Lookups
+    from resources.spark.driver.stager import asked
 
     chosen = asked(case.selections)
     found = Lookups(case.pipeline, chosen, environ=case.environ)

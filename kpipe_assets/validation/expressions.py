@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from kpipe.definition.formats import VARIABLE
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.extract import filled, wanted
-from kpipe.formats import VARIABLE
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
-from kpipe.selection import Selection
+from kpipe.expressions.projection import Selection
+from kpipe.ingest.prefetch import filled, wanted
+from kpipe.schema.columns import Columns
 from kpipe_assets.validation.case import Case, located, relocated
 from kpipe_assets.validation.probes import try_condition, try_values
-from resources.decode.expression_checks import check
-from resources.decode.expressions import Assigned, Evaluator, in_duckdb
+from resources.duckdb_engine.expression_checks import check
+from resources.duckdb_engine.expressions import Assigned, Evaluator, in_duckdb
 
 __all__ = ["check_declared", "check_expressions", "check_sampled", "check_types"]
 
 
 def check_expressions(case: Case) -> None:
     """Whether each is one expression of one record, and takes values from what the record gives."""
-    from resources.spark.stager import selection
+    from resources.spark.driver.stager import selection
 
     for at, part in enumerate(case.parts):
         with relocated(at):
@@ -38,9 +38,9 @@ def _one_row(text: str, table: str) -> str:
     """
     from sqlglot import exp
 
-    from kpipe.sql.expressions import parsed, to_duckdb
-    from kpipe.sql.languages import is_mysql
-    from kpipe.sql.untranslated import Untranslated
+    from kpipe.expressions.duckdb_dialect import parsed, to_duckdb
+    from kpipe.expressions.errors import Untranslated
+    from kpipe.expressions.languages import is_mysql
 
     def rule(node: Any) -> Any:
         if isinstance(node, exp.Column) and len(node.parts) == 2 and node.parts[0].name.lower() in ("excluded", table.lower()):
@@ -108,8 +108,8 @@ def _typed(
     Returns:
         The columns that expressions give and `columns` lacks.
     """
-    from resources.spark.select import inputs_of
-    from resources.spark.shape import shaped
+    from resources.spark.task.projection import inputs_of
+    from resources.spark.task.projection_plan import shaped
 
     if selection is None:
         return Columns()
@@ -151,7 +151,7 @@ def _undeclared(part: Pipeline, selection: Selection, columns: Columns) -> set[s
 
 def _with_elements(part: Pipeline, selection: Selection, inputs: Columns, unknown: set[str]) -> Columns:
     """The inputs with the elements of a list that UNNEST takes apart."""
-    from resources.spark.unnest import Lists
+    from resources.spark.task.unnest import Lists
 
     if selection.unnest is None:
         return inputs
@@ -176,6 +176,6 @@ def _with_lookups(case: Case, selection: Selection, inputs: Columns, unknown: se
 
 def _names(text: str) -> set[str]:
     """What an expression takes values from, in lower case."""
-    from kpipe.sql.languages import names_of
+    from kpipe.expressions.languages import names_of
 
     return {name.lower() for name in names_of(text)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kpipe.definition.formats import Format
+from kpipe.definition.json_path import parse_path
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.formats import Format
-from kpipe.paths import parse_path
-from kpipe.pipeline import Pipeline
 
 __all__ = ["check_formats"]
 
@@ -47,8 +47,8 @@ def _check(kind: Format, where: str) -> None:
     if kind.type == "json":
         _check_json(kind, where)
     if kind.type == "avro" and kind.definition is not None:
-        from resources.decode.avro_schema import plan
-        from resources.decode.schemas import Unfit
+        from resources.decode.avro.schema_plan import plan
+        from resources.decode.payload_schemas import Unfit
 
         try:
             found = plan(kind.definition)
@@ -89,9 +89,9 @@ def _check_json(kind: Format, where: str) -> None:
         return
     if kind.definition is None and kind.registry is None:
         raise InvalidPipeline(f"{where}: `validate` without a schema", "give the address of a `registry`, or `schema`")
-    from resources.decode.json_schema import JsonSchema
-    from resources.decode.schemas import Unfit
-    from resources.registry.client import Schema
+    from resources.decode.json_schema.schema import JsonSchema
+    from resources.decode.payload_schemas import Unfit
+    from resources.schema_registry.client import Schema
 
     try:
         JsonSchema(Schema("JSON", kind.definition or "{}"))

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import BLOB, VARCHAR, Columns, Scalar, Struct, Type
-from kpipe.sql.tokens import words
-from resources.decode.expressions import Evaluator
-from resources.decode.messages import in_words
-from resources.decode.types import staged_type
+from kpipe.expressions.tokens import words
+from kpipe.schema.columns import BLOB, VARCHAR, Columns, Scalar, Struct, Type
+from resources.duckdb_engine.arrow_types import staged_type
+from resources.duckdb_engine.error_messages import in_words
+from resources.duckdb_engine.expressions import Evaluator
 
 __all__ = ["try_condition", "try_values"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
-from kpipe.extract import wanted
-from kpipe.keys import KeyRule
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Constrained, Keyed
-from kpipe.schema import Columns, Struct
-from kpipe.targets import paired
+from kpipe.ingest.prefetch import wanted
+from kpipe.interfaces import Constrained, Keyed
+from kpipe.schema.columns import Columns, Struct
+from kpipe.tables.multi_table import paired
+from kpipe.tables.upsert import KeyRule
 from kpipe_assets.validation.case import Case, located, relocated
 from kpipe_assets.validation.probes import try_values
-from resources.decode.expressions import Assigned, Evaluator
-from resources.destinations.fitting import COORDINATES
+from resources.duckdb_engine.expressions import Assigned, Evaluator
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["check_columns", "check_key", "check_table", "check_update"]
 
@@ -132,8 +132,8 @@ def _key(part: Pipeline, place: object, table: Columns | None, clause: str) -> t
 
 def check_update(case: Case) -> None:
     """Whether ON DUPLICATE KEY UPDATE sets columns that there are, from such columns, to values of their types."""
-    from resources.destinations.duckdb.sql_types import sql_type
-    from resources.destinations.relational.assigning import NEW, OLD, assignments
+    from resources.destinations.sql.conflict_expressions import NEW, OLD, assignments
+    from resources.duckdb_engine.sql_types import sql_type
 
     for at, (part, table, key) in enumerate(zip(case.parts, case.tables, case.keys, strict=True)):
         if table is None or not part.into.update:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.native import library
 
 __all__ = ["Decoded", "Decoder", "Payloads", "count_of"]

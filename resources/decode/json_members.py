@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.mysql.document_functions import call
-from kpipe.mysql.document_paths import legs
-from kpipe.mysql.documents import Invalid
+from kpipe.expressions.mysql.json.document_functions import call
+from kpipe.expressions.mysql.json.document_paths import legs
+from kpipe.expressions.mysql.json.documents import Invalid
 from resources.native import library
 
 __all__ = ["documents", "texts"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from base64 import b64encode
 from pathlib import Path
 
+from kpipe.definition.formats import Format
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.formats import Format
-from kpipe.pipeline import Pipeline
 
 __all__ = ["with_files", "with_schema"]
 
@@ -40,9 +40,9 @@ def with_schema(kind: Format, where: str) -> Format:
     Raises:
         InvalidPipeline, NotAvailable: see `with_files`.
     """
-    from resources.decode.protobuf_files import Files
-    from resources.decode.protobuf_plan import plan
-    from resources.decode.schemas import Unfit
+    from resources.decode.payload_schemas import Unfit
+    from resources.decode.protobuf.descriptors import Files
+    from resources.decode.protobuf.message_plan import plan
 
     text, field = kind.definition, "schema"
     if kind.descriptors is not None:

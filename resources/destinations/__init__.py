@@ -7,16 +7,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, NotAvailable
-from kpipe.keys import KeyRule
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Constrained, Destination
-from kpipe.targets import targets
+from kpipe.interfaces import Constrained, Destination
+from kpipe.tables.multi_table import targets
+from kpipe.tables.upsert import KeyRule
 from resources.destinations.credentials import secrets
-from resources.destinations.installed import names, open_installed
-from resources.destinations.lakes import open_delta, open_iceberg, open_parquet
-from resources.kafka.secret import MASK
-from resources.storage.uri import is_remote
+from resources.destinations.lakehouse_factory import open_delta, open_iceberg, open_parquet
+from resources.destinations.plugins import names, open_installed
+from resources.object_store.uri import is_remote
+from resources.secrets import MASK
 
 __all__ = ["WITHOUT_NUL", "Home", "open_destination", "required_columns", "summary"]
 
@@ -86,7 +86,7 @@ def _file(pipeline: Pipeline, home: Home) -> Path:
 
 
 def _webhook(pipeline: Pipeline, home: Home) -> Destination:
-    from resources.destinations.webhooks import open_webhook  # a client is loaded when it is used
+    from resources.destinations.webhook_factory import open_webhook  # a client is loaded when it is used
 
     return open_webhook(pipeline, _file(pipeline, home), summary(pipeline), _folders(pipeline, home))
 
@@ -121,7 +121,7 @@ def _mysql(pipeline: Pipeline, home: Home) -> Destination:
     try:
         from resources.destinations.mysql import MySQLDestination
         from resources.destinations.mysql.connection import SECRETS, Server
-        from resources.destinations.mysql.layout import DIALECT, SINGLESTORE
+        from resources.destinations.mysql.sql_dialect import DIALECT, SINGLESTORE
     except ImportError as error:
         raise NotAvailable(
             f"pipeline {pipeline.name}: into.type {pipeline.into.type} needs PyMySQL, which cannot be loaded: {error}",
@@ -157,7 +157,7 @@ def _folders(pipeline: Pipeline, home: Home) -> tuple[Path, ...]:
 
 
 def _kafka(pipeline: Pipeline, home: Home) -> Destination:
-    from resources.destinations.kafka import KafkaDestination  # a client is loaded when it is used
+    from resources.destinations.kafka_sink import KafkaDestination  # a client is loaded when it is used
 
     into, rule = pipeline.into, KeyRule.of(pipeline)
     if into.database is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline
-from kpipe.notation import resolve
-from resources.kafka.secret import Secret
+from resources.secrets import Secret
 
 __all__ = ["secrets"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.destinations.staged import Proven
+from resources.destinations.staged_file_check import Proven
 
 __all__ = ["OffsetOrder", "Origin"]
 

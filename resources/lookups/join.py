@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import Columns, Type
-from kpipe.sql.lookups import Call
-from resources.decode.expressions import Assigned, Evaluator, fitted
-from resources.lookups.reference import Held, Reference
+from kpipe.expressions.lookup_calls import Call
+from kpipe.schema.columns import Columns, Type
+from resources.duckdb_engine.expressions import Assigned, Evaluator, fitted
+from resources.lookups.reference_table import Held, Reference
 
 __all__ = ["Join"]
 

@@ -4,7 +4,7 @@
  * its row is taken back, and exact code in Python says why. So this file may refuse more than it must, and may never take
  * what that code would refuse or read otherwise: tests/resources/decode compares the two.
  *
- * Encoding: Apache Avro 1.12, "Binary encoding". Nodes are resources/decode/avro_nodes.py's, in the order it gives them.
+ * Encoding: Apache Avro 1.12, "Binary encoding". Nodes are resources/decode/avro/nodes.py's, in the order it gives them.
  */
 #include "columns.h"
 

@@ -1,4 +1,4 @@
-/* CSV payloads to columns of text, by the rules of MySQL's LOAD DATA; resources/decode/csv_rows.py has them one by one.
+/* CSV payloads to columns of text, by the rules of MySQL's LOAD DATA; resources/decode/csv/rows.py has them one by one.
  *
  * A payload with a line of more or fewer fields, or with a quote that is not closed, is marked, and all of its rows are
  * taken back; exact code in Python says why. Everything else must come out as it does there: tests/resources/decode

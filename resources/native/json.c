@@ -15,7 +15,7 @@
 #include "columns.h"
 #include "json_text.h"
 
-#define DEEPEST 200 /* lists and objects, the payload itself among them, as kpipe/nesting.py has it */
+#define DEEPEST 200 /* lists and objects, the payload itself among them, as kpipe/schema/nesting.py has it */
 #define LONGEST_NAME 255
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* Members of JSON documents at a path, for expressions: a text for each document, as kpipe/mysql/document_functions.py gives it.
+/* Members of JSON documents at a path, for expressions: a text for each document, as kpipe/expressions/mysql/json/document_functions.py gives it.
  *
  * A document that is not plainly good (invalid, or with a value whose text must be computed) is marked LOOK; exact
  * code in Python decides about it. Documents are valid UTF-8. Of a name that an object has twice the last value counts.
@@ -8,7 +8,7 @@
 #include "columns.h"
 #include "json_text.h"
 
-#define DEEPEST 100 /* as MOST_DEPTH in kpipe/mysql/documents.py */
+#define DEEPEST 100 /* as MOST_DEPTH in kpipe/expressions/mysql/json/documents.py */
 #define LONGEST_NAME 256 /* bytes of a name with escapes, as it is written */
 
 /* A step of a path. KEY_OR_PLACE: the name of a member, or a place in an array if it has one; KEY: the name of a member alone;

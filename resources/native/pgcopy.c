@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { FIXED, BOOLEAN, BYTES, PREFIXED, NUMERIC }; /* resources/destinations/postgres/binary.py has the same */
+enum { FIXED, BOOLEAN, BYTES, PREFIXED, NUMERIC }; /* resources/destinations/postgres/binary_copy.py has the same */
 
 typedef struct {
     int64_t code;

@@ -3,7 +3,7 @@
  * What is not plainly good marks the payload; its row is taken back, and exact code in Python says why, or merges what was
  * written twice. So this file may refuse more than it must, and may never take what that code would refuse or read otherwise.
  *
- * Wire format: protobuf.dev, "Encoding". Fields are resources/decode/protobuf_plan.py's, in the order it gives them.
+ * Wire format: protobuf.dev, "Encoding". Fields are resources/decode/protobuf/message_plan.py's, in the order it gives them.
  */
 #include "columns.h"
 

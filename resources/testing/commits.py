@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, Fenced, OutcomeUnknown
-from kpipe.ledger import LOST, SKIPPED, Lane, LaneChange
+from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import LOST, SKIPPED, Lane, LaneChange
 from kpipe.offsets import Range
-from kpipe.ports import Destination
-from kpipe.source import TopicId
+from kpipe.topics import TopicId
 from resources.testing.place import COLUMNS, Place, batch, begin, live, source
 from resources.testing.state import begun, loaded, positions, proof
 

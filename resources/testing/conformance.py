@@ -1,4 +1,4 @@
-"""What every destination must hold (kpipe/ports.py), run over a `Place`."""
+"""What every destination must hold (kpipe/interfaces.py), run over a `Place`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from resources.testing.commits import Commits
 from resources.testing.counting import Counting
 from resources.testing.tables import Tables
@@ -23,7 +23,7 @@ class Conformance(Commits, Counting, Tables, Telling):
     @pytest.fixture(autouse=True)
     def _disarmed(self) -> Iterator[None]:
         yield
-        faults.arm(None)
+        failpoints.arm(None)
 
 
 def sampled(suite: type, quick: Collection[str]) -> type:

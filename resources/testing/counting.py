@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kpipe import moves
-from kpipe.batch import Batch, Commit
-from kpipe.claims import claim
+from kpipe.batch.batch import Batch, Commit
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch
-from kpipe.ledger import LOST, Lane, LaneChange, Ledger, Step
+from kpipe.ingest.at_most_once import claim
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import LOST, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range
 from resources.testing.place import COLUMNS, Place, batch, live, source
 from resources.testing.state import begun, loaded, positions, proof
@@ -29,13 +29,13 @@ class Counting:
         def decide(kind: str, changes: tuple[LaneChange, ...]) -> None:
             destination.commit(Commit(os.urandom(8).hex(), "tweets", changes, kind=kind, note="by me"))
 
-        decide("jump", moves.jump(destination.ledger()[1], where, 50))
-        decide("loss", moves.accept_loss(destination.ledger()[1], where, 60))
+        decide("jump", transitions.jump(destination.ledger()[1], where, 50))
+        decide("loss", transitions.accept_loss(destination.ledger()[1], where, 60))
         ledger = destination.ledger()[1]
         assert [(x.start, x.next, x.end, x.kind) for x in ledger.of(where)] == [
             (0, 10, 10, "read"), (10, 10, 50, "skipped"), (50, 50, 60, "lost"), (60, 60, None, "read"),
         ]  # fmt: skip
-        decide("backfill", moves.backfill(ledger, where, Range(20, 30)))
+        decide("backfill", transitions.backfill(ledger, where, Range(20, 30)))
         ledger = destination.ledger()[1]
         filling = next(lane for lane in ledger.of(where) if lane.start == 20)
         newest = live(ledger, 0)
@@ -127,7 +127,7 @@ class Counting:
         destination = loaded(place)
         commit = batch(place, destination.ledger()[1], {0: 12})
         place.drop_table()
-        if place.ledger_in_table:  # gone together: the home's memory notices (kpipe/oversight.py)
+        if place.ledger_in_table:  # gone together: the home's memory notices (kpipe/run_events.py)
             assert destination.ledger() == ("", Ledger("tweets"))
             with pytest.raises(Fenced, match="found no lane"):
                 destination.commit(commit)
@@ -140,7 +140,7 @@ class Counting:
     def test_offsets_that_are_read_again_on_demand(self, place: Place) -> None:
         destination = loaded(place)
         ledger = destination.ledger()[1]
-        changes, done = moves.reread(ledger, source(0), 6)
+        changes, done = transitions.reread(ledger, source(0), 6)
         steps = tuple(Step(Lane(source(0), item.start, item.start, item.end), item.end, "reread") for item in done)
         destination.commit(Commit("again", "tweets", changes, kind="reread", steps=steps, note="reread: tweets/0"))
         assert positions(destination) == {0: 6, 1: 5}

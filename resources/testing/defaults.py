@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kpipe.keys import KeyRule
-from kpipe.ports import Destination
+from kpipe.interfaces import Destination
+from kpipe.tables.upsert import KeyRule
 from resources.testing.keyed import Write, begun, commit_of
 from resources.testing.place import Place
 from resources.testing.state import proof

@@ -1,4 +1,4 @@
-"""What every destination that knows keys must hold (kpipe/keys.py): a dict is the oracle. Runs over each `Place` with `keyed`."""
+"""Test destinations that have keys (kpipe/tables/upsert.py) against a dict, over each `Place` with `keyed`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe.batch import Commit, Counts
+from kpipe.batch.batch import Commit, Counts
 from kpipe.errors import DestinationError, Fenced, InvalidPipeline, NotAvailable, SchemaConflict
-from kpipe.keys import ORIGINAL, KeyRule
-from kpipe.ledger import Lane, Ledger, Step
-from kpipe.ports import Destination, Keyed
-from kpipe.schema import Columns
+from kpipe.interfaces import Destination, Keyed
+from kpipe.ledger.ledger import Lane, Ledger, Step
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import ORIGINAL, KeyRule
 from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live
 from resources.testing.state import proof
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kpipe import moves
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
+from kpipe.ledger import transitions
 from kpipe.offsets import Range
-from kpipe.source import TopicId
+from kpipe.topics import TopicId
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import Place, begin, live, source
 from resources.testing.state import proof
@@ -25,10 +25,10 @@ class KeyedBackfills:
         rule = replace(RULES["replace"], deletes=False)
         destination = begun(place, rule, 1)
         where = source(0)
-        destination.commit(Commit("j" * 32, "tweets", moves.jump(destination.ledger()[1], where, 50), kind="jump"))
+        destination.commit(Commit("j" * 32, "tweets", transitions.jump(destination.ledger()[1], where, 50), kind="jump"))
         destination.commit(commit_of(place, destination.ledger()[1], [Write(0, 50, 1, "new"), Write(0, 51, 2, "new")], rule))
         ledger = destination.ledger()[1]
-        destination.commit(Commit("b" * 32, "tweets", moves.backfill(ledger, where, Range(10, 20)), kind="backfill"))
+        destination.commit(Commit("b" * 32, "tweets", transitions.backfill(ledger, where, Range(10, 20)), kind="backfill"))
         ledger = destination.ledger()[1]
         lane = next(lane for lane in ledger.of(where) if lane.start == 10)
         late = [Write(0, 12, 1, "old"), Write(0, 13, 3, "old"), Write(0, 14, 3, "older range, last write")]
@@ -47,11 +47,11 @@ class KeyedBackfills:
         ledger = destination.ledger()[1]
         destination.commit(commit_of(place, ledger, first, rule, lanes=[live(ledger, 0, other)]))
         where, name = source(0), "tweets" if named else None
-        destination.commit(Commit("j" * 32, "tweets", moves.jump(destination.ledger()[1], where, 4), kind="jump"))
+        destination.commit(Commit("j" * 32, "tweets", transitions.jump(destination.ledger()[1], where, 4), kind="jump"))
         newer = [Write(0, 4, 3, "new", topic=name), Write(0, 5, 4, "new", topic=name)]
         destination.commit(commit_of(place, destination.ledger()[1], newer, rule))
         ledger = destination.ledger()[1]
-        destination.commit(Commit("b" * 32, "tweets", moves.backfill(ledger, where, Range(0, 4)), kind="backfill"))
+        destination.commit(Commit("b" * 32, "tweets", transitions.backfill(ledger, where, Range(0, 4)), kind="backfill"))
         ledger = destination.ledger()[1]
         late = [Write(0, at, at, f"backfill {at}", topic=name) for at in range(4)]
         done = destination.commit(commit_of(place, ledger, late, rule, lanes=[ledger.of(where)[0]])).commit.totals

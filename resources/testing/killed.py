@@ -1,6 +1,6 @@
 """Processes that are killed or stopped while they commit, and others that take over. Nothing of it is told to the destination.
 
-Where it comes by crash-points (`kpipe.faults.reach`), processes are struck at each of them; else, and besides, at any moment.
+Where it comes by crash-points (`kpipe.failpoints.reach`), processes are struck at each of them; else, and besides, at any moment.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationBusy, Fenced
-from kpipe.ports import Destination
+from kpipe.interfaces import Destination
 from resources.testing.place import Place, batch
 from resources.testing.state import begun, loaded, proof
 
 __all__ = ["POINTS", "Killed"]
 
 #: Those on a destination's own way.
-POINTS = tuple(point for point in faults.POINTS if point.startswith("commit.") or point == "readback")
+POINTS = tuple(point for point in failpoints.POINTS if point.startswith("commit.") or point == "readback")
 _FENCED = 3
 _PATIENCE_S = 120
 # From the start of the interpreter: a fork of this process would have its locks, and not the threads that open them.
@@ -40,7 +40,7 @@ _processes = multiprocessing.get_context("spawn")
 def _commit(place: Place, commits: list[Commit], fault: str) -> None:
     """What the process does; the first commit is the one that the fault strikes."""
     if fault:
-        faults.arm(faults.Fault(fault))
+        failpoints.arm(failpoints.Fault(fault))
     destination = place.open()
     try:
         for commit in commits:

@@ -1,4 +1,4 @@
-"""A place of a destination that keeps its ledger in files beside the data (resources/destinations/lake)."""
+"""A place of a destination that keeps its ledger in files beside the data (resources/destinations/lakehouse)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.destinations.lake.record import folder_of, mark
+from resources.destinations.lakehouse.ledger_file import folder_of, mark
 from resources.testing.place import Place
 
 __all__ = ["LakePlace"]

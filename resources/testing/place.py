@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kpipe import faults
-from kpipe.batch import Commit, Counts, StagedFile
-from kpipe.keys import KeyRule
-from kpipe.ledger import Lane, LaneChange, Ledger, Step
-from kpipe.ports import Destination
-from kpipe.schema import Columns, ListOf, MapOf, Struct, Type
-from kpipe.source import PartitionId, TopicId
+from kpipe import failpoints
+from kpipe.batch.batch import Commit, Counts, StagedFile
+from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import Lane, LaneChange, Ledger, Step
+from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import PartitionId, TopicId
 
 __all__ = [
     "COLUMNS", "COORDINATES", "DEAD_LETTERS", "HEADERS", "INSTANT", "TOPIC", "Place", "arrow", "batch", "begin", "live", "source",
@@ -128,7 +128,7 @@ class Place(ABC):
     def fail_next(self, fault: str) -> None:
         """The next commit fails. One that asks for two is called twice.
 
-        Here by the points that a destination comes by (`kpipe.faults.reach`): `commit.before`, when all is written and COMMIT is
+        Here by the failpoints of a destination (`kpipe.failpoints.reach`): `commit.before`, when all is written and COMMIT is
         about to be sent; `commit.after`, when it was answered; `readback`, when it is about to be looked up.
 
         Args:
@@ -136,7 +136,7 @@ class Place(ABC):
                 and nothing can be read then.
         """
         self._faults.append(fault)
-        faults.arm(self.reached)
+        failpoints.arm(self.reached)
 
     def reached(self, point: str) -> None:
         """The commit comes by a point."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kpipe.audit import Audit, audit
-from kpipe.ports import Destination
+from kpipe.interfaces import Destination
+from kpipe.verification.verify import Audit, audit
 from resources.testing.place import Place, batch, begin
 
 __all__ = ["begun", "loaded", "positions", "proof"]

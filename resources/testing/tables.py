@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kpipe.batch import Batch, Commit
+from kpipe.batch.batch import Batch, Commit
 from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict, StagingFailed
-from kpipe.schema import Columns, Scalar
+from kpipe.schema.columns import Columns, Scalar
 from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, source
 from resources.testing.state import begun, loaded, proof
 
@@ -144,7 +144,7 @@ class Tables:
         loaded(place)
         edited = place.open(table="renamed")
         if place.ledger_in_table:
-            assert edited.ledger()[0] == "", "the ledger is part of the table; the home's memory notices (kpipe/oversight.py)"
+            assert edited.ledger()[0] == "", "the ledger is part of the table; the home's memory notices (kpipe/run_events.py)"
             return
         assert edited.columns() is None
         edited.commit(Commit("d" * 32, "tweets", (), kind="accept_ledger", note="a decision that writes no row"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kpipe.ports import ErrorLog
+from kpipe.interfaces import ErrorLog
 from resources.testing.place import Place, batch
 from resources.testing.state import begun, loaded, proof
 

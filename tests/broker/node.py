@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from resources.local import kafka_node
+from resources.dev_broker import kafka_node
 
 START_SECONDS = 180  # three at once, on a machine that does other things
 

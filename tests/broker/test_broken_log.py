@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import OffsetsBeyondEnd, ReadFailed
-from kpipe.ledger import Lane, Ledger
+from kpipe.ledger.ledger import Lane, Ledger
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from kpipe.plan import check_source
-from resources.kafka.config import client_config
-from resources.kafka.reader import RangeReader
-from resources.kafka.topics import KafkaTopics
+from kpipe.planning.planner import check_source
+from resources.kafka.client_config import client_config
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.topic_metadata import KafkaTopics
 from tests.broker.node import Node
 
 CRC, RECORDS = 17, 61  # where they begin in a record batch (Kafka's message format 2)

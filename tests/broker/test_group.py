@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kpipe.batch import Commit, Committed
-from kpipe.ledger import Lane, LaneChange
-from kpipe.pipeline import Source
-from resources.kafka import group
-from resources.kafka.group import GroupOffsets
-from resources.kafka.topics import KafkaTopics
+from kpipe.batch.batch import Commit, Committed
+from kpipe.definition.pipeline import Source
+from kpipe.ledger.ledger import Lane, LaneChange
+from resources.kafka import consumer_group
+from resources.kafka.consumer_group import GroupOffsets
+from resources.kafka.topic_metadata import KafkaTopics
 
 pytestmark = pytest.mark.broker
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.broker
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch does not wait long for the group; a test on a busy machine does."""
-    monkeypatch.setattr(group, "_PATIENCE_S", 120.0)
+    monkeypatch.setattr(consumer_group, "_PATIENCE_S", 120.0)
 
 
 def offsets(brokers: str, name: str, topic: str, partitions: int) -> list[int]:

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import RecordsUnreadable
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from resources.kafka.config import client_config
-from resources.kafka.held import Held
-from resources.kafka.reader import RangeReader
-from resources.kafka.topics import KafkaTopics
+from resources.kafka.client_config import client_config
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.record_block import Held
+from resources.kafka.topic_metadata import KafkaTopics
 from tests.broker.node import produce
 
 pytestmark = pytest.mark.broker

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kpipe.ports import Destination
+from kpipe.interfaces import Destination
 from resources.destinations import open_destination
 from resources.home import Home
 from tests.resources.destinations.kafka_place import read_all

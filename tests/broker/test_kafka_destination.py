@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from kpipe import faults
-from kpipe.batch import Commit, Counts, StagedFile
+from kpipe import failpoints
+from kpipe.batch.batch import Commit, Counts, StagedFile
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismatch, RecordRejected, SchemaConflict
-from kpipe.keys import KeyRule
-from kpipe.ledger import Step
-from kpipe.schema import Columns
-from resources.destinations.kafka import KafkaDestination
-from resources.destinations.kafka.cluster import Cluster, Ends, Topic
+from kpipe.ledger.ledger import Step
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.kafka_sink import KafkaDestination
+from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
 from resources.testing.conformance import QUICK, Conformance, sampled
 from resources.testing.place import COLUMNS, DEAD_LETTERS, batch, begin, source
 from resources.testing.state import begun, loaded, proof
@@ -173,12 +173,12 @@ def test_a_batch_that_outlives_its_transaction_is_written_once(
             tries.append(reached)
             end(destination)
 
-    faults.arm(dawdle)
+    failpoints.arm(dawdle)
     try:
         with pytest.raises(DestinationError, match=r"expected a commit within into.transaction_timeout_s \(1 s\)") as error:
             destination.commit(commit)
     finally:
-        faults.arm(None)
+        failpoints.arm(None)
     assert len(tries) == 1 and "batch.max_offsets_per_partition" in error.value.hint
     destination = place.open()
     destination.commit(commit)
@@ -326,12 +326,12 @@ def test_a_broker_that_dies_with_the_transaction(node: Node, tmp_path: Path) -> 
             node.start()
 
     died: list[str] = []
-    faults.arm(die)
+    failpoints.arm(die)
     try:
         destination.commit(commit)
     except DestinationError:  # it could not be told, or did not land
-        faults.arm(None)
+        failpoints.arm(None)
         assert place.open().commit(commit).seq == 2
-    faults.arm(None)
+    failpoints.arm(None)
     assert died and seen(place) == [*((0, n) for n in range(10)), *((1, n) for n in range(5))]
     assert proof(place.open()).ok

@@ -26,18 +26,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import BrokerUnreachable, CredentialsRefused, KpipeError, ReadStalled, SourceIdentityChanged
-from kpipe.ledger import Lane, Ledger
+from kpipe.ledger.ledger import Lane, Ledger
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from kpipe.plan import check_source
-from kpipe.source import PartitionId
+from kpipe.planning.planner import check_source
+from kpipe.topics import PartitionId
+from resources.dev_broker import kafka_node
+from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome
-from resources.kafka.config import client_config
-from resources.kafka.reader import RangeReader
-from resources.kafka.topics import KafkaTopics
-from resources.local import kafka_node
-from resources.local.broker import LocalBroker
+from resources.kafka.client_config import client_config
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.topic_metadata import KafkaTopics
 from tests.certificates import certificates
 
 pytestmark = pytest.mark.broker

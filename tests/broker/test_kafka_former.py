@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kpipe.batch import Commit, Counts
+from kpipe.batch.batch import Commit, Counts
 from kpipe.errors import LedgerMismatch
-from kpipe.keys import KeyRule
-from kpipe.ledger import Step
-from kpipe.schema import Columns
-from resources.destinations.kafka import KafkaDestination
+from kpipe.ledger.ledger import Step
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.kafka_sink import KafkaDestination
 from resources.testing.place import COLUMNS, begin, live
 from resources.testing.state import proof
 from tests.broker.node import eventually

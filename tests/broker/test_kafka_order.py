@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kpipe import moves
-from kpipe.batch import Commit, Counts, StagedFile
+from kpipe.batch.batch import Commit, Counts, StagedFile
 from kpipe.errors import DestinationError
-from kpipe.keys import KeyRule
-from kpipe.ledger import Lane, LaneChange, Step
+from kpipe.interfaces import Destination
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import Lane, LaneChange, Step
 from kpipe.offsets import Range
-from kpipe.ports import Destination
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import PartitionId, TopicId
 from resources.testing.place import COLUMNS, COORDINATES, arrow, begin, live, source
 from resources.testing.state import begun, loaded, proof
 from tests.resources.destinations.kafka_place import KafkaPlace
@@ -169,15 +169,15 @@ def test_what_was_skipped_and_read_later_is_in_order(place: KafkaPlace) -> None:
     """So is what was read again on purpose: older offsets stand behind newer ones, as the ledger says."""
     destination = begun(place, 1)
     ledger = destination.ledger()[1]
-    destination.commit(Commit("jump", "tweets", moves.jump(ledger, source(0), 10), kind="jump"))
+    destination.commit(Commit("jump", "tweets", transitions.jump(ledger, source(0), 10), kind="jump"))
     commit(destination, {0: 15}, [staged(place, [(0, n) for n in range(10, 15)])])
     ledger = destination.ledger()[1]
-    destination.commit(Commit("fill", "tweets", moves.backfill(ledger, source(0), Range(0, 10)), kind="backfill"))
+    destination.commit(Commit("fill", "tweets", transitions.backfill(ledger, source(0), Range(0, 10)), kind="backfill"))
     (lane,) = (lane for lane in destination.ledger()[1].of(source(0)) if not lane.finished and not lane.open)
     commit(destination, {0: 10}, [staged(place, [(0, n) for n in range(10)])], lanes=[lane])
     assert written(place) == {"tweets/0": [*range(10, 15), *range(10)]}
     assert proof(destination).ok
-    changes, done = moves.reread(destination.ledger()[1], source(0), 5)
+    changes, done = transitions.reread(destination.ledger()[1], source(0), 5)
     again = tuple(Step(Lane(source(0), found.start, found.start, found.end), found.end, "reread") for found in done)
     destination.commit(Commit("again", "tweets", changes, kind="reread", steps=again))
     commit(destination, {0: 15}, [staged(place, [(0, n) for n in range(5, 15)])])

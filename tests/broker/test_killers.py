@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from kpipe.batch import Piece, RangeReport
+from kpipe.batch.batch import Piece, RangeReport
+from kpipe.definition.formats import Format
+from kpipe.definition.pipeline import Source
 from kpipe.errors import TransformFailed
-from kpipe.formats import Format
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
-from resources.kafka.config import client_config
-from resources.spark import worker
-from resources.spark.job import Job, ProgramSpec
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
+from resources.kafka.client_config import client_config
+from resources.spark.task import range_task
+from resources.spark.task.task_spec import Job, ProgramSpec
 
 pytestmark = pytest.mark.broker
 
@@ -114,7 +114,7 @@ class Bench:
         )  # type: ignore[arg-type]
 
     def stage(self, job: Job) -> RangeReport:
-        report = worker.stage(job, Piece(self.source, Range(0, self.end)))
+        report = range_task.stage(job, Piece(self.source, Range(0, self.end)))
         assert report.counts.unaccounted(self.end) == 0
         return report
 
@@ -220,7 +220,7 @@ def test_those_that_are_known_are_not_searched_again(bench: Bench) -> None:
 
 def test_columns_are_seen_without_them(bench: Bench) -> None:
     bench.write(40, {7: "exit"})
-    payloads, found = worker.sample(bench.job(), Piece(bench.source, Range(0, 40)), 500)
+    payloads, found = range_task.sample(bench.job(), Piece(bench.source, Range(0, 40)), 500)
     assert [json.loads(line)["id"] for line in payloads] == [offset for offset in range(40) if offset != 7]
     assert list(found) == [7]
 

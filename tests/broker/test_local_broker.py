@@ -20,9 +20,9 @@ from confluent_kafka.admin import AdminClient
 
 from kpipe.errors import BrokerUnreachable, InvalidPipeline, KpipeError
 from kpipe_assets.commands.broker import broker as command
-from resources.local import broker as broker_module
-from resources.local.broker import LocalBroker
-from resources.local.process import Record
+from resources.dev_broker import broker as broker_module
+from resources.dev_broker.broker import LocalBroker
+from resources.dev_broker.process import Record
 
 Start = Callable[..., LocalBroker]
 
@@ -163,9 +163,7 @@ def test_the_process_is_nobodys_child_and_holds_nothing_of_the_caller(own: Local
 def test_the_caller_of_a_start_is_not_held_up_by_its_pipe(own: LocalBroker) -> None:
     """`kpipe broker start | cat` must end although the broker lives on."""
     own.stop()
-    code = (
-        "import sys; from pathlib import Path; from resources.local.broker import LocalBroker as L; L(Path(sys.argv[1])).start()"
-    )
+    code = "import sys, pathlib; from resources.dev_broker.broker import LocalBroker as L; L(pathlib.Path(sys.argv[1])).start()"
     done = subprocess.run([sys.executable, "-c", code, str(own.folder)], capture_output=True, timeout=600, check=True)
     assert done.stdout == b""
     assert own.status().running
@@ -174,7 +172,7 @@ def test_the_caller_of_a_start_is_not_held_up_by_its_pipe(own: LocalBroker) -> N
 def test_concurrent_starts_end_with_one_broker(own: LocalBroker) -> None:
     own.stop()
     code = (
-        "import sys; from pathlib import Path; from resources.local.broker import LocalBroker as L\n"
+        "import sys; from pathlib import Path; from resources.dev_broker.broker import LocalBroker as L\n"
         "print(L(Path(sys.argv[1])).start().pid)"
     )
     starts = [

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from kpipe.source import PartitionState
-from resources.kafka.client import ends_in_time
-from resources.kafka.config import client_config
-from resources.kafka.reader import RangeReader
-from resources.kafka.topics import KafkaTopics
+from kpipe.topics import PartitionState
+from resources.kafka.client_config import client_config
+from resources.kafka.consumer import ends_in_time
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.topic_metadata import KafkaTopics
 from tests.broker.node import Node, eventually
 from tests.faults.proxy import Proxy, corrupt, cut_after, delay, pass_, rst, stall, throttle
 
@@ -178,7 +178,7 @@ def test_closing_while_the_answer_says_out_of_range(proxy: Proxy, topic: str) ->
 
 
 def test_client_that_does_not_close_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resources.kafka.client._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 0.2)
     over = threading.Event()
     assert not ends_in_time(over.wait)
     over.set()

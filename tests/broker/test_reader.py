@@ -14,14 +14,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadStalled, TopicUnknown
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from resources.kafka import native_client
-from resources.kafka import reader as reader_module
-from resources.kafka.config import client_config
-from resources.kafka.held import Held
-from resources.kafka.reader import RangeReader, ReadReport
+from resources.kafka import native_consumer
+from resources.kafka import range_reader as reader_module
+from resources.kafka.client_config import client_config
+from resources.kafka.range_reader import RangeReader, ReadReport
+from resources.kafka.record_block import Held
 
 pytestmark = pytest.mark.broker
 
@@ -32,7 +32,7 @@ def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     if request.param == "compiled":
         if not shutil.which("cc"):
             pytest.skip("no C compiler here, so there is no compiled part")
-        assert native_client.available(), "the compiled part is not built -> make install"
+        assert native_consumer.available(), "the compiled part is not built -> make install"
     else:
         monkeypatch.setattr(reader_module, "available", lambda: False)
 
@@ -320,7 +320,7 @@ def test_unknown_topic_and_partition_are_named_and_not_created(
 def test_leaving_early_closes_at_once(
     brokers: str, config: dict[str, Any], topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("resources.kafka.client._CLOSE_SECONDS", 60)
+    monkeypatch.setattr("resources.kafka.consumer._CLOSE_SECONDS", 60)
     name = topic()
     produce(brokers, name, [b"x" * 1000] * 20_000)
     with RangeReader(config, name, 0, Range(0, 20_000)) as reader:

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
+from kpipe.definition.pipeline import Source, Timestamp
 from kpipe.errors import BrokerUnreachable, NotAvailable, TopicUnknown
-from kpipe.pipeline import Source, Timestamp
-from kpipe.source import PartitionState, TopicSnapshot
-from resources.kafka.topics import KafkaTopics
-from resources.local.broker import LocalBroker
+from kpipe.topics import PartitionState, TopicSnapshot
+from resources.dev_broker.broker import LocalBroker
+from resources.kafka.topic_metadata import KafkaTopics
 
 HOUR = 3_600_000
 

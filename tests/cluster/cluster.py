@@ -24,9 +24,9 @@ import pyspark
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from resources.dev_broker import kafka_node
+from resources.dev_broker.kafka_jars import jars_folder
 from resources.java import find_java
-from resources.local import kafka_node
-from resources.local.kafka_jars import jars_folder
 from tests.cluster import hadoop
 from tests.cluster.hosts import Host, Network, obstacle
 from tests.resources.destinations.s3 import KEY, SECRET, program

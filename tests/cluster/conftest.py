@@ -14,8 +14,8 @@ import pytest
 
 from kpipe.errors import KpipeError
 from resources.java import JavaHome
-from resources.spark import environment
-from resources.spark.environment import Packed
+from resources.spark.cluster import python_environment
+from resources.spark.cluster.python_environment import Packed
 from tests.cluster.cluster import Cluster, build, default_base, find, wait
 from tests.cluster.following import executors
 from tests.cluster.hosts import Network, obstacle
@@ -57,9 +57,9 @@ def packed(cluster: Cluster) -> Packed:
     """The environment as `kpipe environment` makes it, once for all."""
     folder = cluster["client"].folder
     try:
-        return environment.packed(folder) or environment.pack(folder)
+        return python_environment.packed(folder) or python_environment.pack(folder)
     except KpipeError:  # packages have changed since
-        return environment.pack(folder)
+        return python_environment.pack(folder)
 
 
 @pytest.fixture(scope="session")

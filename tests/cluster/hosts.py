@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from resources.local.process import identity
+from resources.dev_broker.process import identity
 
 NETWORK = "10.77.0"
 INSIDE = Path(__file__).with_name("inside.py")

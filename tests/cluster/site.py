@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import psutil
 
-from kpipe import faults
+from kpipe import failpoints
 from tests.cluster.cluster import Cluster, wait
 from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.oracle import Observer, Oracle
@@ -161,7 +161,7 @@ class Site:
         """Begin `kpipe run` on the client."""
         self.log.unlink(missing_ok=True)
         if fault:
-            more[faults.VARIABLE] = fault
+            more[failpoints.VARIABLE] = fault
         words = [sys.executable, "-m", "kpipe_assets.cli", "run", self.name, *arguments]
         name = str(self.log.relative_to(self.cluster["client"].folder))
         process = self.cluster["client"].spawn(words, name, self.environment(**more))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.spark.environment import Packed
+from resources.spark.cluster.python_environment import Packed
 from tests.cluster.cluster import ROOT, Cluster
 from tests.cluster.site import Site, idle
 

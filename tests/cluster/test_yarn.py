@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import psutil
 import pytest
 
-from resources.spark.environment import Packed
+from resources.spark.cluster.python_environment import Packed
 from tests.cluster import hadoop
 from tests.cluster.cluster import ROOT, Cluster, wait
 from tests.cluster.following import asleep, held

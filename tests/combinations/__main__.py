@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import kpipe
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from tests.combinations.defects import DEFECTS
 from tests.combinations.judging import Sites, survey
 from tests.combinations.outlets import KafkaSite, WebhookSite

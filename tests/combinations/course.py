@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable
-from kpipe.ledger import LOST, READ, SKIPPED
-from kpipe.oversight import Decisions
-from kpipe.pipeline import Pipeline
+from kpipe.ledger.ledger import LOST, READ, SKIPPED
+from kpipe.run_events import Decisions
 from kpipe.sql.statements import Alter, Backfill, SetOffsets
-from kpipe_assets.assembly import Run
 from kpipe_assets.commands.verify import prove
-from kpipe_assets.retry import retry
-from kpipe_assets.statements.positions import alter, backfill
+from kpipe_assets.runs.dead_letter_retry import retry
+from kpipe_assets.runs.runner import Run
+from kpipe_assets.statements.seek import alter, backfill
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.spark import session
+from resources.spark.driver import session
 from tests.combinations import reasons
 from tests.combinations.crashes import FAULT, Fault, Killed
 from tests.combinations.example import NAME, Definition, Event, Example, build, edited, extend, place_of
@@ -95,11 +95,11 @@ class Course:
                     if problems:
                         raise Wrong("\n".join([*problems, "", self.transcript()]))
             finally:
-                faults.arm(None)
+                failpoints.arm(None)
 
     def transcript(self) -> str:
         """The example, its definition and what happened, for people."""
-        from kpipe.notation import to_yaml
+        from kpipe.definition.yaml_codec import to_yaml
 
         return "\n".join([self.example.transcript(), to_yaml(self.pipeline(self.example.definition)), *self.log])
 
@@ -213,7 +213,7 @@ class Course:
         waiting = reasons.may_stop(self)
         self.site.answers(event.answers)
         self._unfinished = True
-        faults.arm(fault)
+        failpoints.arm(fault)
         problems: list[str] = []
         try:
             for _ in self._opened(decisions).batches(event.batches):
@@ -232,7 +232,7 @@ class Course:
             if fault is None or not fault.reached or FAULT not in str(error):
                 problems = [f"C7 a raw {type(error).__name__}: {error}\n{traceback.format_exc()}"]
         finally:
-            faults.arm(None)
+            failpoints.arm(None)
             self.site.answers(())
         return problems or self._judged()
 

@@ -1,4 +1,4 @@
-"""Kills, failures and delays at the points of kpipe/faults.py, in this process."""
+"""Kills, failures and delays at the points of kpipe/failpoints.py, in this process."""
 
 from __future__ import annotations
 

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from kpipe.pipeline import Source, Timestamp
-from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
-from resources.kafka import reader, topics
-from resources.kafka.client import Event, Taken
-from resources.kafka.held import Held
+from kpipe.definition.pipeline import Source, Timestamp
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
+from resources.kafka import range_reader
+from resources.kafka import topic_metadata as topics
+from resources.kafka.consumer import Event, Taken
+from resources.kafka.record_block import Held
 
 __all__ = ["BROKERS", "Cluster", "Log", "Record", "stand_in"]
 
@@ -84,7 +85,7 @@ class Cluster:
 
 
 class MemoryTopics:
-    """`Topics` (kpipe/ports.py) over a cluster in memory."""
+    """`Topics` (kpipe/interfaces.py) over a cluster in memory."""
 
     def __init__(self, cluster: Cluster, source: Source) -> None:
         self._cluster, self._names = cluster, source.names
@@ -113,7 +114,7 @@ class MemoryTopics:
 
 
 class MemoryClient:
-    """`Client` (resources/kafka/client.py) that reads one partition of a cluster in memory."""
+    """`Client` (resources/kafka/consumer.py) that reads one partition of a cluster in memory."""
 
     fresh = True
 
@@ -161,7 +162,7 @@ class _Asker:
 @contextmanager
 def stand_in(cluster: Cluster) -> Iterator[None]:
     """Inside, pipelines whose brokers are `BROKERS` read this cluster; others read theirs as ever."""
-    opened, asking = reader.RangeReader._open, reader.RangeReader._asking
+    opened, asking = range_reader.RangeReader._open, range_reader.RangeReader._asking
 
     def memory(self: Any) -> Log | None:
         ours = self._config.get("bootstrap.servers") == BROKERS
@@ -177,8 +178,8 @@ def stand_in(cluster: Cluster) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topics, "KafkaTopics", lambda source, *_, **__: MemoryTopics(cluster, source))
-        patch.setattr(reader.RangeReader, "_open", open_client)
-        patch.setattr(reader.RangeReader, "_asking", asker)
+        patch.setattr(range_reader.RangeReader, "_open", open_client)
+        patch.setattr(range_reader.RangeReader, "_asking", asker)
         yield
 
 

@@ -7,8 +7,8 @@ from tests.combinations.mutation import Mutant
 
 __all__ = ["MUTANTS"]
 
-_KAFKA, _HOOK = "resources/destinations/kafka", "resources/destinations/webhook"
-_SQL = "resources/destinations/relational"
+_KAFKA, _HOOK = "resources/destinations/kafka_sink", "resources/destinations/webhook"
+_SQL = "resources/destinations/sql"
 
 _FILES_BY_FIRST_ROW = """
 
@@ -29,14 +29,14 @@ MUTANTS = (
         "kafka",
         (
             (
-                f"{_KAFKA}/rows.py",
+                f"{_KAFKA}/ordered_rows.py",
                 "    blocks_of = (block for origin in order.origins for block in order.blocks(origin))\n",
                 "    assert order\n    files = _by_first_row((*writes.deletes, *writes.rows))\n"
                 "    blocks_of = ((file, rows) for file in files for rows in blocks(file))\n",
             ),
-            (f"{_KAFKA}/rows.py", "\n\ndef check(commit: Commit, writes", _FILES_BY_FIRST_ROW),
+            (f"{_KAFKA}/ordered_rows.py", "\n\ndef check(commit: Commit, writes", _FILES_BY_FIRST_ROW),
             (
-                "kpipe/audit.py",
+                "kpipe/verification/verify.py",
                 "*_rows(rows, expected), *_held(found), *found.problems]",
                 "*_rows(rows, expected), *_held(found)]",
             ),
@@ -47,7 +47,7 @@ MUTANTS = (
         "2",
         "a block of rows takes the topic of its first row",
         "kafka",
-        ((f"{_KAFKA}/rows.py", "        return names\n    only", "        return names[:1] * len(names)\n    only"),),
+        ((f"{_KAFKA}/ordered_rows.py", "        return names\n    only", "        return names[:1] * len(names)\n    only"),),
         r"^C1 mix\w*: m_.*rows, \d+ are due",
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS = (
             kind,
             (
                 (
-                    "resources/destinations/lake/files.py",
+                    "resources/destinations/lakehouse/data_files.py",
                     "min(item.min_raw for item in bounds), max(item.max_raw for item in bounds)",
                     "min((item.min, item.min_raw) for item in bounds)[1], max((item.max, item.max_raw) for item in bounds)[1]",
                 ),
@@ -105,7 +105,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                "kpipe/beginnings.py",
+                "kpipe/planning/start_offsets.py",
                 "ledger.begun(source)\n",
                 "frozenset(lane.start for lane in lanes if lane.kind == READ)\n",
             ),
@@ -118,7 +118,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                "kpipe/beginnings.py",
+                "kpipe/planning/start_offsets.py",
                 "        lanes = ledger.of(source)\n        if not lanes:",
                 "        lanes = [lane for lane in ledger.of(source) if lane.kind == READ]\n        if not lanes:",
             ),
@@ -131,13 +131,13 @@ MUTANTS = (
         "duckdb",
         (
             (
-                "kpipe/survey.py",
+                "kpipe/planning/reconcile.py",
                 "        if is_ordered(self.pipeline):\n",
                 "        if is_ordered(self.pipeline) and not changes:\n",
             ),
-            ("kpipe/ingest.py", "        check_order(self.pipeline, ledger, snapshot.partitions)\n", ""),
+            ("kpipe/ingest/loop.py", "        check_order(self.pipeline, ledger, snapshot.partitions)\n", ""),
             (
-                "kpipe/audit.py",
+                "kpipe/verification/verify.py",
                 "*_ranges(ledger, source, entries), *reappeared(source, entries)]",
                 "*_ranges(ledger, source, entries)]",
             ),
@@ -150,7 +150,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                "kpipe_assets/retry.py",
+                "kpipe_assets/runs/dead_letter_retry.py",
                 "            if stager.refuse(error.refused):\n                parts.insert(0, part)\n            elif not error.by_rows:",
                 "            if alone is not None:\n                raise\n            elif not error.by_rows:",
             ),
@@ -163,7 +163,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                f"{_SQL}/targets.py",
+                f"{_SQL}/multi_table.py",
                 "{WRITTEN} AS w WHERE pipeline_name = $1\"\n        f\" AND {dialect.same_name.format('target_table', '$2')}\",",
                 '{WRITTEN} AS w WHERE pipeline_name = $1"\n        f" AND $2 = \'{table}\'",',
             ),
@@ -177,7 +177,7 @@ MUTANTS = (
             kind,
             (
                 (
-                    "resources/destinations/documents.py",
+                    "resources/destinations/json_documents.py",
                     "    return f\"CASE WHEN isfinite({value}) THEN {written} ELSE '\\\"' || CAST({value} AS VARCHAR) || '\\\"' END\"\n",
                     "    return written\n",
                 ),
@@ -205,7 +205,7 @@ MUTANTS = (
             f"11 {kind}",
             "old records are sent behind newer ones of their key",
             kind,
-            (("kpipe/order.py", f'    if into.type == "{kind}"', f'    if into.type == "no {kind}"'),),
+            (("kpipe/verification/commit_order.py", f'    if into.type == "{kind}"', f'    if into.type == "no {kind}"'),),
             r"^C4 .* of key",
         )
         for kind in ("kafka", "webhook")
@@ -227,7 +227,13 @@ MUTANTS = (
         "11 mysql",
         "times that MySQL does not have stop a batch",
         "mysql",
-        (("resources/destinations/limits.py", '    if kind in ("mysql", "singlestore"):\n', '    if kind == "singlestore":\n'),),
+        (
+            (
+                "resources/destinations/value_limits.py",
+                '    if kind in ("mysql", "singlestore"):\n',
+                '    if kind == "singlestore":\n',
+            ),
+        ),
         r"^C7 the run stops with DestinationError|^C7 a raw|^C7 the run stops with SchemaConflict",
     ),
     Mutant(
@@ -249,7 +255,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                "resources/decode/mapped_columns.py",
+                "resources/decode/paths/columns.py",
                 "names=list(self._names))",
                 'names=[f"f{at}" for at in range(len(arrays))])',
             ),
@@ -262,7 +268,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                "resources/decode/mapped_columns.py",
+                "resources/decode/paths/columns.py",
                 "        self._inside = [way for way in inside if way.name not in columns and not VARIABLE.fullmatch(way.name)]\n",
                 "        self._inside = [way for way in inside if way.name is None]\n",
             ),

@@ -8,25 +8,27 @@ from functools import partial
 
 import pytest
 
-from resources.destinations.kafka import rows as kafka_rows
-from resources.destinations.lake import history
-from resources.destinations.webhook import rows as webhook_rows
-from resources.kafka import reader
-from resources.spark import files, session, shared, stager, worker
+from resources.destinations.kafka_sink import ordered_rows as kafka_rows
+from resources.destinations.lakehouse import commit_log
+from resources.destinations.webhook import ordered_rows as webhook_rows
+from resources.kafka import range_reader
+from resources.spark.driver import session, stager
+from resources.spark.staging import shared_writer, staged_files
+from resources.spark.task import range_task
 
 __all__ = ["NAMES", "lowered"]
 
 #: By name: the module, the constant, and the values that are worth a try. Rows of a row group decide which ranges share a file.
 NAMES = {
-    "group_rows": (files, "_GROUP_ROWS", (2, 5, 20)),
-    "block_records": (reader, "BLOCK_RECORDS", (1, 3, 8)),
+    "group_rows": (staged_files, "_GROUP_ROWS", (2, 5, 20)),
+    "block_records": (range_reader, "BLOCK_RECORDS", (1, 3, 8)),
     "kafka_block": (kafka_rows, "_BLOCK", (1, 3, 10)),
     "webhook_block": (webhook_rows, "_BLOCK", (1, 3, 10)),
     "webhook_partitions": (webhook_rows, "_AT_ONCE", (1, 2)),
-    "short_range": (worker, "_SHORT", (1, 10)),
-    "shared_bytes": (shared, "_BYTES", (1, 4000)),
-    "lake_history": (history, "_TAIL_COMMITS", (1, 2)),
-    "lake_fan_out": (history, "_FANOUT", (2,)),
+    "short_range": (range_task, "_SHORT", (1, 10)),
+    "shared_bytes": (shared_writer, "_BYTES", (1, 4000)),
+    "lake_history": (commit_log, "_TAIL_COMMITS", (1, 2)),
+    "lake_fan_out": (commit_log, "_FANOUT", (2,)),
     "sample": (stager, "_SAMPLE_RECORDS", (1, 5)),
 }
 #: Offsets below which a range is not split among tasks (`SMALLEST_PIECE`), and how many tasks run at once.

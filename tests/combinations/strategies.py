@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kpipe.faults import POINTS
+from kpipe.failpoints import POINTS
 from tests.combinations import avro
 from tests.combinations.example import LAKES, TOPICS, Definition, Event, Example, Item
 from tests.combinations.sizes import CORES, NAMES, PIECE

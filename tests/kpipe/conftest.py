@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import Audit, Entry, audit
-from kpipe.batch import Commit, Committed
-from kpipe.ingest import Event, Ingest, Seen
-from kpipe.ledger import Ledger
-from kpipe.pipeline import Pipeline
+from kpipe.batch.batch import Commit, Committed
+from kpipe.definition.pipeline import Pipeline
+from kpipe.ingest.loop import Event, Ingest, Seen
+from kpipe.ledger.ledger import Ledger
 from kpipe.testing.memory import MemoryDestination, MemoryStore, MemoryTable, Registered
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import RECORD, FakeTopics
+from kpipe.verification.verify import Audit, Entry, audit
 
 
 class Table(MemoryDestination):

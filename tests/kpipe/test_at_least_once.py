@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
-from kpipe.audit import audit
+from kpipe import failpoints
 from kpipe.errors import Fenced, KpipeError
-from kpipe.keys import rows_first
-from kpipe.repositioning import set_offsets
+from kpipe.planning.seek import set_offsets
+from kpipe.tables.upsert import rows_first
+from kpipe.verification.verify import audit
 from tests.kpipe.conftest import define
 
 World = Any
@@ -89,12 +89,12 @@ def test_killed_anywhere_else_nothing_comes_twice(world: World, point: str) -> N
         if reached == point:
             raise Killed
 
-    faults.arm(die)
+    failpoints.arm(die)
     try:
         with pytest.raises(Killed):
             world.run(MODE)
     finally:
-        faults.arm(None)
+        failpoints.arm(None)
     world.run(MODE)
     world.prove_exactly_once()
     assert not repeated(world)

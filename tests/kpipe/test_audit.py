@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import Entry, Recount, audit
-from kpipe.batch import Counts
-from kpipe.ingest import Decisions
-from kpipe.ledger import Lane
+from kpipe.batch.batch import Counts
+from kpipe.ingest.loop import Decisions
+from kpipe.ledger.ledger import Lane
 from kpipe.offsets import Range
+from kpipe.verification.verify import Entry, Recount, audit
 
 World = Any
 

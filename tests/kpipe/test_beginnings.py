@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import InvalidPipeline
-from kpipe.ledger import SKIPPED
+from kpipe.ledger.ledger import SKIPPED
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from kpipe.plan import Idle
+from kpipe.planning.planner import Idle
 
 World = Any
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Batch
-from kpipe.claims import claim
+from kpipe import failpoints
+from kpipe.batch.batch import Batch
 from kpipe.errors import BrokerUnreachable, KpipeError, OutcomeUnknown
-from kpipe.ledger import LOST, READ, SKIPPED, Lane, Ledger, Step
-from kpipe.moves import backfill
+from kpipe.ingest.at_most_once import claim
+from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, Ledger, Step
+from kpipe.ledger.transitions import backfill
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, TopicId
+from kpipe.topics import PartitionId, TopicId
 
 World = Any
 MODE = {"delivery": "at_most_once", "batch": {"max_offsets_per_partition": 4, "max_retries": 0}}
@@ -36,12 +36,12 @@ def killed(world: World, point: str, number: int = 1) -> None:
 
     loop = world.ingest(MODE)
     loop._claims.give_back = lambda: None
-    faults.arm(die)
+    failpoints.arm(die)
     try:
         with pytest.raises(Killed):
             list(loop.run())
     finally:
-        faults.arm(None)
+        failpoints.arm(None)
 
 
 def lost(world: World) -> set[tuple[int, int]]:

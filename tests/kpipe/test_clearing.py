@@ -7,14 +7,14 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kpipe import moves
-from kpipe.audit import Recount, audit
-from kpipe.clearing import CLEARED, take_back
-from kpipe.counts import Counts
-from kpipe.ledger import READ, SKIPPED, Lane, LaneChange, Ledger, Step
+from kpipe.batch.counts import Counts
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import READ, SKIPPED, Lane, LaneChange, Ledger, Step
 from kpipe.offsets import Range, RangeSet
-from kpipe.recount import Entry
-from kpipe.source import PartitionId, TopicId
+from kpipe.topics import PartitionId, TopicId
+from kpipe.verification.clearing import CLEARED, take_back
+from kpipe.verification.recount import Entry
+from kpipe.verification.verify import Recount, audit
 
 SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
 
@@ -23,7 +23,7 @@ class World:
     """One partition, each record a row; two tables, of which one is written at a time."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger("p").apply(moves.begin(SOURCE, 0, 0))
+        self.ledger = Ledger("p").apply(transitions.begin(SOURCE, 0, 0))
         self.history: list[Entry] = []
         self.tables: dict[str, Counter[int]] = {"a": Counter(), "B": Counter()}
         self.table = "a"
@@ -44,7 +44,7 @@ class World:
 
     def again(self, to: int) -> None:
         """As SET OFFSETS ... REREAD."""
-        changes, done = moves.reread(self.ledger, SOURCE, to)
+        changes, done = transitions.reread(self.ledger, SOURCE, to)
         self.ledger = self.ledger.apply(changes)
         self.history += [Entry("r", SOURCE, item, Counts(), reread=True, table=self.table) for item in done]
 
@@ -94,7 +94,7 @@ def test_after_any_history_the_proof_is_of_the_rows_that_are_left(steps: list[tu
 def test_lanes_are_cut_where_rows_were_cleared() -> None:
     lanes = [Lane(SOURCE, 0, 4, 4), Lane(SOURCE, 4, 4, 6, SKIPPED), Lane(SOURCE, 6, 20)]
     ledger = Ledger("p").apply(LaneChange(None, lane) for lane in lanes)
-    after = ledger.apply(moves.clear(ledger, SOURCE, RangeSet((Range(2, 8), Range(10, 30)))))
+    after = ledger.apply(transitions.clear(ledger, SOURCE, RangeSet((Range(2, 8), Range(10, 30)))))
     assert [(x.start, x.next, x.end, x.kind) for x in after.of(SOURCE)] == [
         (0, 2, 2, READ), (2, 4, 4, SKIPPED), (4, 4, 6, SKIPPED), (6, 8, 8, SKIPPED), (8, 10, 10, READ), (10, 20, 20, SKIPPED),
         (20, 20, None, READ),

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe import faults
-from kpipe.batch import Batch
+from kpipe import failpoints
+from kpipe.batch.batch import Batch
 from kpipe.errors import InvalidPipeline, RecordRejected
-from kpipe.ledger import LOST, READ, SKIPPED
+from kpipe.ledger.ledger import LOST, READ, SKIPPED
 from kpipe.offsets import Range
-from kpipe.oversight import Decisions
-from kpipe.repositioning import backfills, set_offsets
+from kpipe.planning.seek import backfills, set_offsets
+from kpipe.run_events import Decisions
 from tests.kpipe.conftest import World
 from tests.kpipe.test_repositioning import decide, lanes
 
@@ -69,13 +69,13 @@ class Course:
 
         loop = self.world.ingest(self.fields, decisions=DECIDED)
         loop._claims.give_back = lambda: None  # type: ignore[method-assign]
-        faults.arm(die)
+        failpoints.arm(die)
         try:
             list(loop.run())
         except Killed:
             pass
         finally:
-            faults.arm(None)
+            failpoints.arm(None)
 
     def lose(self, partition: int, to: int) -> None:
         self.world.topics.expire(partition, to)

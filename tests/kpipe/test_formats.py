@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kpipe.formats import Format
-from kpipe.notation import COMPONENT, from_yaml, to_yaml
-from kpipe.paths import parse_path, write_path
+from kpipe.definition.formats import Format
+from kpipe.definition.json_path import parse_path, write_path
+from kpipe.definition.yaml_codec import COMPONENT, from_yaml, to_yaml
 
 parts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8) | st.integers(0, 10**9 - 1)
 

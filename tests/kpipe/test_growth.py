@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe import growth
-from kpipe.growth import MOST_IN_BATCH, names_in, taken, trimmed
-from kpipe.inference import infer
-from kpipe.naming import fault
-from kpipe.room import Room, room
-from kpipe.schema import JSON, WIDEST_STRUCT, Columns, Struct
+from kpipe import column_growth
+from kpipe.column_growth import MOST_IN_BATCH, names_in, taken, trimmed
+from kpipe.schema.column_names import fault
+from kpipe.schema.columns import JSON, WIDEST_STRUCT, Columns, Struct
+from kpipe.schema.growth_limits import Room, room
+from kpipe.schema.inference import infer
 
 WIDE = Room(10_000, 10_000)
 
@@ -29,7 +29,7 @@ def total(columns: Columns) -> int:
 def test_everything_is_taken_while_there_is_room() -> None:
     base, new = Columns.of({"id": "BIGINT", "o": "STRUCT(a BIGINT)"}), Columns.of({"name": "VARCHAR", "o": "STRUCT(b VARCHAR)"})
     found = taken(base, new, WIDE)
-    assert found.columns == base.merged(new) and found.closed == growth.Closed()
+    assert found.columns == base.merged(new) and found.closed == column_growth.Closed()
 
 
 def test_a_batch_adds_so_many_names_and_no_more() -> None:
@@ -84,7 +84,7 @@ def test_a_struct_that_the_definition_names_is_given_so_many_fields() -> None:
 
 def test_a_new_column_with_very_many_names_inside_becomes_json() -> None:
     new = infer([{"o": {f"a{at}": {f"b{inner}": 1 for inner in range(100)} for at in range(20)}}])
-    assert isinstance(new.get("o"), Struct) and names_in(new.get("o")) > growth.MOST_IN_COLUMN  # type: ignore[arg-type]
+    assert isinstance(new.get("o"), Struct) and names_in(new.get("o")) > column_growth.MOST_IN_COLUMN  # type: ignore[arg-type]
     assert taken(Columns(), new, WIDE).columns.get("o") == JSON
 
 
@@ -97,7 +97,7 @@ def test_of_fields_whose_names_differ_by_case_only_the_first_by_name_is_taken() 
             new = new.joined(parts[at], apart=True)
         found = taken(base, new, WIDE)
         assert _sorted(found.columns) == _sorted(Columns.of({"o": 'STRUCT(x BIGINT, "A" VARCHAR, b BIGINT)'}))
-        assert found.closed == growth.Closed()
+        assert found.closed == column_growth.Closed()
     own = infer([{"p": {"q": 1, "Q": 1}}], apart=True)
     assert taken(base, own, WIDE).columns.get("p") == JSON, "as in a new column"
 
@@ -111,12 +111,12 @@ def test_records_that_are_together_within_the_bounds_are_so_alone(
     base = Columns.of({"a": "STRUCT(x BIGINT)"})
     inside = [{name: value for name, value in record.items() if name != "a" or isinstance(value, dict)} for record in found]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growth, "MOST_IN_BATCH", batch)
-        patch.setattr(growth, "MOST_IN_COLUMN", 3)
-        left = growth.Left(base, Room(4, names))
-        if left.beyond(base, infer(inside, apart=True), (), alone=False) == growth.Closed():
+        patch.setattr(column_growth, "MOST_IN_BATCH", batch)
+        patch.setattr(column_growth, "MOST_IN_COLUMN", 3)
+        left = column_growth.Left(base, Room(4, names))
+        if left.beyond(base, infer(inside, apart=True), (), alone=False) == column_growth.Closed():
             for record in inside:
-                assert left.beyond(base, infer([record], apart=True), (), alone=True) == growth.Closed()
+                assert left.beyond(base, infer([record], apart=True), (), alone=True) == column_growth.Closed()
 
 
 def test_a_type_that_does_not_go_with_the_tables_is_an_error() -> None:
@@ -142,13 +142,13 @@ def test_what_is_taken_does_not_depend_on_how_a_batch_was_split(found: list[Mapp
     shuffled = data.draw(st.permutations(found))
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MOST_IN_BATCH", "MOST_IN_COLUMN"):
-            patch.setattr(growth, name, data.draw(st.integers(1, 6)))
+            patch.setattr(column_growth, name, data.draw(st.integers(1, 6)))
         bounds = Room(5, 12)
         whole = taken(base, beyond(found), bounds)
         parts = taken(base, beyond(shuffled[cut:]).joined(beyond(shuffled[:cut])), bounds)
         assert dict(whole.columns.items) == dict(parts.columns.items) or _sorted(whole.columns) == _sorted(parts.columns)
         assert whole.closed == parts.closed
-        assert len(whole.columns) <= 5 and total(whole.columns) - total(base) <= growth.MOST_IN_BATCH
+        assert len(whole.columns) <= 5 and total(whole.columns) - total(base) <= column_growth.MOST_IN_BATCH
 
 
 def _sorted(columns: Columns) -> list[tuple[str, object]]:

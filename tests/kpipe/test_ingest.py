@@ -28,12 +28,12 @@ from kpipe.errors import (
     StagingFailed,
     TransformFailed,
 )
-from kpipe.ingest import Decisions, Event, Seen
-from kpipe.ledger import LOST, SKIPPED
-from kpipe.moves import backfill, jump
+from kpipe.ingest.loop import Decisions, Event, Seen
+from kpipe.ledger.ledger import LOST, SKIPPED
+from kpipe.ledger.transitions import backfill, jump
 from kpipe.offsets import Range
-from kpipe.plan import Idle
-from kpipe.schema import BIGINT, DOUBLE, VARCHAR, Columns
+from kpipe.planning.planner import Idle
+from kpipe.schema.columns import BIGINT, DOUBLE, VARCHAR, Columns
 from kpipe.testing.stager import extra_column, miscount, overlapping_piece, without_piece, wrong_piece
 
 World = Any

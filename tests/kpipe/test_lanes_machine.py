@@ -9,14 +9,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 
-from kpipe import moves
-from kpipe.batch import Batch
+from kpipe.batch.batch import Batch
 from kpipe.errors import Fenced, OffsetsLost
-from kpipe.ledger import LOST, READ, SKIPPED, LaneChange, Ledger, check_disjoint
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import LOST, READ, SKIPPED, LaneChange, Ledger, check_disjoint
 from kpipe.offsets import Range, RangeSet
-from kpipe.plan import Idle, Limits, arrivals, check_source, lag, plan
-from kpipe.source import PartitionId
+from kpipe.planning.planner import Idle, Limits, arrivals, check_source, lag, plan
 from kpipe.testing.topics import FakeTopics
+from kpipe.topics import PartitionId
 
 partitions = st.integers(0, 3)
 few = st.integers(1, 8)
@@ -78,7 +78,7 @@ class Lanes(RuleBasedStateMachine):
             state = snapshot.partitions[source]
             at = data.draw(st.integers(state.log_start, state.end), label=f"begin {source}")
             end = data.draw(st.integers(at, state.high), label="end") if bounded else None
-            self.apply(moves.begin(source, at, state.log_start, end))
+            self.apply(transitions.begin(source, at, state.log_start, end))
             self.began[source] = state.log_start
             if bounded:
                 self.bounded.add(source)
@@ -127,16 +127,16 @@ class Lanes(RuleBasedStateMachine):
         end = self.stable(partition)
         if live is None or not live.open or at < live.next:
             with pytest.raises(ValueError, match="cannot go on"):
-                moves.jump(self.ledger, source, at)
+                transitions.jump(self.ledger, source, at)
             return
-        self.apply(moves.jump(self.ledger, source, min(max(at, live.next), max(end, live.next))))
+        self.apply(transitions.jump(self.ledger, source, min(max(at, live.next), max(end, live.next))))
 
     @rule(partition=partitions, start=st.integers(0, 60), length=few)
     def backfill(self, partition: int, start: int, length: int) -> None:
         source = self.topics.source(partition % self.size)
         wanted = Range(start, start + length)
         skipped = self.ledger.unread(source, SKIPPED)
-        self.apply(moves.backfill(self.ledger, source, wanted))
+        self.apply(transitions.backfill(self.ledger, source, wanted))
         kept = self.ledger.unread(source, SKIPPED)
         assert {o for o in range(80) if o in skipped and o not in kept} == {o for o in range(80) if o in skipped and o in wanted}
 
@@ -147,7 +147,7 @@ class Lanes(RuleBasedStateMachine):
             log_start = snapshot.partitions[source].log_start
             due = {(source, o) for lane in self.ledger.of(source) if not lane.finished for o in range(lane.next, log_start)
                    if lane.end is None or o < lane.end}  # fmt: skip
-            self.apply(moves.accept_loss(self.ledger, source, log_start))
+            self.apply(transitions.accept_loss(self.ledger, source, log_start))
             self.lost |= due
         check_source(self.ledger, snapshot)
 
@@ -190,7 +190,7 @@ class Lanes(RuleBasedStateMachine):
         for partition in range(self.size):
             self.topics.close_transaction(partition)
         for source in self.ledger.sources():
-            self.apply(moves.backfill(self.ledger, source, Range(0, 10_000)))
+            self.apply(transitions.backfill(self.ledger, source, Range(0, 10_000)))
         self.accept_loss()
         snapshot = self.topics.snapshot()
         for turn in range(10_000):

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import Entry
-from kpipe.batch import Counts
+from kpipe.batch.batch import Counts
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.ledger import LOST, READ, SKIPPED
-from kpipe.moves import skip
+from kpipe.ledger.ledger import LOST, READ, SKIPPED
+from kpipe.ledger.transitions import skip
 from kpipe.offsets import Range
-from kpipe.order import check_may_go_back, is_ordered, reappeared, why_in_order
-from kpipe.oversight import Decisions
-from kpipe.repositioning import backfills, forget
-from kpipe.source import PartitionId, TopicId
+from kpipe.planning.seek import backfills, forget
+from kpipe.run_events import Decisions
+from kpipe.topics import PartitionId, TopicId
+from kpipe.verification.commit_order import check_may_go_back, is_ordered, reappeared, why_in_order
+from kpipe.verification.verify import Entry
 from tests.kpipe.conftest import World, define
 from tests.kpipe.test_repositioning import SMALL, backfill, decide, lanes, offsets
 

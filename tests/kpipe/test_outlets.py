@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kpipe.outlets import table_of
-from kpipe.pipeline import Pipeline
-from kpipe.sql.reader import read
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.sink_options import table_of
+from kpipe.sql.parser import read
+from kpipe.sql.renderer import to_sql
 from kpipe.sql.statements import Create
-from kpipe.sql.writer import to_sql
 
 SOURCE = {"brokers": "a:9092", "topic": "t"}
 

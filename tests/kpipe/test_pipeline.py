@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from kpipe.definition.pipeline import Pipeline, Source
+from kpipe.definition.yaml_codec import COMPONENT, from_yaml, resolve, to_yaml
 from kpipe.errors import InvalidPipeline
-from kpipe.notation import COMPONENT, from_yaml, resolve, to_yaml
-from kpipe.pipeline import Pipeline, Source
 
 SMALLEST = {"name": "tweets", "source": {"brokers": "localhost:9092", "topic": "tweets"}, "into": {"table": "tweets"}}
 

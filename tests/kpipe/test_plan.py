@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe import moves
-from kpipe.batch import Batch
+from kpipe.batch.batch import Batch
 from kpipe.errors import Fenced, OffsetsBeyondEnd, OffsetsLost, SourceIdentityChanged
-from kpipe.ledger import READ, SKIPPED, Lane, LaneChange, Ledger
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import READ, SKIPPED, Lane, LaneChange, Ledger
 from kpipe.offsets import Overlap, Range
-from kpipe.plan import Idle, Limits, arrivals, check_source, lag, losses, plan
-from kpipe.source import TopicSnapshot
+from kpipe.planning.planner import Idle, Limits, arrivals, check_source, lag, losses, plan
 from kpipe.testing.topics import FakeTopics
+from kpipe.topics import TopicSnapshot
 
 
 def begun(topics: FakeTopics, **more: Any) -> Ledger:
     ledger = Ledger("tweets")
     for source, state in topics.snapshot().partitions.items():
-        ledger = ledger.apply(moves.begin(source, more.get("at", state.log_start), state.log_start, more.get("end")))
+        ledger = ledger.apply(transitions.begin(source, more.get("at", state.log_start), state.log_start, more.get("end")))
     return ledger
 
 
@@ -125,7 +125,7 @@ def test_a_backfill_waits_while_the_live_lane_is_behind_and_takes_turns_once_it_
     topics.mark(0, 30)
     source = topics.source(0)
     ledger = begun(topics, at=10)
-    ledger = ledger.apply(moves.backfill(ledger, source, Range(0, 10)))
+    ledger = ledger.apply(transitions.backfill(ledger, source, Range(0, 10)))
     snapshot = topics.snapshot()
     behind = [plan(ledger, snapshot, Limits(5), "batch", turn=turn) for turn in (0, 1)]
     assert [b.steps[0].range for b in behind if isinstance(b, Batch)] == [Range(10, 15), Range(10, 15)]
@@ -191,7 +191,7 @@ def test_offsets_below_the_log_start_are_lost_only_if_somebody_still_wants_them(
     assert "log start 7" in str(raised.value)
     assert "kpipe run tweets --on-data-loss record" in raised.value.hint
     assert losses(ledger, topics.snapshot()) == (topics.source(0),)
-    jumped = ledger.apply(moves.jump(ledger, topics.source(0), 10))
+    jumped = ledger.apply(transitions.jump(ledger, topics.source(0), 10))
     check_source(jumped, topics.snapshot())
     assert losses(jumped, topics.snapshot()) == ()
 
@@ -203,7 +203,7 @@ def test_a_lane_with_an_end_loses_only_up_to_its_end() -> None:
     topics.expire(0, 9)
     with pytest.raises(OffsetsLost, match=r"\[0, 5\)"):
         check_source(ledger, topics.snapshot())
-    accepted = ledger.apply(moves.accept_loss(ledger, topics.source(0), 9))
+    accepted = ledger.apply(transitions.accept_loss(ledger, topics.source(0), 9))
     check_source(accepted, topics.snapshot())
     assert accepted.unread(topics.source(0), "lost").ranges == (Range(0, 5),)
 
@@ -264,11 +264,11 @@ def test_lag_counts_unread_offsets_up_to_the_high_watermark_but_none_that_are_sk
     topics.mark(0, 10)
     source = topics.source(0)
     ledger = begun(topics)
-    ledger = ledger.apply(moves.jump(ledger, source, 4))
+    ledger = ledger.apply(transitions.jump(ledger, source, 4))
     topics.open_transaction(0)
     topics.mark(0, 3)
     assert lag(ledger, topics.snapshot())[source] == 9
-    ledger = ledger.apply(moves.backfill(ledger, source, Range(1, 3)))
+    ledger = ledger.apply(transitions.backfill(ledger, source, Range(1, 3)))
     assert lag(ledger, topics.snapshot())[source] == 11
     topics.add_partitions()
     topics.mark(2, 6)
@@ -291,17 +291,17 @@ def test_a_jump_to_where_it_stands_changes_nothing_and_backwards_is_refused() ->
     topics = FakeTopics()
     topics.mark(0, 10)
     ledger = begun(topics, at=4)
-    assert moves.jump(ledger, topics.source(0), 4) == ()
+    assert transitions.jump(ledger, topics.source(0), 4) == ()
     with pytest.raises(ValueError, match="cannot go on at 3"):
-        moves.jump(ledger, topics.source(0), 3)
+        transitions.jump(ledger, topics.source(0), 3)
 
 
 def test_a_backfill_of_what_was_read_or_is_being_read_changes_nothing() -> None:
     topics = FakeTopics()
     topics.mark(0, 10)
     ledger = begun(topics)
-    assert moves.backfill(ledger, topics.source(0), Range(0, 10)) == ()
-    ledger = ledger.apply(moves.jump(ledger, topics.source(0), 6))
-    ledger = ledger.apply(moves.backfill(ledger, topics.source(0), Range(2, 4)))
-    assert moves.backfill(ledger, topics.source(0), Range(2, 4)) == ()
+    assert transitions.backfill(ledger, topics.source(0), Range(0, 10)) == ()
+    ledger = ledger.apply(transitions.jump(ledger, topics.source(0), 6))
+    ledger = ledger.apply(transitions.backfill(ledger, topics.source(0), Range(2, 4)))
+    assert transitions.backfill(ledger, topics.source(0), Range(2, 4)) == ()
     assert ledger.unread(topics.source(0), SKIPPED).ranges == (Range(0, 2), Range(4, 6))

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kpipe.errors import InvalidStatement
-from kpipe.ledger import LOST, READ, SKIPPED, Lane, Ledger
+from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, Ledger
 from kpipe.offsets import Range, RangeSet
-from kpipe.repositioning import Decision, backfills, forget, set_offsets
+from kpipe.planning.seek import Decision, backfills, forget, set_offsets
 from tests.kpipe.conftest import World
 
 SMALL = {"batch": {"max_offsets_per_partition": 4}}

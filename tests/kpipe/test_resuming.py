@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import audit
-from kpipe.batch import Commit, Committed
+from kpipe.batch.batch import Commit, Committed
 from kpipe.errors import DestinationBusy, OffsetsLost
-from kpipe.oversight import Decisions
+from kpipe.run_events import Decisions
+from kpipe.verification.verify import audit
 from kpipe_assets.commands.verify import show
 from tests.kpipe.conftest import Table, World
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.errors import InvalidPipeline
-from kpipe.inference import infer
-from kpipe.schema import _SCALARS as SCALARS
-from kpipe.schema import BIGINT, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type, merge, parse_type
+from kpipe.schema.columns import _SCALARS as SCALARS
+from kpipe.schema.columns import BIGINT, BOOLEAN, DOUBLE, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type, merge, parse_type
+from kpipe.schema.inference import infer
 
 decimals = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: Scalar(f"DECIMAL({p},{s})")))
 scalars: st.SearchStrategy[Type] = st.sampled_from(sorted(SCALARS)).map(Scalar) | decimals

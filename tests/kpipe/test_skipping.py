@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe.batch import Batch
+from kpipe.batch.batch import Batch
 from kpipe.errors import (
     BrokerUnreachable,
     DeadLettersExceeded,
@@ -25,9 +25,9 @@ from kpipe.errors import (
     StagingFailed,
     TransformFailed,
 )
-from kpipe.ledger import SKIPPED
+from kpipe.ledger.ledger import SKIPPED
 from kpipe.offsets import Range
-from kpipe.repositioning import backfills
+from kpipe.planning.seek import backfills
 
 World = Any
 MODE = {"errors": {"batch": "skip"}, "batch": {"max_offsets_per_partition": 40, "max_retries": 1}}

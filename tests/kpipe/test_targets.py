@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, NotAvailable
-from kpipe.pipeline import Pipeline
-from kpipe.query import Unnest, parse_query, unnests
-from kpipe.selection import Selection
-from kpipe.targets import is_several, paired, targets
+from kpipe.expressions.projection import Selection
+from kpipe.expressions.select import Unnest, parse_query, unnests
+from kpipe.tables.multi_table import is_several, paired, targets
 from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe.templates import Template
+from kpipe.definition.body_template import Template
 
 
 def test_values_stand_where_the_places_are() -> None:

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import Audit, Recount, audit
-from kpipe.batch import Batch
+from kpipe.batch.batch import Batch
+from kpipe.definition.pipeline import Pipeline, Source
 from kpipe.errors import InvalidPipeline, SourceIdentityChanged, TopicGone, TopicUnknown
-from kpipe.ingest import Decisions
-from kpipe.ledger import SKIPPED
+from kpipe.ingest.loop import Decisions
+from kpipe.ledger.ledger import SKIPPED
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline, Source
-from kpipe.plan import Idle, Limits, plan
-from kpipe.repositioning import backfills, forget
-from kpipe.source import chosen, in_order, part, parts, unnamed
-from kpipe.survey import Survey
+from kpipe.planning.planner import Idle, Limits, plan
+from kpipe.planning.reconcile import Survey
+from kpipe.planning.seek import backfills, forget
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import RECORD, FakeTopics
+from kpipe.topics import chosen, in_order, part, parts, unnamed
+from kpipe.verification.verify import Audit, Recount, audit
 from tests.kpipe.conftest import World
 
 NAMED: dict[str, Any] = {"source": {"topic": None, "topics": ["a", "b"]}}

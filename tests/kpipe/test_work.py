@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kpipe.batch import Counts, RangeReport
+from kpipe.batch.batch import Counts, RangeReport
+from kpipe.batch.host_stats import HostWork, Work
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, TopicId
-from kpipe.work import HostWork, Work
+from kpipe.topics import PartitionId, TopicId
 
 SOURCE = PartitionId(TopicId("c", "t", "a"), 0)
 

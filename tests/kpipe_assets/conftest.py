@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from pyspark import SparkContext
 
 from resources.java import JavaHome
-from resources.spark.session import start
+from resources.spark.driver.session import start
 from tests.commandline import Kpipe
 
 

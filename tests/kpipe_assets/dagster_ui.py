@@ -20,7 +20,7 @@ import dagster as dg
 import psutil
 from confluent_kafka import Producer
 
-from kpipe_assets.instance import open_instance
+from kpipe_assets.dagster_server.instance import open_instance
 from resources.home import Home
 
 __all__ = ["PARTITIONS", "Ui", "processes", "running_ui", "sqlite_instance"]
@@ -37,7 +37,11 @@ def query(name: str) -> str:
 
 def sqlite_instance(folder: Path) -> dg.DagsterInstance:
     """Open an instance with the storage of kpipe's `dagster.yaml`, and with nothing else of it."""
-    storage = {"module": "kpipe_assets.storage", "class": "Storage", "config": {"base_dir": {"env": "DAGSTER_HOME"}}}
+    storage = {
+        "module": "kpipe_assets.dagster_server.storage",
+        "class": "Storage",
+        "config": {"base_dir": {"env": "DAGSTER_HOME"}},
+    }
     (folder / "dagster.yaml").write_text(json.dumps({"storage": {"custom": storage}}), encoding="utf-8")
     return open_instance(folder)
 

@@ -17,17 +17,17 @@ from typing import Any
 import dagster as dg
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination, Stager
-from kpipe_assets import tables
-from kpipe_assets.edges import KafkaResource
-from kpipe_assets.instance import open_instance
-from kpipe_assets.tables import OP_TAG, table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe.definition.pipeline import Pipeline
+from kpipe.interfaces import Destination, Stager
+from kpipe_assets.assets import table_asset as tables
+from kpipe_assets.assets.table_asset import OP_TAG, table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
+from kpipe_assets.dagster_resources import KafkaResource
+from kpipe_assets.dagster_server.instance import open_instance
 from resources.destinations import open_destination
 from resources.destinations.duckdb import DuckDBDestination
 from resources.home import Home
-from resources.spark.stager import SparkStager
+from resources.spark.driver.stager import SparkStager
 from tests.survival.small import Context, in_worker
 
 __all__ = ["POINTS", "Destinations", "killed"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from kpipe_assets.access import Access, Rules
+from kpipe_assets.dagster_server.access import Access, Rules
 
 TOKEN = "tOkEn_-42"
 LOCAL = Rules("127.0.0.1", 3000, (), TOKEN)

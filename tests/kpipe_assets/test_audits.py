@@ -12,13 +12,13 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from kpipe.pipeline import Pipeline
-from kpipe_assets.checks import table_checks
+from kpipe.definition.pipeline import Pipeline
+from kpipe_assets.assets.proof_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.component import catalog
-from kpipe_assets.edges import KafkaResource
-from kpipe_assets.sensors import ingest_sensor
-from kpipe_assets.tables import table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.dagster_resources import KafkaResource
+from kpipe_assets.sensors.ingest_sensor import ingest_sensor
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.kpipe_assets.dying import Destinations, Spark

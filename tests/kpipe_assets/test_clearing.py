@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kpipe_assets.marks import at_work
+from kpipe_assets.runs.run_locks import at_work
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.resources.destinations.mariadb import PASSWORD as MARIA

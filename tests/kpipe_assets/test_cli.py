@@ -12,20 +12,20 @@ import click
 import pytest
 from confluent_kafka import Producer
 
-from kpipe import moves
-from kpipe.audit import Audit, Entry, Recount, audit
-from kpipe.batch import Counts
+from kpipe.batch.batch import Counts
 from kpipe.errors import BrokerUnreachable, ReadStalled
-from kpipe.ingest import Event
-from kpipe.ledger import LaneChange, Ledger
+from kpipe.ingest.loop import Event
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import LaneChange, Ledger
 from kpipe.offsets import Range
-from kpipe.source import PartitionId, PartitionState, TopicId, TopicSnapshot
 from kpipe.terminal import plain
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
+from kpipe.verification.verify import Audit, Entry, Recount, audit
 from kpipe_assets.cli import kpipe as command
 from kpipe_assets.commands.errors import _record
 from kpipe_assets.commands.verify import _GUIDE, show
-from kpipe_assets.foreground import Totals, _sentence
-from kpipe_assets.progress import Progress
+from kpipe_assets.runs.foreground import Totals, _sentence
+from kpipe_assets.runs.progress import Progress
 from kpipe_assets.wording import count, first_sentence
 from resources.destinations import open_destination
 from resources.home import Home
@@ -92,7 +92,7 @@ def test_a_run_that_finds_nothing_says_what_was_read(has_read: bool, skipped: in
     progress = Progress("p", quiet=True)
     source = PartitionId(TopicId("c", "i", "t"), 0)
     at = skipped + 3 if has_read else skipped
-    changes = moves.begin(source, skipped, 0)
+    changes = transitions.begin(source, skipped, 0)
     ledger = Ledger("p").apply(changes)
     if has_read:
         live = ledger.live(source)

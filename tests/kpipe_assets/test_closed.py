@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dagster._grpc import server
 
-from kpipe_assets import codeserver
+from kpipe_assets.dagster_server import code_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prctl")
 
@@ -44,7 +44,10 @@ def said(folder: Path, *command: str) -> str:
 
 def test_a_module_starts_closed(tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
-    assert said(tmp_path, "-m", "kpipe_assets.closed", "probe", "one", "--two") == "0 False ['one', '--two'] __main__"
+    assert (
+        said(tmp_path, "-m", "kpipe_assets.dagster_server.closed_process", "probe", "one", "--two")
+        == "0 False ['one', '--two'] __main__"
+    )
 
 
 def test_processes_that_multiprocessing_spawns_start_closed(tmp_path: Path) -> None:
@@ -56,5 +59,5 @@ def test_the_code_server_starts_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = server.get_python_environment_entry_point("python")  # type: ignore[attr-defined]
     assert before == ["python", "-m", "dagster"], "what is replaced"
     monkeypatch.setattr(server, "get_python_environment_entry_point", None)
-    codeserver.close_code_servers()
-    assert server.get_python_environment_entry_point("python")[1:3] == ["-m", "kpipe_assets.closed"]  # type: ignore[attr-defined]
+    code_server.close_code_servers()
+    assert server.get_python_environment_entry_point("python")[1:3] == ["-m", "kpipe_assets.dagster_server.closed_process"]  # type: ignore[attr-defined]

@@ -12,24 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from kpipe.batch import Batch, Piece
+from kpipe.batch.batch import Batch, Piece
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml
 from kpipe.errors import KpipeError
-from kpipe.extract import wanted
-from kpipe.notation import from_yaml
+from kpipe.ingest.prefetch import wanted
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline
-from kpipe.source import PartitionId, TopicId
-from kpipe.sql.reader import read
+from kpipe.sql.create_table import made
+from kpipe.sql.parser import read
 from kpipe.sql.statements import Create
-from kpipe.sql.tables import made
+from kpipe.topics import PartitionId, TopicId
 from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
-from resources.decode.formats import sampled
+from resources.decode.factory import sampled
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.kafka.held import Held
-from resources.spark.output import RangeOutput
-from resources.spark.trial import LocalStager
+from resources.kafka.record_block import Held
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task.range_writer import RangeOutput
 from tests.commandline import Kpipe
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guide"

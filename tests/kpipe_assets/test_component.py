@@ -14,16 +14,16 @@ from dagster.components.core.package_entry import get_package_objects_in_module
 from dagster.components.testing import create_defs_folder_sandbox
 
 import kpipe_assets
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml, to_yaml
 from kpipe.errors import KpipeError
-from kpipe.notation import from_yaml, to_yaml
-from kpipe.pipeline import Pipeline
 from kpipe_assets import KafkaPipeline
+from kpipe_assets.assets.table_asset import table_key
 from kpipe_assets.commands.demo import _pipeline
+from kpipe_assets.commands.json_schema import json_schema
 from kpipe_assets.component import catalog
-from kpipe_assets.edges import real
-from kpipe_assets.editor import json_schema
+from kpipe_assets.dagster_resources import real
 from kpipe_assets.example.downstream import demos, downstream
-from kpipe_assets.tables import table_key
 from resources.home import Home
 
 # Loading components imports what every installed library registers; dagster-spark's own class warns of itself.

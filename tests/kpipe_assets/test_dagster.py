@@ -15,21 +15,22 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination, Stager, Topics
+from kpipe.definition.pipeline import Pipeline
+from kpipe.interfaces import Destination, Stager, Topics
 from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import look, tables
-from kpipe_assets.checks import Bounds, table_checks
-from kpipe_assets.discovery import metadata_sensor
-from kpipe_assets.marks import at_work, is_running
-from kpipe_assets.publisher import Publisher
-from kpipe_assets.sensors import CONTINUOUS_TAG, Pace, ingest_sensor
-from kpipe_assets.shown import rarer
-from kpipe_assets.tables import OP_TAG, table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.assets import table_asset as tables
+from kpipe_assets.assets.proof_checks import Bounds, table_checks
+from kpipe_assets.assets.table_asset import OP_TAG, table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
+from kpipe_assets.publishing.metadata import rarer
+from kpipe_assets.publishing.publisher import Publisher
+from kpipe_assets.runs.run_locks import at_work, is_running
+from kpipe_assets.sensors import tick as look
+from kpipe_assets.sensors.ingest_sensor import CONTINUOUS_TAG, Pace, ingest_sensor
+from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from resources.home import Home
 from tests.kpipe_assets.dagster_ui import sqlite_instance
 
@@ -197,7 +198,7 @@ def test_a_continuous_run_ends_when_idle(world: World) -> None:
 
 
 def test_a_continuous_run_ends_after_its_time_and_when_another_takes_its_turn(world: World) -> None:
-    from kpipe_assets.handover import Turn
+    from kpipe_assets.runs.handover import Turn
 
     assert world.run(max_seconds=0.3).success, "it would have gone on for ever"
     first, second = Turn(world.home, "tweets", "a" * 12), Turn(world.home, "tweets", "b" * 12)
@@ -329,7 +330,7 @@ def test_a_crash_after_the_events_and_before_the_mark_publishes_nothing_twice(
 
 
 def _ingest_without_dagster(world: World) -> Any:
-    from kpipe.ingest import Ingest
+    from kpipe.ingest.loop import Ingest
 
     return Ingest(world.pipeline, world.topics, world.stager, world.destination).run()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from kpipe.audit import audit
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets.publisher import Publisher
+from kpipe.verification.verify import audit
+from kpipe_assets.publishing.publisher import Publisher
 from resources.home import Home
 from tests.kpipe_assets.test_dagster import KEY, World, _ingest_without_dagster
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from resources.destinations.lake.bucket import BucketFolder
+from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from tests.commandline import contents
 from tests.kpipe_assets.test_delta import records
 from tests.resources.destinations.s3 import BUCKET, SECRET, S3Server

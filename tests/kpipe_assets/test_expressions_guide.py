@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from kpipe.batch import Batch, Piece
-from kpipe.extract import wanted
+from kpipe.batch.batch import Batch, Piece
+from kpipe.definition.pipeline import Pipeline
+from kpipe.ingest.prefetch import wanted
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline
-from kpipe.source import PartitionId, TopicId
+from kpipe.topics import PartitionId, TopicId
 from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
-from resources.decode.formats import sampled
+from resources.decode.factory import sampled
 from resources.home import Home
-from resources.kafka.held import Held
-from resources.spark.output import RangeOutput
-from resources.spark.trial import LocalStager
+from resources.kafka.record_block import Held
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task.range_writer import RangeOutput
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "expressions.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -12,7 +12,7 @@ import pytest
 from kpipe.errors import InvalidStatement
 from kpipe_assets.statements.information_schema import resolved
 from kpipe_assets.statements.pipeline_views import VIEWS
-from resources.destinations.duckdb import layout
+from resources.destinations.duckdb import sql_dialect
 from tests.commandline import Kpipe
 
 SMALL = "CREATE PIPELINE orders AS LOAD DATA KAFKA '127.0.0.1:1/orders' INTO TABLE orders FORMAT JSON"
@@ -92,7 +92,7 @@ def test_questions_as_monitors_ask_them(
     ]
     other = tmp_path / "other.duckdb"
     with duckdb.connect(str(other)) as connection:
-        layout.create(connection)
+        sql_dialect.create(connection)
     assert not kpipe.json("sql", "--database", str(other), "SELECT * FROM information_schema.PIPELINES_ERRORS")
 
 

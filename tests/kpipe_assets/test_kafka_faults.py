@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kpipe.batch import Committed
+from kpipe.batch.batch import Committed
+from kpipe.definition.pipeline import Source
 from kpipe.errors import ReadFailed, SourceIdentityChanged
-from kpipe.ingest import Event
-from kpipe.pipeline import Source
-from kpipe_assets.assembly import Run
+from kpipe.ingest.loop import Event
+from kpipe_assets.runs.runner import Run
 from resources.home import Home
-from resources.kafka.topics import KafkaTopics
+from resources.kafka.topic_metadata import KafkaTopics
 from tests.broker.node import eventually, produce
 
 pytestmark = pytest.mark.spark

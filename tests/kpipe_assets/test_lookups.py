@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.pipeline import Pipeline
-from kpipe_assets.edges import real
-from kpipe_assets.tables import table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe.definition.pipeline import Pipeline
+from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
+from kpipe_assets.dagster_resources import real
 from resources.home import Home
-from resources.lookups.read import Lookups
-from resources.spark.stager import selection
+from resources.lookups.loader import Lookups
+from resources.spark.driver.stager import selection
 from tests.fileserver import FileServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

@@ -12,22 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from kpipe.batch import Batch, Piece
-from kpipe.extract import wanted
-from kpipe.lookups import Version
+from kpipe.batch.batch import Batch, Piece
+from kpipe.definition.lookups import Version
+from kpipe.definition.pipeline import Pipeline
+from kpipe.ingest.prefetch import wanted
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline
-from kpipe.source import PartitionId, TopicId
-from kpipe.sql.reader import read
-from kpipe.sql.writer import write
+from kpipe.sql.parser import read
+from kpipe.sql.renderer import write
+from kpipe.topics import PartitionId, TopicId
 from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
-from resources.decode.formats import sampled
+from resources.decode.factory import sampled
 from resources.home import Home
-from resources.kafka.held import Held
-from resources.lookups.tables import asking
-from resources.spark.output import RangeOutput
-from resources.spark.trial import LocalStager
+from resources.kafka.record_block import Held
+from resources.lookups.table_source import asking
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task.range_writer import RangeOutput
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guide" / "lookups.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"(?:^File `([^`]+)`:\n\n)?^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -18,8 +18,9 @@ from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import storage, telling
-from kpipe_assets.publisher import Publisher
+from kpipe_assets.dagster_server import storage
+from kpipe_assets.publishing import events
+from kpipe_assets.publishing.publisher import Publisher
 from resources.home import Home
 from tests.kpipe_assets.dagster_ui import sqlite_instance
 from tests.kpipe_assets.test_dagster import KEY, World, _ingest_without_dagster
@@ -189,20 +190,20 @@ def test_a_batch_that_cannot_be_stored_leaves_none_of_it_in_the_index(tmp_path: 
 
 
 def test_the_newest_event_of_each_partition_is_found_however_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "_AT_ONCE", 2)  # so that there are several lists of ids
+    monkeypatch.setattr(events, "_AT_ONCE", 2)  # so that there are several lists of ids
     with dg.DagsterInstance.ephemeral() as instance:
         keys = [str(number) for number in range(7)]
         told = [*keys[:6], *["0"] * 9, "1", "0"]
-        telling.tell(instance, [dg.AssetMaterialization(KEY, partition=key, metadata={"at": at}) for at, key in enumerate(told)])
-        telling.tell(instance, [dg.AssetObservation(KEY, partition="6")])
-        found = telling.newest(instance, KEY, keys)
+        events.tell(instance, [dg.AssetMaterialization(KEY, partition=key, metadata={"at": at}) for at, key in enumerate(told)])
+        events.tell(instance, [dg.AssetObservation(KEY, partition="6")])
+        found = events.newest(instance, KEY, keys)
         values = {key: record.asset_materialization.metadata["at"].value for key, record in found.items()}  # type: ignore[union-attr]
         assert values == {"0": 16, "1": 15, "2": 2, "3": 3, "4": 4, "5": 5}
-        assert telling.newest(instance, KEY, []) == {} == telling.numbers(instance, KEY, [], "at")
-        assert telling.numbers(instance, KEY, keys, "at") == values
-        assert telling.numbers(instance, KEY, keys, "of another") == {}
-        telling.tell(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text"})])
-        assert telling.numbers(instance, KEY, keys, "at") == {key: at for key, at in values.items() if key != "2"}
-        assert set(telling.newest(instance, KEY, keys, observed=True)) == {"6"}
+        assert events.newest(instance, KEY, []) == {} == events.numbers(instance, KEY, [], "at")
+        assert events.numbers(instance, KEY, keys, "at") == values
+        assert events.numbers(instance, KEY, keys, "of another") == {}
+        events.tell(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text"})])
+        assert events.numbers(instance, KEY, keys, "at") == {key: at for key, at in values.items() if key != "2"}
+        assert set(events.newest(instance, KEY, keys, observed=True)) == {"6"}
         kinds = (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION)
         assert [len(instance.get_latest_storage_id_by_partition(KEY, kind)) for kind in kinds] == [6, 1]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kpipe_assets.marks import at_work, is_alive, is_locked, is_running, marked, runs
+from kpipe_assets.runs.run_locks import at_work, is_alive, is_locked, is_running, marked, runs
 from resources.home import Home
 
 
@@ -59,7 +59,7 @@ def test_who_looks_is_never_taken_for_a_run(home: Home) -> None:
 def test_a_killed_run_is_not_alive_and_its_marks_are_removed_by_a_later_one(home: Home) -> None:
     text = (
         "import pathlib, sys, time\n"
-        "from kpipe_assets.marks import marked\n"
+        "from kpipe_assets.runs.run_locks import marked\n"
         "from resources.home import Home\n"
         "with marked(Home(pathlib.Path(sys.argv[1])), 'orders', 'killed'):\n"
         "    print('in', flush=True)\n"

@@ -13,10 +13,10 @@ import dagster as dg
 import pymysql
 import pytest
 
-from kpipe_assets.checks import table_checks
-from kpipe_assets.edges import real
-from kpipe_assets.tables import table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.assets.proof_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
+from kpipe_assets.dagster_resources import real
 from resources.home import Home
 from tests.commandline import contents
 from tests.resources.destinations.mariadb import PASSWORD, ROLE, MariaServer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kpipe.batch import Counts, total
+from kpipe.batch.batch import Counts, total
 from kpipe.errors import DeadLettersExceeded, KpipeError, RecordRejected, SchemaConflict, TransformFailed
 from kpipe_assets.commands.verify import prove
 from resources.home import Home

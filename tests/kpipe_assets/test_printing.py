@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe_assets import cli
-from kpipe_assets.progress import Progress
+from kpipe_assets.runs.progress import Progress
 from kpipe_assets.terminal import Terminal, echo, unexpected
 
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b1m\u202etxt\u2066"
@@ -59,6 +59,9 @@ def test_nothing_else_prints() -> None:
         for line in file.read_text().splitlines()
         if re.search(r"\bclick\.s?echo|\bConsole\(|^\s*print\(|(stdout|stderr)\.write\(|traceback\.print", line)
     }
-    assert {line.split(": ", 1)[0] for line in found} == {"__init__.py", "editor.py", "commands/options.py", "commands/sql.py"}, (
-        found
-    )
+    assert {line.split(": ", 1)[0] for line in found} == {
+        "__init__.py",
+        "commands/json_schema.py",
+        "commands/options.py",
+        "commands/sql.py",
+    }, found

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
-from kpipe.pipeline import Pipeline
 from kpipe.sql import statements as s
-from kpipe.sql.reader import read, read_all
-from kpipe.sql.writer import to_sql
+from kpipe.sql.parser import read, read_all
+from kpipe.sql.renderer import to_sql
 from kpipe_assets.statements.execute import Session
 from kpipe_assets.validation import Needs, validate
 from resources.home import Home

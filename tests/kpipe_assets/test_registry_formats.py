@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 from google.protobuf import message_factory
 
-from resources.decode.protobuf_files import Files
+from resources.decode.protobuf.descriptors import Files
 from tests.commandline import Kpipe
 from tests.registry import LocalRegistry, framed, register
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import NotAvailable
-from kpipe.pipeline import Pipeline
-from kpipe_assets.retry import retry
+from kpipe_assets.runs.dead_letter_retry import retry
 from resources.home import Home
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]

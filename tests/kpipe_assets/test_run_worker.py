@@ -25,14 +25,14 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from kpipe.pipeline import BatchLimits, Into, Pipeline, Source, Transform
-from kpipe_assets.edges import KafkaResource
-from kpipe_assets.instance import make_storage, open_instance, prepare
-from kpipe_assets.publisher import Publisher
-from kpipe_assets.sensors import ingest_sensor
-from kpipe_assets.tables import table_asset, table_key
-from kpipe_assets.topics import topic_spec
-from kpipe_assets.workers import _worker
+from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source, Transform
+from kpipe_assets.assets.table_asset import table_asset, table_key
+from kpipe_assets.assets.topic_asset import topic_spec
+from kpipe_assets.dagster_resources import KafkaResource
+from kpipe_assets.dagster_server.instance import make_storage, open_instance, prepare
+from kpipe_assets.publishing.publisher import Publisher
+from kpipe_assets.runs.run_workers import _worker
+from kpipe_assets.sensors.ingest_sensor import ingest_sensor
 from resources.destinations import open_destination
 from resources.home import Home
 from resources.java import JavaHome

@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination, Stager, Topics
-from kpipe_assets.checks import table_checks
-from kpipe_assets.publisher import Publisher
-from kpipe_assets.sensors import ingest_sensor
-from kpipe_assets.tables import table_asset, table_keys
-from kpipe_assets.topics import topic_key, topic_spec
+from kpipe.definition.pipeline import Pipeline
+from kpipe.interfaces import Destination, Stager, Topics
+from kpipe_assets.assets.proof_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset, table_keys
+from kpipe_assets.assets.topic_asset import topic_key, topic_spec
+from kpipe_assets.publishing.publisher import Publisher
+from kpipe_assets.sensors.ingest_sensor import ingest_sensor
 from resources.home import Home
 from tests.resources.destinations.place import DuckDBPlace
 from tests.resources.several import Bench, order

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml, to_yaml
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable
-from kpipe.notation import from_yaml, to_yaml
-from kpipe.pipeline import Pipeline
-from kpipe.sql.reader import read
+from kpipe.sql.parser import read
+from kpipe.sql.renderer import to_sql
 from kpipe.sql.statements import Create
-from kpipe.sql.writer import to_sql
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
 from resources.home import Home

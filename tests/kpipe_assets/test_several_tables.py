@@ -12,7 +12,7 @@ import duckdb
 import psycopg
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from tests.kpipe_assets.test_run import KEYS
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 
@@ -262,11 +262,11 @@ def test_rows_first_and_the_ledger_afterwards(kpipe: Any, topic: Any, write: Any
     name = topic(1)
     write(name, [order(1, 5, 6), order(2, 7)])
     kpipe.define("shop", name, **shop(delivery="at_least_once", batch={"max_retries": 0}))
-    faults.arm(faults.Fault("commit.before:3:raise"))  # begin, the rows, the ledger
+    failpoints.arm(failpoints.Fault("commit.before:3:raise"))  # begin, the rows, the ledger
     try:
         kpipe("run", "shop", status=1)
     finally:
-        faults.arm(None)
+        failpoints.arm(None)
     assert [row[0] for row in kpipe.sql(ORDERS)] == [1, 2]
     assert proof(kpipe)["repeated"] == [f"{name}/0 [0, 2)"]
     kpipe("run", "shop")

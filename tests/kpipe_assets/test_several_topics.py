@@ -18,14 +18,14 @@ import pytest
 from confluent_kafka import Producer
 
 from kpipe.errors import KpipeError
-from kpipe_assets.checks import table_checks
+from kpipe_assets.assets.proof_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.component import catalog
-from kpipe_assets.discovery import metadata_sensor
-from kpipe_assets.edges import real
-from kpipe_assets.tables import table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.dagster_resources import real
+from kpipe_assets.sensors.topic_sensor import metadata_sensor
+from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
-from resources.local.broker import LocalBroker
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 
 pytestmark = pytest.mark.spark

@@ -24,7 +24,7 @@ def port() -> Iterator[int]:
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_create_and_alter_go_on_after_a_few_seconds(port: int, kind: str, tmp_path: Path) -> None:
-    from kpipe.sql.reader import read
+    from kpipe.sql.parser import read
 
     address = f"{'postgresql' if kind == 'postgres' else kind}://loader@127.0.0.1:{port}/shop"
     home = Home(tmp_path / "home").make()
@@ -43,7 +43,7 @@ def test_create_and_alter_go_on_after_a_few_seconds(port: int, kind: str, tmp_pa
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_runs_wait_longer(kind: str, tmp_path: Path) -> None:
-    from kpipe.sql.reader import read
+    from kpipe.sql.parser import read
     from kpipe.sql.statements import Create
     from resources.destinations import open_destination
 

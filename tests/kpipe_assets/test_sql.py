@@ -21,17 +21,17 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from kpipe.notation import to_yaml
-from kpipe.sql.reader import read
+from kpipe.definition.yaml_codec import to_yaml
+from kpipe.sql.parser import read
+from kpipe.sql.renderer import to_sql
 from kpipe.sql.statements import Create
-from kpipe.sql.writer import to_sql
-from kpipe_assets import switch
-from kpipe_assets.instance import open_instance
-from kpipe_assets.marks import runs
-from kpipe_assets.prompt import Dialogue, QuietHistory, StatementCompleter
-from kpipe_assets.requests import Ear, ask
-from kpipe_assets.states import note_state
-from kpipe_assets.switch import Switches
+from kpipe_assets.commands.sql_prompt import Dialogue, QuietHistory, StatementCompleter
+from kpipe_assets.dagster_server.instance import open_instance
+from kpipe_assets.runs.run_locks import runs
+from kpipe_assets.runs.status import note_state
+from kpipe_assets.runs.stop_requests import Ear, ask
+from kpipe_assets.sensors import sensor_state
+from kpipe_assets.sensors.sensor_state import Switches
 from resources.home import Home
 from tests.commandline import Kpipe, contents
 
@@ -337,16 +337,16 @@ def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pyte
     """From its file where its settings are ours, as that takes no import of Dagster; else through Dagster."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     home = Home.at(tmp_path).make()
-    assert switch._read(home) is None, "nobody has ever turned one"
+    assert sensor_state._read(home) is None, "nobody has ever turned one"
     with Switches(home) as switches:
         assert switches.on() == frozenset()
         for name, on in (("a", True), ("b", True), ("c_d", True), ("b", False)):
             switches.turn(name, on)
         assert switches.on() == {"a", "c_d"}, "by Dagster, which is loaded now"
-    assert switch._read(home) == {"a", "c_d"}
+    assert sensor_state._read(home) == {"a", "c_d"}
     with (home.dagster / "dagster.yaml").open("a") as file:
         file.write("# edited\n")
-    assert switch._read(home) is None
+    assert sensor_state._read(home) is None
     with Switches(home) as switches:
         assert switches.on() == {"a", "c_d"}
 

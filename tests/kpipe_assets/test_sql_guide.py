@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kpipe.mysql.functions import SPECIAL, known
-from kpipe.sql.reader import read_all
-from kpipe.sql.refused import _REASONS
+from kpipe.expressions.mysql.function_list import SPECIAL, known
+from kpipe.sql.parser import read_all
 from kpipe.sql.statements import Statement
-from resources.local.broker import LocalBroker
+from kpipe.sql.unsupported_clauses import _REASONS
+from resources.dev_broker.broker import LocalBroker
 from tests.commandline import Kpipe
 
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "sql.md").read_text(encoding="utf-8")

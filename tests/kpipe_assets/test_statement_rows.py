@@ -9,21 +9,21 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.batch import Batch, Piece
+from kpipe.batch.batch import Batch, Piece
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.extract import wanted
+from kpipe.expressions.projection import Selection
+from kpipe.ingest.prefetch import wanted
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline
-from kpipe.selection import Selection
-from kpipe.source import PartitionId, TopicId
-from kpipe.sql.reader import read
+from kpipe.sql.parser import read
 from kpipe.sql.statements import Create
+from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
-from resources.decode.formats import sampled
+from resources.decode.factory import sampled
 from resources.home import Home
-from resources.kafka.held import Held
-from resources.spark.output import RangeOutput
-from resources.spark.trial import LocalStager
+from resources.kafka.record_block import Held
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task.range_writer import RangeOutput
 
 
 def created(rows: str, options: str = "{}") -> Pipeline:

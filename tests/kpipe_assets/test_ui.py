@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import KpipeError
-from kpipe_assets import daemon
 from kpipe_assets.commands.ui import _listen
-from kpipe_assets.instance import open_instance, prepare
-from kpipe_assets.marks import runs
+from kpipe_assets.dagster_server import daemon
+from kpipe_assets.dagster_server.instance import open_instance, prepare
+from kpipe_assets.runs.run_locks import runs
+from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
 from resources.java import JavaHome
-from resources.local.broker import LocalBroker
 from tests.commandline import Kpipe
 from tests.kpipe_assets.dagster_ui import PARTITIONS, Ui, processes, running_ui
 

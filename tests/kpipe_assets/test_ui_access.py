@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 import pytest
 
-from kpipe.pipeline import Into, Pipeline, Source
-from kpipe_assets.instance import make_storage, prepare
+from kpipe.definition.pipeline import Into, Pipeline, Source
+from kpipe_assets.dagster_server.instance import make_storage, prepare
 from resources.home import Home
 from tests.commandline import contents
 from tests.kpipe_assets.dagster_ui import Ui, query, running_ui
@@ -79,7 +79,7 @@ class Thief:
 
     def _is_taken(self) -> bool:
         words = [process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"])]
-        return any("kpipe_assets.guard" in given and str(self._port) in given for given in words)
+        return any("kpipe_assets.dagster_server.supervisor" in given and str(self._port) in given for given in words)
 
     def end(self) -> None:
         self._end.set()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError, LedgerMismatch, NotAvailable, SchemaConflict
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from kpipe.sql.grammar import parser
-from kpipe.sql.reader import _names, read
+from kpipe.sql.parser import _names, read
 from kpipe.sql.statements import Create
 from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
@@ -22,7 +22,7 @@ from kpipe_assets.component import pipeline_defs
 from kpipe_assets.statements.execute import Session
 from kpipe_assets.validation import STEPS, Needs, validate
 from kpipe_assets.validation.probes import _block
-from resources.decode.messages import in_words, place_of
+from resources.duckdb_engine.error_messages import in_words, place_of
 from resources.home import Home
 from tests.commandline import Kpipe
 
@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def execute(home: Home, text: str) -> list[str]:
-    from kpipe.sql.reader import read_all
+    from kpipe.sql.parser import read_all
 
     with Session(home, as_json=False) as session:
         return [result.message for statement in read_all(text) for result in session.execute(statement)]

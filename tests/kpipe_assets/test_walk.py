@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from kpipe.pipeline import Into, Pipeline, Shown, Source, Transform
+from kpipe.definition.pipeline import Into, Pipeline, Shown, Source, Transform
 from kpipe_assets.example.topic import offsets_of, produce
 from kpipe_assets.example.tweets import PARTITIONS, tweet
+from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
 from resources.java import JavaHome
-from resources.local.broker import LocalBroker
 from tests.kpipe_assets.browser import Browser, missing, running
 from tests.kpipe_assets.dagster_ui import Ui, running_ui
 

@@ -17,10 +17,10 @@ import dagster as dg
 import duckdb
 import pytest
 
-from kpipe_assets.checks import table_checks
-from kpipe_assets.edges import KafkaResource
-from kpipe_assets.tables import table_asset
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.assets.proof_checks import table_checks
+from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.topic_asset import topic_spec
+from kpipe_assets.dagster_resources import KafkaResource
 from resources.home import Home
 from tests.commandline import Kpipe, contents
 from tests.kpipe_assets.dying import Destinations, Spark

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from tests.cluster.hosts import obstacle
 from tests.kubernetes import built
 from tests.kubernetes.control import Control

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import yaml
 
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from tests.cluster import site as cluster
 from tests.cluster.site import PARTITIONS, Told
 from tests.kubernetes.api import Object

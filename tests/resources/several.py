@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from kpipe.audit import Audit, audit
-from kpipe.batch import Batch, Committed
-from kpipe.ingest import Ingest
-from kpipe.keys import KeyRule
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
-from kpipe.schema import Columns
-from kpipe.targets import targets
+from kpipe.batch.batch import Batch, Committed
+from kpipe.definition.pipeline import Pipeline
+from kpipe.ingest.loop import Ingest
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns
+from kpipe.tables.multi_table import targets
+from kpipe.tables.upsert import KeyRule
 from kpipe.testing.topics import FakeTopics
-from kpipe_assets import retry
+from kpipe.verification.verify import Audit, audit
+from kpipe_assets.runs import dead_letter_retry as retry
 from resources.destinations.duckdb import DuckDBDestination
 from resources.destinations.mysql import MySQLDestination
 from resources.destinations.postgres import PostgresDestination
 from resources.home import Home
-from resources.kafka.held import Held
-from resources.spark.job import Job, ProgramSpec
-from resources.spark.trial import LocalStager
+from resources.kafka.record_block import Held
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task.task_spec import Job, ProgramSpec
 from resources.testing.place import Place
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
 from tests.resources.destinations.mysql_place import MySQLPlace
@@ -129,7 +129,7 @@ class Bench:
         return list(self.ingest(**more).run(max_batches))
 
     def retry(self, page: int = 10_000, required: Sequence[str] = ()) -> dict[str, int]:
-        """Try every dead letter once (kpipe_assets/retry.py), into the tables of this place, and return the sums.
+        """Retry every dead letter once into the tables of this place, and return the sums.
 
         Args:
             page: dead letters of one page.

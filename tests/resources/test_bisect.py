@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kpipe.errors import ReadStalled, TransformFailed
 from kpipe.offsets import Range
-from resources.spark.bisect import Bounds, Search, Trial
+from resources.spark.task.bisect import Bounds, Search, Trial
 
 WHOLE = Range(0, 1000)
 FAILED = TransformFailed("transform p (t/0 [0, 1000)): it exited with status 3; stderr: boom", "", "work")

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from kpipe.batch import Batch
+from kpipe.batch.batch import Batch
 from kpipe.errors import KpipeError
-from kpipe.ledger import Lane, Step
-from kpipe.source import PartitionId, TopicId
-from resources.spark import away, executors, pods
-from resources.spark.away import Away
-from resources.spark.executors import attended, slots
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.topics import PartitionId, TopicId
+from resources.spark.cluster import executors, kubernetes
+from resources.spark.cluster.executors import attended, slots
+from resources.spark.driver import remote_workers
+from resources.spark.driver.remote_workers import Away
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
 
@@ -66,7 +67,7 @@ def test_one_long_range_is_cut_too_where_nothing_limits_executors(
     """A piece of 20,000 offsets is worth an executor; of a short range there is one task, however many there may be."""
     source, given = PartitionId(TopicId("c", "i", "t"), 0), list[Any]()
     monkeypatch.setattr(Away, "sent", lambda self, context, job: job)
-    monkeypatch.setattr(away, "run_pieces", lambda context, job, shares: given.append(shares))
+    monkeypatch.setattr(remote_workers, "run_pieces", lambda context, job, shares: given.append(shares))
     context: Any = Context(0, **DYNAMIC)
     job: Any = None
     Away().run(context, job, Batch("batch", "orders", (Step(Lane(source, 0, 0), records),)))
@@ -99,8 +100,8 @@ def test_the_last_refusal_in_sparks_log(tmp_path: Path) -> None:
         'Message: pods is forbidden: User "a:b" cannot create resource "pods". Received status: Status(apiVersion=v1, code=403)'
     )
     log.write_text(f"WARN ExecutorPodsSnapshotsStoreImpl: Exception when notifying snapshot subscriber.\n{said}\n\tat io\n")
-    assert pods.refusal(log) == 'pods is forbidden: User "a:b" cannot create resource "pods"'
-    assert pods.refusal(log, since=log.stat().st_size) == "", "of an earlier batch"
+    assert kubernetes.refusal(log) == 'pods is forbidden: User "a:b" cannot create resource "pods"'
+    assert kubernetes.refusal(log, since=log.stat().st_size) == "", "of an earlier batch"
     log.write_text(said.replace("code=403", "code=503"))
-    assert pods.refusal(log) == "", "an API server that is away for a moment"
-    assert pods.refusal(tmp_path / "none") == "" == pods.refusal(None)
+    assert kubernetes.refusal(log) == "", "an API server that is away for a moment"
+    assert kubernetes.refusal(tmp_path / "none") == "" == kubernetes.refusal(None)

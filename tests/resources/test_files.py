@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.batch import Counts, Piece, RangeReport
+from kpipe.batch.batch import Counts, Piece, RangeReport
+from kpipe.definition.formats import Format
+from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import StagingFailed
-from kpipe.formats import Format
-from kpipe.lakes import Part
 from kpipe.offsets import Range
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
-from resources.spark.divided import Divided
-from resources.spark.files import HORIZON_S, StagingWriter, collect_garbage, discard
-from resources.spark.job import Job, ProgramSpec
-from resources.spark.output import RangeOutput
-from resources.spark.shared import Shared
+from resources.spark.staging.partitioned_writer import Divided
+from resources.spark.staging.shared_writer import Shared
+from resources.spark.staging.staged_files import HORIZON_S, StagingWriter, collect_garbage, discard
+from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.task_spec import Job, ProgramSpec
 
 
 def written(folder: Path) -> StagingWriter:

@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Batch, Piece, RangeReport
-from kpipe.extract import staged
-from kpipe.growth import Closed
-from kpipe.ports import Destination
-from kpipe.room import room
-from kpipe.schema import Columns
+from kpipe import failpoints
+from kpipe.batch.batch import Batch, Piece, RangeReport
+from kpipe.column_growth import Closed
+from kpipe.ingest.prefetch import staged
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns
+from kpipe.schema.growth_limits import room
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.spark import worker
+from resources.spark.task import range_task
 from resources.testing.place import Place
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.webhook_place import WebhookPlace
@@ -31,7 +31,7 @@ FIELDS: dict[str, Any] = {"select": None, "also": [], "columns": {}, "into": {"t
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield database(request, tmp_path)
-    faults.arm(None)
+    failpoints.arm(None)
 
 
 class Sending(Bench):
@@ -247,7 +247,7 @@ class Pieces(_Stager):
     ) -> Sequence[RangeReport]:
         job = self._shaped(batch, columns, None, also, closed)
         parts = [(step.source, part) for step in batch.steps for part in step.range.split(self.count)]
-        return [worker.stage(job, Piece(source, part)) for source, part in parts]
+        return [range_task.stage(job, Piece(source, part)) for source, part in parts]
 
 
 @only_duckdb

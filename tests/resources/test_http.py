@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from resources.http import Answer, HttpFailed, TooLarge, TooSlow, ask, get
-from resources.http_connections import Connections, Pool, TlsPool
+from resources.net.connections import Connections, Pool, TlsPool
+from resources.net.http import Answer, HttpFailed, TooLarge, TooSlow, ask, get
 from tests.certificates import certificates
 
 #: What a server sends: pieces, with a pause behind each; None: it hangs up.

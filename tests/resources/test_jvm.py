@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
 from resources import native
 from resources.java import JavaHome
-from resources.spark.away import stored
-from resources.spark.job import Job
-from resources.spark.jvm import environment
-from resources.spark.session import settings
-from resources.spark.worker import run
-from resources.storage.s3 import store, use
+from resources.object_store.s3 import store, use
+from resources.spark.driver.jvm import environment
+from resources.spark.driver.remote_workers import stored
+from resources.spark.driver.session import settings
+from resources.spark.task.range_task import run
+from resources.spark.task.task_spec import Job
 
 SECRETS = [
     "KAFKA_PASSWORD",

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.definition.pipeline import Pipeline
+from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded
-from resources.decode.types import schema
-from resources.destinations.limits import limits_of
-from resources.spark.limited import storable
+from resources.destinations.value_limits import limits_of
+from resources.duckdb_engine.arrow_types import schema
+from resources.spark.task.value_limits import storable
 from tests.resources.destinations.postgres import PostgresServer
 
 COLUMNS = Columns.of(

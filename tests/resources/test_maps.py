@@ -10,20 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import InvalidPipeline
-from kpipe.ports import Destination
-from kpipe.schema import BIGINT, Columns, ListOf, MapOf, Struct, parse_type
-from kpipe.sql.reader import read
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import BIGINT, Columns, ListOf, MapOf, Struct, parse_type
+from kpipe.sql.parser import read
+from kpipe.sql.renderer import write
 from kpipe.sql.statements import Create
-from kpipe.sql.writer import write
 from resources.decode.block import Payloads
-from resources.decode.json_format import JsonDecoder
+from resources.decode.json.decoder import JsonDecoder
 from resources.destinations import open_destination
-from resources.destinations.documents import documents
-from resources.destinations.limits import Limits
+from resources.destinations.json_documents import documents
+from resources.destinations.value_limits import Limits
 from resources.home import Home
-from resources.spark.limited import storable
+from resources.spark.task.value_limits import storable
 from resources.testing.place import Place
 from tests.resources.destinations.mysql_place import MySQLPlace
 from tests.resources.destinations.place import DuckDBPlace
@@ -70,7 +70,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
             place.staging = home.make().staging
             place.staging.mkdir(parents=True, exist_ok=True)
     yield _Bench(place, home, select=None, also=[], columns=COLUMNS, into=into)
-    faults.arm(None)
+    failpoints.arm(None)
 
 
 def test_maps_are_written_and_read_back(made: Bench) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable
-from resources.spark.master import check, driver_address, is_local
-from resources.spark.session import settings
+from resources.spark.cluster.master import check, driver_address, is_local
+from resources.spark.driver.session import settings
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from kpipe.batch import Piece
+from kpipe.batch.batch import Piece
+from kpipe.definition.formats import Format
 from kpipe.errors import TransformFailed
-from kpipe.formats import Format
 from kpipe.offsets import Range
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
-from resources.kafka.held import Held
-from resources.spark import worker
-from resources.spark.job import Job, ProgramSpec
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
+from resources.kafka.record_block import Held
+from resources.spark.task import range_task
+from resources.spark.task.task_spec import Job, ProgramSpec
 from transforms import resolve
 
 #: As the manual's example reads its records, for Python 3.
@@ -104,7 +104,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 @pytest.mark.parametrize("text", [LENGTHS, TOLERANT, COMPILED % "return 0", COMPILED % "return 1", COMPILED % "abort()"])
 def test_it_is_told_how_it_is_declared(job: Callable[..., Job], text: str) -> None:
     with pytest.raises(TransformFailed) as raised:
-        worker.sample(job(text), PIECE, 10)
+        range_task.sample(job(text), PIECE, 10)
     assert raised.value.what == (
         "t/0: the program reads the length of each record, 8 bytes, as SingleStore gives them:"
         " expected length-prefixed records, found lines"
@@ -114,12 +114,12 @@ def test_it_is_told_how_it_is_declared(job: Callable[..., Job], text: str) -> No
 
 def test_so_it_is_after_a_failure_when_no_columns_are_looked_for(job: Callable[..., Job]) -> None:
     with pytest.raises(TransformFailed, match="expected length-prefixed records, found lines"):
-        worker.stage(job(LENGTHS), PIECE)
+        range_task.stage(job(LENGTHS), PIECE)
 
 
 def test_declared_it_gives_its_rows(job: Callable[..., Job]) -> None:
-    assert worker.sample(job(LENGTHS, "length-prefixed"), PIECE, 10) == (VALUES, {})
-    assert worker.stage(job(LENGTHS, "length-prefixed"), PIECE).counts.rows == 3
+    assert range_task.sample(job(LENGTHS, "length-prefixed"), PIECE, 10) == (VALUES, {})
+    assert range_task.stage(job(LENGTHS, "length-prefixed"), PIECE).counts.rows == 3
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_declared_it_gives_its_rows(job: Callable[..., Job]) -> None:
     ],
 )
 def test_a_program_that_reads_lines_goes_on_doing_so(job: Callable[..., Job], text: str) -> None:
-    assert worker.sample(job(text), PIECE, 10) == (VALUES, {})
+    assert range_task.sample(job(text), PIECE, 10) == (VALUES, {})
 
 
 def test_a_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., Job]) -> None:
     text = "#!/bin/sh\n# read(8)\necho broken >&2\nexit 3\n"
     with pytest.raises(TransformFailed) as raised:
-        worker.sample(job(text), PIECE, 10)
+        range_task.sample(job(text), PIECE, 10)
     assert "broken" in raised.value.what and "lines" not in raised.value.what
 
 
@@ -146,16 +146,16 @@ LONG = [b'{"id": %d, "text": "%s"}' % (at, b"x" * (20 + at)) for at in range(3)]
 
 @pytest.mark.parametrize("values", [VALUES, LONG])
 def test_a_compiled_program_that_reads_lines_goes_on_doing_so(job: Callable[..., Job], values: list[bytes]) -> None:
-    assert worker.sample(job(OF_LINES % "puts(line)", values=values), PIECE, 10) == (values, {})
+    assert range_task.sample(job(OF_LINES % "puts(line)", values=values), PIECE, 10) == (values, {})
     filtering = OF_LINES % "if (line[0] != '{') puts(line)"
-    assert worker.sample(job(filtering, values=values), PIECE, 10) == ([], {})
+    assert range_task.sample(job(filtering, values=values), PIECE, 10) == ([], {})
 
 
 def test_a_compiled_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., Job]) -> None:
     with pytest.raises(TransformFailed) as raised:
-        worker.sample(job(OF_LINES % 'fprintf(stderr, "broken"); return 3'), PIECE, 10)
+        range_task.sample(job(OF_LINES % 'fprintf(stderr, "broken"); return 3'), PIECE, 10)
     assert "broken" in raised.value.what and "lines" not in raised.value.what
 
 
 def test_a_compiled_program_for_lengths_is_declared_and_gives_its_rows(job: Callable[..., Job]) -> None:
-    assert worker.sample(job(COMPILED % "return 1", "length-prefixed"), PIECE, 10) == (VALUES, {})
+    assert range_task.sample(job(COMPILED % "return 1", "length-prefixed"), PIECE, 10) == (VALUES, {})

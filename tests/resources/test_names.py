@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kpipe.errors import SchemaConflict
-from kpipe.naming import RENAME
+from kpipe.schema.column_names import RENAME
 from resources.home import Home
 from resources.testing.place import Place
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace

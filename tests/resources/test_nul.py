@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe.schema import parse_type
-from resources.spark.nul import may_hold_nul, rows_with_nul
+from kpipe.schema.columns import parse_type
+from resources.spark.task.nul_check import may_hold_nul, rows_with_nul
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import SchemaConflict
-from kpipe_assets import retry
+from kpipe_assets.runs import dead_letter_retry
 from resources.home import Home
 from resources.testing.place import Place
 from tests.resources.destinations.databases import database
@@ -34,7 +34,7 @@ EVERYWHERE = pytest.mark.parametrize("place", ["duckdb", "postgres", "mysql"], i
 @pytest.fixture(params=["duckdb", *SLOW])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield database(request, tmp_path)
-    faults.arm(None)
+    failpoints.arm(None)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_those_that_a_check_refuses_stay_and_are_named(dead: Any) -> None:
     found = left(made)
     assert sorted(found) == [1, 3] and all("CHECK" in why for why in found.values())
     assert sum(made.replayed[0].reasons.values()) == 2
-    words = retry.in_words("t", made.replayed)
+    words = dead_letter_retry.in_words("t", made.replayed)
     assert "5 dead letters tried again: 3 gave 3 rows" in words and "2 × constraint: the table refuses it" in words
     assert made.retry() == sums(0, 2) and rows(made) == [0, 2, 4]
 
@@ -166,13 +166,13 @@ def test_a_record_that_one_table_of_several_refuses_is_in_none(dead: Any) -> Non
 @pytest.mark.parametrize("point", ["commit.data:2", "commit.after:3"])
 def test_interrupted_between_parts(dead: Any, point: str) -> None:
     made = dead("CREATE TABLE t (id BIGINT, v BIGINT PRIMARY KEY)", *records(1, 1, 2, 2, 3, 3, 4, 4))
-    faults.arm(faults.Fault(f"{point}:raise"))
+    failpoints.arm(failpoints.Fault(f"{point}:raise"))
     if point.startswith("commit.after"):
         made.retry()  # the answer is lost, and what has landed is read back
     else:
         with pytest.raises(Exception, match="KPIPE_FAULT"):
             made.retry()
-    faults.arm(None)
+    failpoints.arm(None)
     assert set(left(made)) | set(rows(made)) == set(range(8))
     made.retry()
     assert rows(made) == [0, 2, 4, 6] and sorted(left(made)) == [1, 3, 5, 7]
@@ -188,7 +188,7 @@ def test_two_retries_at_once(dead: Any) -> None:
             others.append({})
             others[0] = made.retry()
 
-    faults.arm(reached)
+    failpoints.arm(reached)
     mine = made.retry()
     assert others == [sums(3, 3)] and mine == sums(0, 3)
     assert rows(made) == [0, 2, 4] and sorted(left(made)) == [1, 3, 5]

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from resources.spark.scratch import scratch, sockets, sweep
+from resources.spark.driver.scratch_folders import scratch, sockets, sweep
 
 HOLD = """
 import sys, time

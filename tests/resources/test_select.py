@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kpipe.batch import Piece, RangeReport
+from kpipe.batch.batch import Piece, RangeReport
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, RecordRejected, SchemaConflict
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
-from resources.kafka.held import Held
-from resources.spark.job import Job
-from resources.spark.output import RangeOutput
-from resources.spark.shape import shaped
-from resources.spark.stager import selection
+from resources.kafka.record_block import Held
+from resources.spark.driver.stager import selection
+from resources.spark.task.projection_plan import shaped
+from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.task_spec import Job
 
 SOURCE = PartitionId(TopicId("c", "t", "tweets"), 3)
 

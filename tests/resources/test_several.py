@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import RecordRejected
 from resources.home import Home
 from resources.testing.place import Place
@@ -174,7 +174,7 @@ def test_many_batches_extracted_ahead(bench: Any) -> None:
 
 
 def _step(made: Bench, fault: str) -> None:
-    faults.arm(faults.Fault(fault))
+    failpoints.arm(failpoints.Fault(fault))
     made.ingest().step()
 
 
@@ -200,10 +200,10 @@ def test_failed_between_two_tables(bench: Any, point: str) -> None:
     made: Bench = bench()
     made.topics.produce(0, order(1, 5, 6), order(2, 7))
     made.ingest().survey.look()
-    faults.arm(faults.Fault(f"{point}:raise"))
+    failpoints.arm(failpoints.Fault(f"{point}:raise"))
     with pytest.raises(Exception, match="failed at"):
         made.run()
-    faults.arm(None)
+    failpoints.arm(None)
     assert made.place.rows("orders") == made.place.rows("order_lines") == []
     made.run()
     assert (len(made.place.rows("orders")), len(made.place.rows("order_lines"))) == (2, 3)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.ledger import Lane, Step
-from kpipe.moves import reread
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.ledger.transitions import reread
 from resources.home import Home
 from resources.testing.place import Place
 from tests.resources.destinations.databases import database
@@ -200,10 +200,10 @@ def test_several_rows_of_a_record_in_one_table(bench: Any) -> None:
 def test_a_clear_that_is_killed_is_none(bench: Any) -> None:
     made = filled(bench)
     for point in ("ledger", "data", "before"):
-        faults.arm(faults.Fault(f"commit.{point}:1:raise"))
+        failpoints.arm(failpoints.Fault(f"commit.{point}:1:raise"))
         with pytest.raises(Exception, match=rf"commit\.{point}"):
             made.destination.clear(BOTH, "me")
-        faults.arm(None)
+        failpoints.arm(None)
         assert proven(made)["rows"] == 4 and len(made.place.rows("order_lines")) == 6
 
 

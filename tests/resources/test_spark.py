@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kpipe.batch import Batch
+from kpipe.batch.batch import Batch
+from kpipe.definition.formats import Format
 from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled, RecordRejected, StoreUnreachable, TransformFailed
-from kpipe.formats import Format
-from kpipe.ledger import Lane, Step
+from kpipe.ledger.ledger import Lane, Step
 from kpipe.offsets import RangeSet
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicId
-from resources.spark.files import StagingWriter
-from resources.spark.job import Failure, Job
-from resources.spark.session import Moved, _task, lost, share_out
-from resources.storage.s3 import StoreFailed
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicId
+from resources.object_store.s3 import StoreFailed
+from resources.spark.driver.session import Moved, _task, lost, share_out
+from resources.spark.staging.staged_files import StagingWriter
+from resources.spark.task.task_spec import Failure, Job
 
 TOPIC = TopicId("c", "t", "tweets")
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.formats import Format
 from kpipe.errors import NotAvailable
-from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.java import JavaHome
-from resources.kafka.secret import Secret
-from resources.registry.access import Access
-from resources.spark.job import Job, ProgramSpec
-from resources.spark.transport import ALLOW_PLAINTEXT, check_private
-from resources.storage.given import StoreAccess
+from resources.object_store.config import StoreAccess
+from resources.schema_registry.config import Access
+from resources.secrets import Secret
+from resources.spark.driver.transport_security import ALLOW_PLAINTEXT, check_private
+from resources.spark.task.task_spec import Job, ProgramSpec
 
 CANARY = "2b7e151628aed2a6"  # nothing else in the job is like it: blocks are compressed
 # A client of another local user: Spark's transport protocol (network-common's Message types, OpenBlocks of network-shuffle),

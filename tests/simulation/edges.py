@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import kpipe.extract
-import kpipe.ingest
-import kpipe.oversight
+import kpipe.ingest.loop
+import kpipe.ingest.prefetch
+import kpipe.run_events
 import kpipe.testing.memory
-from kpipe.batch import Batch, Commit, Committed, RangeReport
+from kpipe.batch.batch import Batch, Commit, Committed, RangeReport
 from kpipe.errors import KpipeError
-from kpipe.ledger import Ledger
-from kpipe.oversight import Seen
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, TopicSnapshot
+from kpipe.ledger.ledger import Ledger
+from kpipe.run_events import Seen
+from kpipe.schema.columns import Columns
+from kpipe.topics import PartitionId, TopicSnapshot
 
 __all__ = ["COLUMNS", "Edges", "Effect", "Outcome", "Process", "advanced", "stand_ins"]
 
@@ -209,8 +209,8 @@ def stand_ins() -> Iterator[None]:
     ids = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_current[-1].new_id() if _current else "registered"))
     clock = SimpleNamespace(monotonic=lambda: 0.0, time=lambda: 0.0, sleep=lambda _: None)
     places = [
-        (kpipe.ingest, "uuid"), (kpipe.oversight, "uuid"), (kpipe.testing.memory, "uuid"), (kpipe.ingest, "time"),
-        (kpipe.oversight, "time"), (kpipe.extract, "time"), (kpipe.extract, "threading"),
+        (kpipe.ingest.loop, "uuid"), (kpipe.run_events, "uuid"), (kpipe.testing.memory, "uuid"), (kpipe.ingest.loop, "time"),
+        (kpipe.run_events, "time"), (kpipe.ingest.prefetch, "time"), (kpipe.ingest.prefetch, "threading"),
     ]  # fmt: skip
     old = [(module, name, getattr(module, name)) for module, name in places]
     new = {"uuid": ids, "time": clock, "threading": SimpleNamespace(Thread=_Inline)}

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-import kpipe.audit
-import kpipe.claims
-import kpipe.ingest
-import kpipe.moves
-import kpipe.repositioning
-import kpipe.skipping
-from kpipe.ledger import LaneChange, Ledger
+import kpipe.ingest.at_most_once
+import kpipe.ingest.bad_record_isolation
+import kpipe.ingest.loop
+import kpipe.ledger.transitions
+import kpipe.planning.seek
+import kpipe.verification.verify
+from kpipe.ledger.ledger import LaneChange, Ledger
 from tests.simulation import world
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -78,48 +78,48 @@ MUTANTS = (
     Mutant("a commit compares nothing", Ledger, "apply", "found != change.expect", "False", _ANY),
     Mutant("a commit compares with >=", Ledger, "apply", "found != change.expect", _STALE, _ANY),
     Mutant(
-        "rows with a key are committed before the ledger", kpipe.ingest.Ingest, "_commit",
+        "rows with a key are committed before the ledger", kpipe.ingest.loop.Ingest, "_commit",
         "loose = rows_first(self.pipeline)", 'loose = self.pipeline.delivery == "at_least_once"',
         "at_least_once, a key, records that come",
     ),
     Mutant(
-        "the ledger advances beyond the rows", kpipe.ingest.Ingest, "_commit",
+        "the ledger advances beyond the rows", kpipe.ingest.loop.Ingest, "_commit",
         '[step.change for step in batch.steps], f"advance', '[replace(s, end=s.end + 1).change for s in batch.steps], f"advance',
         "at_least_once",
     ),
     Mutant(
-        "a claim says that the offsets were read", kpipe.claims, "claim",
+        "a claim says that the offsets were read", kpipe.ingest.at_most_once, "claim",
         "taken = Lane(lane.source, start, start, end, LOST)", "taken = Lane(lane.source, start, end, end)",
         "at_most_once",
     ),
     Mutant(
-        "claimed rows land behind those of later offsets", kpipe.claims, "claim",
+        "claimed rows land behind those of later offsets", kpipe.ingest.at_most_once, "claim",
         "if rest is not None and in_order:", "if False:",
         "at_most_once, deletes",
     ),
     Mutant(
-        "a claim is not given back", kpipe.claims.Claims, "give_back",
+        "a claim is not given back", kpipe.ingest.at_most_once.Claims, "give_back",
         "if open is None:", "if True:",
         "at_most_once, a destination that is busy",
     ),
     Mutant(
-        "a jump forgets what it leaves out", kpipe.moves, "_leave_behind",
+        "a jump forgets what it leaves out", kpipe.ledger.transitions, "_leave_behind",
         "*_split(lane, to, kind)", "LaneChange(lane, replace(lane, end=lane.next))",
         _AHEAD,
     ),
     Mutant(
-        "what is to be read again is not in the history", kpipe.moves, "reread",
+        "what is to be read again is not in the history", kpipe.ledger.transitions, "reread",
         "again = tuple(Range(max(to, item.start), item.end) for item in done if item.end > to)", "again = ()",
         "SET OFFSETS REREAD",
     ),
     Mutant("a backfill counts as newer", Ledger, "overtaken", "return any(", "return False and any(", _AHEAD),
     Mutant(
-        "a batch that fails is skipped as a whole", kpipe.skipping.Skipping, "failed",
+        "a batch that fails is skipped as a whole", kpipe.ingest.bad_record_isolation.Skipping, "failed",
         "len(parts) > 1 or batch.span > self._smallest", "False",
         "a record that no batch gets past",
     ),
     Mutant(
-        "a batch that was begun is planned anew", kpipe.ingest.Ingest, "_resumed",
+        "a batch that was begun is planned anew", kpipe.ingest.loop.Ingest, "_resumed",
         "if commit is None:", "if True:",
         "a receiver of requests",
     ),
@@ -129,5 +129,7 @@ MUTANTS = (
         "if x.kind == kind and", "if x.kind == kind and kind != LOST and",
         "at_most_once",
     ),
-    Mutant("verify forgets what comes twice", kpipe.audit, "_repeated", "if not loose:", "if True:", "at_least_once"),
+    Mutant(
+        "verify forgets what comes twice", kpipe.verification.verify, "_repeated", "if not loose:", "if True:", "at_least_once",
+    ),
 )  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced
-from kpipe.ingest import Decisions, Ingest
-from kpipe.pipeline import Pipeline
-from kpipe.repositioning import backfills, set_offsets
-from kpipe.survey import Survey
+from kpipe.ingest.loop import Decisions, Ingest
+from kpipe.planning.reconcile import Survey
+from kpipe.planning.seek import backfills, set_offsets
 from tests.kpipe.conftest import define
 from tests.simulation.edges import Edges
 from tests.simulation.world import Log

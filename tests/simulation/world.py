@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kpipe.audit import Audit, Holding, Keeping, Recount, audit
-from kpipe.batch import Commit, Committed, Counts, RangeReport, StagedFile
+from kpipe.batch.batch import Commit, Committed, Counts, RangeReport, StagedFile
+from kpipe.batch.conflicts import applied
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, ReadFailed, RecordRejected
-from kpipe.ledger import Ledger
+from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
-from kpipe.schema import Columns
-from kpipe.source import PartitionId, PartitionState, TopicSnapshot
+from kpipe.schema.columns import Columns
 from kpipe.testing.memory import MemoryDestination, MemoryStore, MemoryTable
 from kpipe.testing.memory_store import Registered, Row
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
-from kpipe.verdict import applied
+from kpipe.topics import PartitionId, PartitionState, TopicSnapshot
+from kpipe.verification.verify import Audit, Holding, Keeping, Recount, audit
 
 __all__ = ["Log", "MemoryStager", "Place", "World", "expire", "produce", "words"]
 
@@ -90,7 +90,7 @@ class MemoryStager(FakeStager):
 
 
 class Place(MemoryDestination):
-    """The destination in memory; with a key, rows replace each other as kpipe/ports.py says.
+    """The destination in memory; with a key, rows replace each other as kpipe/interfaces.py says.
 
     Args:
         store: of one world.

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from tests.commandline import Kpipe
 from tests.survival.landings import DuckDBFile, Landing
 from tests.survival.oracle import Observer, Oracle

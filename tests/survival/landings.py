@@ -24,8 +24,8 @@ from psycopg.rows import dict_row
 from pyiceberg.catalog.sql import SqlCatalog
 from pymysql.cursors import DictCursor
 
-from kpipe.faults import POINTS
-from resources.local.broker import LocalBroker
+from kpipe.failpoints import POINTS
+from resources.dev_broker.broker import LocalBroker
 from tests.receiver import Receiver
 from tests.resources.destinations import mariadb
 from tests.resources.destinations.kafka_place import read_all
@@ -224,7 +224,7 @@ class Iceberg(Lake):
             snapshot = table.current_snapshot()
             if snapshot is None or snapshot.summary is None:
                 return None
-            seq, _, mark = snapshot.summary.additional_properties[f"kpipe.pipeline.{name}"].partition(":")
+            seq, _, mark = snapshot.summary.additional_properties[f"kpipe.definition.pipeline.{name}"].partition(":")
             own = folder / "_kpipe" / name.encode().hex() / name.encode().hex()
             return table.scan().to_arrow(), own, f"{int(seq):012}-{mark}.json"
         finally:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from kpipe.faults import POINTS
-from resources.local.broker import LocalBroker
+from kpipe.failpoints import POINTS
+from resources.dev_broker.broker import LocalBroker
 from tests.survival.site import Real, Site, wait_stopped
 from tests.survival.small import Small
 

@@ -17,10 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Committed
+from kpipe import failpoints
+from kpipe.batch.batch import Committed
 from kpipe.errors import KpipeError
-from kpipe.faults import POINTS
+from kpipe.failpoints import POINTS
 from tests.commandline import Kpipe
 from tests.survival.landings import DuckDBFile
 from tests.survival.oracle import Oracle
@@ -121,7 +121,7 @@ class Site:
 
     def real(self, fault: str = "", *arguments: str) -> Real:
         """Begin `kpipe run`, as people do."""
-        more = {faults.VARIABLE: fault} if fault else {}
+        more = {failpoints.VARIABLE: fault} if fault else {}
         begun = Real(self.kpipe, self.name, self.note(), arguments, {**self.variables, **more})
         BEGUN.append(begun)
         return begun

@@ -21,12 +21,12 @@ from typing import Any
 
 from pyspark import SparkFiles
 
-from kpipe import faults
-from kpipe.batch import Committed
+from kpipe import failpoints
+from kpipe.batch.batch import Committed
 from kpipe.errors import KpipeError
-from kpipe_assets.assembly import Run
+from kpipe_assets.runs.runner import Run
 from resources.home import Home
-from resources.spark import transport
+from resources.spark.driver import transport_security
 
 
 class Context:
@@ -39,7 +39,7 @@ class Context:
 
     def getConf(self) -> Mapping[str, str]:
         """As of a session on one machine. Nothing of this one leaves its process."""
-        return transport.LOCAL
+        return transport_security.LOCAL
 
     def parallelize(self, items: list[Any], slices: int) -> Context.Work:
         assert slices == len(items)
@@ -95,7 +95,7 @@ def run(home: Path, name: str, lock_timeout_s: float | None = None, follow: bool
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["tests.survival.small", "resources.spark.stager", "resources.destinations.duckdb", "resources.kafka.topics"]
+    ["tests.survival.small", "resources.spark.driver.stager", "resources.destinations.duckdb", "resources.kafka.topic_metadata"]
 )
 
 
@@ -134,7 +134,7 @@ def _begin(home: Path, name: str, fault: str, follow: bool, more: dict[str, str]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
     os.dup2(os.open(said, os.O_WRONLY), 2)
     os.environ.update(more)
-    faults.arm(faults.Fault(fault) if fault else None)
+    failpoints.arm(failpoints.Fault(fault) if fault else None)
     try:
         for done in run(home, name, follow=follow):
             sys.stderr.write(f'{{"event": "batch", "seq": {done.seq}}}\n')

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import DestinationBusy
-from kpipe.faults import AUDITED, POINTS
+from kpipe.failpoints import AUDITED, POINTS
 from tests.receiver import Receiver
 from tests.survival.landings import Audited, Delta, Hook, Iceberg, Landing, MySQL, Postgres, Topic, between
 from tests.survival.site import Site, kill, passes, wait_stopped
@@ -89,13 +89,13 @@ def test_failed(old: Callable[[str], Site], kind: str, point: str) -> None:
     one = old(kind)
     one.writer.plain(90)
     known = one.staging
-    faults.arm(faults.Fault(f"{at(point)}:raise"))
+    failpoints.arm(failpoints.Fault(f"{at(point)}:raise"))
     if point == "commit.after":
         one.go_on()  # the answer was lost: read back, and found
     else:
         with pytest.raises(Exception, match=point):
             one.go_on()
-    faults.arm(None)
+    failpoints.arm(None)
     assert known <= one.staging, "who fails removes nothing"
     assert one.oracle.problems(ended=False) == []
     one.exact()

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from tests.survival import variants
 from tests.survival.site import CANARY, Site
 from tests.survival.variants import VARIANTS, Variant

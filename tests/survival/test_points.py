@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import InvalidPipeline
-from kpipe.faults import AUDITED, POINTS
+from kpipe.failpoints import AUDITED, POINTS
 from tests.survival.site import Site, passes
 
 #: Where a failure is tried each time; elsewhere in `make chaos`.
@@ -58,13 +58,13 @@ def test_failed_in_the_middle(old: Site, point: str) -> None:
     """A defect, at any point: an error, or none where the batch had landed; never half a batch, and no file removed."""
     old.writer.plain(90)
     known = old.staging
-    faults.arm(faults.Fault(f"{point}:{passes(point)}:raise"))
+    failpoints.arm(failpoints.Fault(f"{point}:{passes(point)}:raise"))
     if point == "commit.after":
         old.go_on()  # the answer got lost behind COMMIT: the ledger was read back, and the batch is there
     else:
         with pytest.raises(Exception, match=point):
             old.go_on()
-    faults.arm(None)
+    failpoints.arm(None)
     assert known <= old.staging
     assert old.oracle.problems(ended=False) == []
     if POINTS.index("collect.partial") <= POINTS.index(point) < POINTS.index("commit.after"):
@@ -117,9 +117,9 @@ def test_every_point_stands_in_the_code_once() -> None:
     """Those of a commit once for databases, for lakes, for topics, for dead letters that are tried again, and for clearing."""
     root = Path(__file__).parent.parent.parent
     files = [path for name in ("kpipe", "transforms", "resources") for path in (root / name).rglob("*.py")]
-    lakes = [path for path in files if {"lake", "delta", "iceberg"} & set(path.parts)]
-    topics = [path for path in files if path.parts[-3:-1] == ("destinations", "kafka")]
-    replays = [path for path in files if path.name == "replays.py"]
+    lakes = [path for path in files if {"lakehouse", "delta", "iceberg"} & set(path.parts)]
+    topics = [path for path in files if path.parts[-3:-1] == ("destinations", "kafka_sink")]
+    replays = [path for path in files if path.name == "dead_letter_retry.py"]
     clearing = [path for path in files if path.name == "clearing.py"]
     assert sorted(_reached(set(files) - set(lakes) - set(topics) - set(replays) - set(clearing))) == sorted(POINTS)
     own = [point for point in POINTS if point.startswith("commit.") or point == "readback"]
@@ -139,4 +139,4 @@ def _reached(files: Iterable[Path]) -> list[str]:
 )
 def test_what_would_never_strike_is_refused(text: str) -> None:
     with pytest.raises(InvalidPipeline, match=r"points: plan\.ledger"):
-        faults.Fault(text)
+        failpoints.Fault(text)

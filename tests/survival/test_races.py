@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kpipe.errors import DestinationBusy
-from kpipe.faults import POINTS
+from kpipe.failpoints import POINTS
 from tests.survival.site import EARLY, HOLDING, LANDED, Site, passes, wait_stopped
 
 DEFAULT = ("plan.ledger", "collect.all", "commit.open", "commit.before", "readback", "mirror.before")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 from tests.survival.nemesis import Nemesis, Run, small_disk
 from tests.survival.site import Site, kill
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from kpipe.errors import DestinationBusy
-from kpipe.faults import POINTS
+from kpipe.failpoints import POINTS
 from tests.survival.site import EARLY, HOLDING, IN_WORKERS, Site, kill, passes, wait_stopped
 
 pytestmark = pytest.mark.spark

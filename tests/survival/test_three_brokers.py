@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import KpipeError
+from resources.dev_broker import kafka_node
 from resources.java import JavaHome
-from resources.local import kafka_node
 from tests.broker.node import Node, eventually
 from tests.survival.site import PARTITIONS, Site
 
@@ -127,7 +127,7 @@ def once(point: str, act: Callable[[], object]) -> list[object]:
             done.append(True)
             act()
 
-    faults.arm(reached)
+    failpoints.arm(reached)
     return done
 
 
@@ -139,7 +139,7 @@ def test_the_leader_is_killed_and_later_moves_back(old: Site, cluster: Cluster, 
     leader = cluster.leader(topic, 0)
     done = once(point, lambda: cluster.kill(leader))
     old.go_on_patiently(180)
-    faults.arm(None)
+    failpoints.arm(None)
     assert done and old.oracle.problems() == []
     assert cluster.leader(topic, 0) != leader
     old.writer.round(60)  # two are enough
@@ -151,7 +151,7 @@ def test_the_leader_is_killed_and_later_moves_back(old: Site, cluster: Cluster, 
     before = [cluster.leader(topic, number) for number in range(PARTITIONS)]
     done = once(point, lambda: [cluster.elect(topic, n) for n in range(PARTITIONS) if before[n] != preferred(cluster, topic, n)])
     old.go_on_patiently(180)
-    faults.arm(None)
+    failpoints.arm(None)
     assert done and old.oracle.problems() == []
     assert before != [cluster.leader(topic, number) for number in range(PARTITIONS)]
     old.exact()

@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("kpipe", "transforms", "resources", "kpipe_assets", "tests")
-LANES = "resources/destinations/relational/lanes.py"
-OUTCOME = "resources/destinations/outcome.py"
-READER = "resources/kafka/reader.py"
+LANES = "resources/destinations/sql/ledger_table.py"
+OUTCOME = "resources/destinations/commit_protocol.py"
+READER = "resources/kafka/range_reader.py"
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ VARIANTS = (
     ),
     Variant(
         "who fails cleans up",
-        "kpipe_assets/assembly.py",
+        "kpipe_assets/runs/runner.py",
         (
             (
                 '                self._note("error", error)\n',

@@ -17,11 +17,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from kpipe.errors import DestinationError, LedgerMismatch, SchemaConflict
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.destinations.delta.types import columns_of, has_local_times
-from resources.destinations.lake.files import Brought, day
-from resources.destinations.lake.folder import Folder
-from resources.destinations.lake.record import Pointer, Record, lane_id
+from resources.destinations.lakehouse.data_files import Brought, day
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.ledger_file import Pointer, Record, lane_id
 
 __all__ = ["DeltaState", "Table", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions"]
 

@@ -15,20 +15,20 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
+from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
-from kpipe.lakes import Part
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.destinations.delta import log
 from resources.destinations.delta.log import DeltaState
 from resources.destinations.delta.types import arrow, columns_of, has_local_times, widened
-from resources.destinations.fitting import COORDINATES
-from resources.destinations.lake.files import Brought, bring
-from resources.destinations.lake.folder import Folder, LocalFolder
-from resources.destinations.lake.partitions import agreed
-from resources.destinations.lake.record import Pointer, Record
-from resources.destinations.lake.table import Overtaken
-from resources.destinations.staged import Proven
+from resources.destinations.lakehouse.data_files import Brought, bring
+from resources.destinations.lakehouse.folder import Folder, LocalFolder
+from resources.destinations.lakehouse.ledger_file import Pointer, Record
+from resources.destinations.lakehouse.partitions import agreed
+from resources.destinations.lakehouse.table_format import Overtaken
+from resources.destinations.staged_file_check import Proven
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["DeltaLake"]
 

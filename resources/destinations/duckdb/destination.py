@@ -9,21 +9,21 @@ from typing import Any
 
 import duckdb
 
-from kpipe.audit import Holding
-from kpipe.batch import Commit
-from kpipe.keys import KeyRule
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns
-from kpipe.source import Part
-from resources.destinations.duckdb import layout, target
-from resources.destinations.duckdb.connection import Connection, Database, quote
-from resources.destinations.duckdb.sql_types import READ
+from kpipe.batch.batch import Commit
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.duckdb import sql_dialect, target_table
+from resources.destinations.duckdb.constraint_violations import violations
 from resources.destinations.duckdb.upsert import DUPLICATES, upsert
-from resources.destinations.duckdb.violations import violations
-from resources.destinations.relational import records
-from resources.destinations.relational.clearing import ClearingDestination
-from resources.destinations.relational.hooks import Verdict
-from resources.destinations.staged import Proven, Writes
+from resources.destinations.sql import history_tables
+from resources.destinations.sql.clearing import ClearingDestination
+from resources.destinations.sql.hooks import Verdict
+from resources.destinations.staged_file_check import Proven, Writes
+from resources.duckdb_engine.file_connection import Connection, Database, quote
+from resources.duckdb_engine.sql_types import READ
 
 __all__ = ["DuckDBDestination"]
 
@@ -54,7 +54,7 @@ class DuckDBDestination(ClearingDestination):
         also: the further tables of the pipeline.
     """
 
-    dialect = layout.DIALECT
+    dialect = sql_dialect.DIALECT
     failures = (duckdb.Error,)
     rescue = "restore a backup of the file; or go on in another file (into.database)"
 
@@ -80,7 +80,7 @@ class DuckDBDestination(ClearingDestination):
         """Payload columns that take no NULL; see `Constrained`."""
 
         def read(connection: Any) -> Collection[str]:
-            return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
+            return target_table.required(connection, self.table) if sql_dialect.exists(connection, self.table) else ()
 
         nothing: Collection[str] = ()
         return self._read(read, nothing)
@@ -96,7 +96,7 @@ class DuckDBDestination(ClearingDestination):
 
     def _begin(self, connection: Connection) -> tuple[bool, list[bool]]:
         # Before it begins: a look at what is not there would abort it.
-        found = layout.present(connection), [layout.exists(connection, place.table) for place in self.tables]
+        found = sql_dialect.present(connection), [sql_dialect.exists(connection, place.table) for place in self.tables]
         connection.execute("BEGIN")
         return found
 
@@ -104,25 +104,25 @@ class DuckDBDestination(ClearingDestination):
         connection.execute("BEGIN TRANSACTION READ ONLY")
 
     def _present(self, connection: Connection) -> bool:
-        return layout.present(connection)
+        return sql_dialect.present(connection)
 
     def _exists(self, connection: Connection, name: str) -> bool:
-        return layout.exists(connection, name)
+        return sql_dialect.exists(connection, name)
 
     def _create(self, connection: Connection) -> None:
-        layout.create(connection)
+        sql_dialect.create(connection)
 
     def _all_columns(self, connection: Connection) -> Columns:
-        return target.columns(connection, self.table)
+        return target_table.columns(connection, self.table)
 
     def _prepare(self, connection: Connection, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
-        return target.prepare(connection, self.table, exists, commit, staged)
+        return target_table.prepare(connection, self.table, exists, commit, staged)
 
     def _insert(self, connection: Connection, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
-        target.insert(connection, self.table, commit, staged, known)
+        target_table.insert(connection, self.table, commit, staged, known)
 
     def _primary_key(self, connection: Connection) -> tuple[str, ...]:
-        return target.primary_key(connection, self.table)
+        return target_table.primary_key(connection, self.table)
 
     def _upsert(
         self, connection: Connection, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
@@ -131,7 +131,7 @@ class DuckDBDestination(ClearingDestination):
         return upsert(connection, self.table, commit, self.rule, ledger, staged, key, known)
 
     def _set_duplicates_aside(self, connection: Connection, commit: Commit, events: int) -> None:
-        connection.execute(*records.letters(layout.DIALECT, commit, events, f"({DUPLICATES})"))
+        connection.execute(*history_tables.letters(sql_dialect.DIALECT, commit, events, f"({DUPLICATES})"))
 
     def _violations(
         self, connection: Connection, commit: Commit, staged: Sequence[Proven]
@@ -139,8 +139,8 @@ class DuckDBDestination(ClearingDestination):
         return violations(connection, self.table, commit, staged, self._prepare(connection, True, commit, staged))
 
     def _set_aside(self, connection: Connection, commit: Commit, staged: Sequence[Proven], events: int) -> int:
-        statement, parameters = records.letters(
-            layout.DIALECT, commit, events, READ.format("$11"), [[file.path for file in staged]]
+        statement, parameters = history_tables.letters(
+            sql_dialect.DIALECT, commit, events, READ.format("$11"), [[file.path for file in staged]]
         )
         row = connection.execute(statement, parameters).fetchone()
         return row[0] if row else 0
@@ -163,6 +163,6 @@ class DuckDBDestination(ClearingDestination):
         return Verdict(
             conflict=conflict or made,
             refused=isinstance(error, _REFUSED),
-            damage=layout.is_damage(error),
+            damage=sql_dialect.is_damage(error),
             taken=isinstance(error, duckdb.ConstraintException),
         )

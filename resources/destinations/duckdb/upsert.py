@@ -1,4 +1,4 @@
-"""Rows with a key: the writes of a batch applied in order, as statements over all of them at once (kpipe/keys.py).
+"""Rows with a key: the writes of a batch applied in order, as statements over all of them at once (kpipe/tables/upsert.py).
 
 The staged files become one temporary relation, which is joined with the table by the key. What becomes of each write follows
 from the write of the same key before it and from whether the table holds the key: a window, no loop. Then the rows that give
@@ -15,22 +15,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kpipe.audit import Holding
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
-from kpipe.keys import ORIGINAL, KeyRule
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns
-from kpipe.source import Part
-from resources.destinations.duckdb.connection import Connection, quote
-from resources.destinations.duckdb.folding import fold
-from resources.destinations.duckdb.sql_types import READ, sql_type
-from resources.destinations.duckdb.target import defaults, projection
-from resources.destinations.relational.fates import MET, counted, effects, gained, superseded
-from resources.destinations.relational.holdings import TOPIC
-from resources.destinations.relational.matching import by_shape
-from resources.destinations.relational.writes import GONE, PLACE, only
-from resources.destinations.staged import Proven, Writes
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import ORIGINAL, KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.duckdb.conflict_update import fold
+from resources.destinations.duckdb.target_table import defaults, projection
+from resources.destinations.sql.column_matching import by_shape
+from resources.destinations.sql.merge_outcomes import MET, counted, effects, gained, superseded
+from resources.destinations.sql.merge_staging import GONE, PLACE, only
+from resources.destinations.sql.row_balance import TOPIC
+from resources.destinations.staged_file_check import Proven, Writes
+from resources.duckdb_engine.file_connection import Connection, quote
+from resources.duckdb_engine.sql_types import READ, sql_type
 
 __all__ = ["DUPLICATES", "upsert"]
 

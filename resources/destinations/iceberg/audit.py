@@ -13,11 +13,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import Columns
-from resources.decode.expression_checks import check
-from resources.decode.expressions import Evaluator
-from resources.decode.types import staged_type
+from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.types import columns_of
+from resources.duckdb_engine.arrow_types import staged_type
+from resources.duckdb_engine.expression_checks import check
+from resources.duckdb_engine.expressions import Evaluator
 
 __all__ = ["Audit", "added", "branch_of"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kpipe.ports import Audited
+from kpipe.interfaces import Audited
 from resources.destinations.iceberg.state import IcebergState
 from resources.destinations.iceberg.table import IcebergLake
-from resources.destinations.lake.destination import LakeDestination
+from resources.destinations.lakehouse.destination import LakeDestination
 
 __all__ = ["AuditedDestination"]
 

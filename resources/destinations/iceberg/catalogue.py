@@ -32,8 +32,8 @@ from sqlalchemy.pool import NullPool
 
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.destinations.iceberg.durable import file_io
-from resources.destinations.lake.folder import Folder
-from resources.kafka.secret import Secret, redact
+from resources.destinations.lakehouse.folder import Folder
+from resources.secrets import Secret, redact
 
 if TYPE_CHECKING:
     from resources.destinations.postgres.connection import Server  # of another extra

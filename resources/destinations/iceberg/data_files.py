@@ -20,8 +20,8 @@ from pyiceberg.table import Transaction
 from pyiceberg.typedef import Record
 
 from kpipe.errors import SchemaConflict
-from resources.destinations.lake.files import Brought
-from resources.destinations.lake.folder import Folder
+from resources.destinations.lakehouse.data_files import Brought
+from resources.destinations.lakehouse.folder import Folder
 
 __all__ = ["append"]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlparse
 from pyiceberg.io import OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from resources.destinations.lake.folder import Folder, LocalFolder, sync
+from resources.destinations.lakehouse.folder import Folder, LocalFolder, sync
 
 __all__ = ["DurableFileIO", "file_io", "local"]
 

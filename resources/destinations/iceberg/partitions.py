@@ -8,7 +8,7 @@ from typing import Any
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 
-from kpipe.lakes import Part
+from kpipe.definition.lakehouse_options import Part
 
 __all__ = ["divide", "parts_of"]
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pyiceberg.table import Table
 
 from kpipe.errors import LedgerMismatch
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.types import columns_of
-from resources.destinations.lake.record import Pointer, Record
+from resources.destinations.lakehouse.ledger_file import Pointer, Record
 
 __all__ = ["COPY", "KEY", "IcebergState"]
 
-KEY = "kpipe.pipeline."  #: in a snapshot's summary: a pipeline's pointer, `seq:mark`
-COPY = "kpipe.ledger"  #: in the table's properties: all pointers, and the sequence number of their snapshot
+KEY = "kpipe.definition.pipeline."  #: in a snapshot's summary: a pipeline's pointer, `seq:mark`
+COPY = "kpipe.ledger.ledger"  #: in the table's properties: all pointers, and the sequence number of their snapshot
 
 
 class IcebergState:

@@ -26,28 +26,28 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from sqlalchemy.exc import SQLAlchemyError
 
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
+from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import AuditFailed, DestinationError
-from kpipe.faults import reach
-from kpipe.lakes import Part
-from kpipe.ports import Audited
-from kpipe.schema import Columns
-from resources.destinations.fitting import COORDINATES
+from kpipe.failpoints import reach
+from kpipe.interfaces import Audited
+from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
 from resources.destinations.iceberg.catalogue import FAILURES, OVERTAKEN, Catalogue
 from resources.destinations.iceberg.data_files import append
 from resources.destinations.iceberg.partitions import divide, parts_of
 from resources.destinations.iceberg.state import COPY, KEY, IcebergState
 from resources.destinations.iceberg.types import TYPES, arrow_schema, declared
-from resources.destinations.lake.files import Brought, bring
-from resources.destinations.lake.folder import Folder
-from resources.destinations.lake.partitions import agreed
-from resources.destinations.lake.record import Pointer, Record, folder_of
-from resources.destinations.lake.table import Overtaken
-from resources.destinations.lake.widening import grown
-from resources.destinations.relational.matching import widening
-from resources.destinations.staged import Proven
-from resources.storage.uri import is_remote
+from resources.destinations.lakehouse.data_files import Brought, bring
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.ledger_file import Pointer, Record, folder_of
+from resources.destinations.lakehouse.partitions import agreed
+from resources.destinations.lakehouse.table_format import Overtaken
+from resources.destinations.lakehouse.type_widening import grown
+from resources.destinations.sql.column_matching import widening
+from resources.destinations.staged_file_check import Proven
+from resources.object_store.uri import is_remote
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["NAMESPACE", "IcebergLake"]
 

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from kpipe.errors import InvalidPipeline, SchemaConflict
-from kpipe.schema import Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
+from kpipe.schema.columns import Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
 
 __all__ = ["TYPES", "arrow", "arrow_schema", "columns_of", "declared"]
 

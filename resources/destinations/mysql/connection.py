@@ -16,7 +16,7 @@ from pymysql.constants import CLIENT
 
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
 from resources.destinations.mysql.session import READ, Session, unwilling
-from resources.kafka.secret import Secret, redact
+from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Server"]
 

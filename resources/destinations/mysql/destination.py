@@ -11,27 +11,27 @@ from typing import Any
 
 import pymysql
 
-from kpipe.audit import Holding
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
+from kpipe.batch.conflicts import applied
 from kpipe.errors import DestinationError, NotAvailable
-from kpipe.keys import KeyRule
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns
-from kpipe.source import Part
-from kpipe.verdict import applied
-from resources.destinations.mysql import layout, target
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.mysql import sql_dialect, target_table
 from resources.destinations.mysql.connection import Server
-from resources.destinations.mysql.layout import MySQLDialect
+from resources.destinations.mysql.constraint_violations import violations
+from resources.destinations.mysql.merge_staging import FATES, FOLDED, MET, ROWS, WRITES, copy, duplicates
 from resources.destinations.mysql.session import READ, WRITE, Session
+from resources.destinations.mysql.sql_dialect import MySQLDialect
 from resources.destinations.mysql.upsert import upsert
-from resources.destinations.mysql.violations import violations
-from resources.destinations.mysql.writes import FATES, FOLDED, MET, ROWS, WRITES, copy, duplicates
-from resources.destinations.relational import lanes, records, targets
-from resources.destinations.relational.clearing import ClearingDestination
-from resources.destinations.relational.hooks import Verdict
-from resources.destinations.relational.matching import missing
-from resources.destinations.relational.reader import reader
-from resources.destinations.staged import Proven, Writes
+from resources.destinations.sql import history_tables, ledger_table, multi_table
+from resources.destinations.sql.clearing import ClearingDestination
+from resources.destinations.sql.column_matching import missing
+from resources.destinations.sql.hooks import Verdict
+from resources.destinations.sql.staged_reader import reader
+from resources.destinations.staged_file_check import Proven, Writes
 
 __all__ = ["MySQLDestination"]
 
@@ -105,7 +105,7 @@ class MySQLDestination(ClearingDestination):
         staging: Sequence[Path] = (),
         rule: KeyRule | None = None,
         also: Sequence[MySQLDestination] = (),
-        dialect: MySQLDialect = layout.DIALECT,
+        dialect: MySQLDialect = sql_dialect.DIALECT,
     ) -> None:
         if rule is not None and not dialect.keyed:
             what = f"pipeline {pipeline}: into.key and into.on_conflict are not available for this database"
@@ -125,7 +125,7 @@ class MySQLDestination(ClearingDestination):
         """Payload columns that take no NULL; see `Constrained`."""
 
         def read(connection: Any) -> Collection[str]:
-            return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
+            return target_table.required(connection, self.table) if sql_dialect.exists(connection, self.table) else ()
 
         nothing: Collection[str] = ()
         return self._read(read, nothing)
@@ -147,67 +147,67 @@ class MySQLDestination(ClearingDestination):
     def _session(self, mode: str) -> Iterator[Session]:
         with self.server.session(mode) as session:
             for place in self._places():
-                place.dialect = layout.fitting(self.dialect, session)
+                place.dialect = sql_dialect.fitting(self.dialect, session)
             yield session
 
     def _ready(self, connection: Session, commit: Commit, parts: Sequence[Commit], staged: Sequence[Writes]) -> None:
         self._check(connection)
-        if not layout.present(connection):
-            layout.create(connection, self.dialect)
+        if not sql_dialect.present(connection):
+            sql_dialect.create(connection, self.dialect)
         for place, part, writes in zip(self._places(), parts, staged, strict=False):
             files = (*writes.rows, *writes.deletes)
             if part.columns or files:
                 # One that is too late makes nothing; whether it is, the transaction finds out once more.
-                applied(lanes.read(connection, self.pipeline)[1], commit)
+                applied(ledger_table.read(connection, self.pipeline)[1], commit)
                 place._make(connection, part, files)
 
     def _make(self, connection: Session, commit: Commit, staged: Sequence[Proven]) -> None:
-        there = layout.exists(connection, self.table)
+        there = sql_dialect.exists(connection, self.table)
         if not there and self.is_first:
             self._check_gone(connection)
-        elif not there and (rows := targets.written(connection, self.dialect, self.pipeline, self.table)):
+        elif not there and (rows := multi_table.written(connection, self.dialect, self.pipeline, self.table)):
             raise missing(self.pipeline, self.table, rows)
         key = self._key(connection) if self.rule is not None else ()
-        target.make(connection, self.dialect, self.table, there, target.needed_by(commit, staged), key)
+        target_table.make(connection, self.dialect, self.table, there, target_table.needed_by(commit, staged), key)
 
     def _places(self) -> list[MySQLDestination]:
         return [place for place in self.tables if isinstance(place, MySQLDestination)]
 
     def _begin(self, connection: Session) -> tuple[bool, list[bool]]:
-        known = layout.present(connection)
-        there = [layout.exists(connection, place.table) for place in self.tables]
+        known = sql_dialect.present(connection)
+        there = [sql_dialect.exists(connection, place.table) for place in self.tables]
         connection.begin()
         for name in sorted(place.table for place in self.tables if place.rule is not None):  # all pipelines in one order
-            layout.key_alone(connection, name)
+            sql_dialect.key_alone(connection, name)
         if known:
-            layout.lock(connection, self.pipeline)
+            sql_dialect.lock(connection, self.pipeline)
         return known, there
 
     def _snapshot(self, connection: Session) -> None:
         connection.begin(READ, snapshot=True)
 
     def _present(self, connection: Session) -> bool:
-        return layout.present(connection)
+        return sql_dialect.present(connection)
 
     def _exists(self, connection: Session, name: str) -> bool:
-        return layout.exists(connection, name)
+        return sql_dialect.exists(connection, name)
 
     def _create(self, connection: Session) -> None:
         raise pymysql.err.OperationalError(1412, "the tables of the ledger have just been dropped")
 
     def _all_columns(self, connection: Session) -> Columns:
-        return target.columns(connection, self.table)
+        return target_table.columns(connection, self.table)
 
     def _prepare(self, connection: Session, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
-        return target.prepare(connection, self.table, exists, target.needed_by(commit, staged))
+        return target_table.prepare(connection, self.table, exists, target_table.needed_by(commit, staged))
 
     def _insert(self, connection: Session, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
         if staged:
             with reader(self.staging) as files:
-                target.insert(connection, files, self.table, commit, staged, known)
+                target_table.insert(connection, files, self.table, commit, staged, known)
 
     def _primary_key(self, connection: Session) -> tuple[str, ...]:
-        return target.primary_key(connection, self.table)
+        return target_table.primary_key(connection, self.table)
 
     def _upsert(
         self, connection: Session, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
@@ -220,7 +220,7 @@ class MySQLDestination(ClearingDestination):
             return upsert(connection, self.table, commit, self.rule, ledger, key, carried, known, files)
 
     def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
-        connection.execute(*records.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})"))
+        connection.execute(*history_tables.letters(self.dialect, commit, events, f"({duplicates(self.dialect)})"))
 
     def _headers(self, kept: Any) -> list[tuple[str, bytes | None]]:
         found = json.loads(kept)
@@ -233,15 +233,15 @@ class MySQLDestination(ClearingDestination):
 
     def _set_aside(self, connection: Session, commit: Commit, staged: Sequence[Proven], events: int) -> int:
         with reader(self.staging) as files:
-            return target.set_aside(connection, self.dialect, files, commit, staged, events)
+            return target_table.set_aside(connection, self.dialect, files, commit, staged, events)
 
     def _commit(self, connection: Session) -> None:
         connection.commit()
 
     def _settle(self, connection: Session) -> None:
-        if layout.present(connection):
+        if sql_dialect.present(connection):
             connection.begin()
-            layout.lock(connection, self.pipeline)
+            sql_dialect.lock(connection, self.pipeline)
 
     def _described(self, connection: Session, view: str) -> list[tuple[str, bool]]:
         found = connection.execute(f'SELECT * FROM "{view}" LIMIT 0').description or ()  # noqa: S608 - a name of ours

@@ -22,7 +22,7 @@ WRITE = "READ COMMITTED"
 READ = "REPEATABLE READ"
 
 # Strict, so that no value is changed to one that fits; `"` quotes names, as everywhere else; backslashes stay what they are by
-# default, which literals here and in literals.py count on.
+# default, which literals here and in insert_literals.py count on.
 _MODE = (
     "ANSI_QUOTES,STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
     "NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY"

@@ -11,21 +11,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kpipe.audit import Holding
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict
-from kpipe.keys import KeyRule
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns, Scalar, Type
-from kpipe.source import Part
-from resources.destinations.mysql import literals
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns, Scalar, Type
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.mysql import insert_literals
+from resources.destinations.mysql.merge_staging import FATES, FOLDED, ID, MET, ROWS, WRITES
 from resources.destinations.mysql.session import Session
-from resources.destinations.mysql.writes import FATES, FOLDED, ID, MET, ROWS, WRITES
-from resources.destinations.relational.dialect import quote
-from resources.destinations.relational.fates import judged, superseded
-from resources.destinations.relational.folding import FIRST, LAST, Folding, fold
-from resources.destinations.relational.holdings import TOPIC
-from resources.destinations.relational.upsert import Words, met, same_key, settle
+from resources.destinations.sql.conflict_update import FIRST, LAST, Folding, fold
+from resources.destinations.sql.merge_outcomes import judged, superseded
+from resources.destinations.sql.row_balance import TOPIC
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.sql.upsert import Words, met, same_key, settle
 
 __all__ = ["upsert"]
 
@@ -115,9 +115,9 @@ def _put(table: str, session: Session, reader: Any, columns: Columns, source: st
         f" SELECT {', '.join(f't.{name}' for name in names[2:])} FROM (SELECT 1 AS one) AS o"
         f" LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
     )
-    fields = [literals.filled(f"CAST({name} AS BIGINT)", Scalar("BIGINT")) for name in names[:2]]
-    fields += [literals.filled(quote(name), kind) for name, kind in columns]
-    literals.insert(session, reader, FOLDED, names, fields, (), f"table {table}", source)
+    fields = [insert_literals.filled(f"CAST({name} AS BIGINT)", Scalar("BIGINT")) for name in names[:2]]
+    fields += [insert_literals.filled(quote(name), kind) for name, kind in columns]
+    insert_literals.insert(session, reader, FOLDED, names, fields, (), f"table {table}", source)
 
 
 def _sort_all(session: Session, key: tuple[str, ...]) -> None:

@@ -22,18 +22,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, LedgerMismatch
-from kpipe.schema import Columns
-from resources.decode.types import staged_type
-from resources.destinations.fitting import COORDINATES
-from resources.destinations.lake.files import Brought, bring
-from resources.destinations.lake.folder import Folder
-from resources.destinations.lake.record import Pointer, Record
-from resources.destinations.lake.table import Overtaken
-from resources.destinations.lake.widening import grown
-from resources.destinations.relational.matching import widening
-from resources.destinations.staged import Proven
+from kpipe.schema.columns import Columns
+from resources.destinations.lakehouse.data_files import Brought, bring
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.ledger_file import Pointer, Record
+from resources.destinations.lakehouse.table_format import Overtaken
+from resources.destinations.lakehouse.type_widening import grown
+from resources.destinations.sql.column_matching import widening
+from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine.arrow_types import staged_type
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["ParquetFolder"]
 

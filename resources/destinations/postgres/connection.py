@@ -16,7 +16,7 @@ import psycopg
 from psycopg import conninfo
 
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
-from resources.kafka.secret import Secret, redact
+from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Server", "Session"]
 

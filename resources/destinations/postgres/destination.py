@@ -10,23 +10,23 @@ from typing import Any
 
 import psycopg
 
-from kpipe.audit import Holding
-from kpipe.batch import Commit
-from kpipe.keys import KeyRule
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns
-from kpipe.source import Part
-from resources.destinations.postgres import layout, target
+from kpipe.batch.batch import Commit
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.postgres import sql_dialect, target_table
 from resources.destinations.postgres.connection import Server, Session
+from resources.destinations.postgres.constraint_violations import violations
+from resources.destinations.postgres.merge_staging import DUPLICATES, FATES, FOLDED, ROWS, WRITES, copy
 from resources.destinations.postgres.upsert import upsert
-from resources.destinations.postgres.violations import violations
-from resources.destinations.postgres.writes import DUPLICATES, FATES, FOLDED, ROWS, WRITES, copy
-from resources.destinations.relational import records
-from resources.destinations.relational.clearing import ClearingDestination
-from resources.destinations.relational.hooks import Verdict
-from resources.destinations.relational.reader import reader
-from resources.destinations.relational.tables import PIPELINES
-from resources.destinations.staged import Proven, Writes
+from resources.destinations.sql import history_tables
+from resources.destinations.sql.clearing import ClearingDestination
+from resources.destinations.sql.hooks import Verdict
+from resources.destinations.sql.staged_reader import reader
+from resources.destinations.sql.table_definitions import PIPELINES
+from resources.destinations.staged_file_check import Proven, Writes
 
 __all__ = ["PostgresDestination"]
 
@@ -56,7 +56,7 @@ class PostgresDestination(ClearingDestination):
         also: the further tables of the pipeline.
     """
 
-    dialect = layout.DIALECT
+    dialect = sql_dialect.DIALECT
     failures = (psycopg.Error,)
     rescue = "restore a backup of the database; or go on in another schema or database (into.database)"
 
@@ -85,7 +85,7 @@ class PostgresDestination(ClearingDestination):
         """Payload columns that take no NULL; see `Constrained`."""
 
         def read(connection: Any) -> Collection[str]:
-            return target.required(connection, self.table) if layout.exists(connection, self.table) else ()
+            return target_table.required(connection, self.table) if sql_dialect.exists(connection, self.table) else ()
 
         nothing: Collection[str] = ()
         return self._read(read, nothing)
@@ -102,42 +102,42 @@ class PostgresDestination(ClearingDestination):
 
     def _begin(self, connection: Session) -> tuple[bool, list[bool]]:
         connection.begin("ISOLATION LEVEL READ COMMITTED" if self._keyed() else "")
-        layout.take_turns(connection, self.pipeline)
-        known = layout.present(connection)
+        sql_dialect.take_turns(connection, self.pipeline)
+        known = sql_dialect.present(connection)
         if known:  # two commits of a pipeline never run side by side, whoever else has forgotten to take turns
             lock = f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1 FOR UPDATE"  # noqa: S608 - a name of ours
             connection.execute(lock, [self.pipeline])
-        there = {place.table: layout.exists(connection, place.table) for place in self.tables}
+        there = {place.table: sql_dialect.exists(connection, place.table) for place in self.tables}
         for name in sorted(place.table for place in self.tables if place.rule is not None):  # all pipelines in one order
             if there[name]:
-                layout.keep_out(connection, name)
+                sql_dialect.keep_out(connection, name)
         return known, list(there.values())
 
     def _snapshot(self, connection: Session) -> None:
         connection.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def _present(self, connection: Session) -> bool:
-        return layout.present(connection)
+        return sql_dialect.present(connection)
 
     def _exists(self, connection: Session, name: str) -> bool:
-        return layout.exists(connection, name)
+        return sql_dialect.exists(connection, name)
 
     def _create(self, connection: Session) -> None:
-        layout.create(connection)
+        sql_dialect.create(connection)
 
     def _all_columns(self, connection: Session) -> Columns:
-        return target.columns(connection, self.table)
+        return target_table.columns(connection, self.table)
 
     def _prepare(self, connection: Session, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
-        return target.prepare(connection, self.table, exists, commit, staged)
+        return target_table.prepare(connection, self.table, exists, commit, staged)
 
     def _insert(self, connection: Session, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
         if staged:
             with reader(self.staging) as files:
-                target.insert(connection, files, self.table, commit, staged, known)
+                target_table.insert(connection, files, self.table, commit, staged, known)
 
     def _primary_key(self, connection: Session) -> tuple[str, ...]:
-        return target.primary_key(connection, self.table)
+        return target_table.primary_key(connection, self.table)
 
     def _upsert(
         self, connection: Session, commit: Commit, ledger: Ledger, staged: Writes, key: tuple[str, ...], known: Columns
@@ -150,7 +150,7 @@ class PostgresDestination(ClearingDestination):
             return upsert(connection, self.table, commit, self.rule, ledger, key, carried, known, files)
 
     def _set_duplicates_aside(self, connection: Session, commit: Commit, events: int) -> None:
-        connection.execute(*records.letters(layout.DIALECT, commit, events, f"({DUPLICATES})"))
+        connection.execute(*history_tables.letters(sql_dialect.DIALECT, commit, events, f"({DUPLICATES})"))
 
     def _headers(self, kept: Any) -> list[tuple[str, bytes | None]]:
         return [(item["name"], None if item["value"] is None else b64decode(item["value"])) for item in kept]
@@ -162,14 +162,14 @@ class PostgresDestination(ClearingDestination):
 
     def _set_aside(self, connection: Session, commit: Commit, staged: Sequence[Proven], events: int) -> int:
         with reader(self.staging) as files:
-            return target.set_aside(connection, files, commit, staged, events)
+            return target_table.set_aside(connection, files, commit, staged, events)
 
     def _commit(self, connection: Session) -> None:
         connection.commit()
 
     def _settle(self, connection: Session) -> None:
         connection.begin("ISOLATION LEVEL READ COMMITTED")  # what is seen then is what is there after the wait
-        layout.take_turns(connection, self.pipeline)
+        sql_dialect.take_turns(connection, self.pipeline)
 
     def _described(self, connection: Session, view: str) -> list[tuple[str, bool]]:
         found = connection.execute(f'SELECT * FROM "{view}" LIMIT 0').description or ()  # noqa: S608 - a name of ours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kpipe.errors import InvalidPipeline
-from kpipe.schema import ListOf, MapOf, Scalar, Struct, Type, parse_type
+from kpipe.schema.columns import ListOf, MapOf, Scalar, Struct, Type, parse_type
 
 __all__ = ["kpipe_type", "note", "sql_type"]
 

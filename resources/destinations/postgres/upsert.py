@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kpipe.audit import Holding
-from kpipe.batch import Commit
-from kpipe.keys import KeyRule
-from kpipe.ledger import Ledger
-from kpipe.schema import Columns, Scalar, Type
-from kpipe.source import Part
+from kpipe.batch.batch import Commit
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns, Scalar, Type
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
 from resources.destinations.postgres.connection import Session
-from resources.destinations.postgres.writes import FATES, FOLDED, ROWS, WRITES
-from resources.destinations.relational import lines
-from resources.destinations.relational.dialect import quote
-from resources.destinations.relational.fates import judged, superseded
-from resources.destinations.relational.folding import FIRST, LAST, Folding, fold
-from resources.destinations.relational.holdings import TOPIC
-from resources.destinations.relational.upsert import Words, met, same_key, settle
+from resources.destinations.postgres.merge_staging import FATES, FOLDED, ROWS, WRITES
+from resources.destinations.sql import csv_copy
+from resources.destinations.sql.conflict_update import FIRST, LAST, Folding, fold
+from resources.destinations.sql.merge_outcomes import judged, superseded
+from resources.destinations.sql.row_balance import TOPIC
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.sql.upsert import Words, met, same_key, settle
 
 __all__ = ["upsert"]
 
@@ -102,8 +102,8 @@ def _put(table: str, session: Session, reader: Any, columns: Columns, source: st
     session.execute(
         f"CREATE TEMP TABLE {FOLDED} ON COMMIT DROP AS SELECT {', '.join([places, *names[2:]])} FROM {quote(table)} WITH NO DATA"
     )
-    fields = [*(lines.filled(name, Scalar("VARCHAR")) for name in names[:2])]
-    fields += [lines.filled(quote(name), kind) for name, kind in columns]
+    fields = [*(csv_copy.filled(name, Scalar("VARCHAR")) for name in names[:2])]
+    fields += [csv_copy.filled(quote(name), kind) for name, kind in columns]
     between = ", ',', ".join(fields)
-    rows = lines.blocks(reader, f"SELECT concat({between}, chr(10)) FROM {source}", [])
+    rows = csv_copy.blocks(reader, f"SELECT concat({between}, chr(10)) FROM {source}", [])
     session.copy(f"COPY {FOLDED} ({', '.join(names)}) FROM STDIN (FORMAT csv)", rows)

@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kpipe.audit import Entry, Recount
-from kpipe.batch import Batch, Commit, Committed
+from kpipe.batch.batch import Batch, Commit, Committed
+from kpipe.batch.conflicts import applied
+from kpipe.definition.pipeline import Into, Policy
 from kpipe.errors import DeadLettersExceeded, DestinationError, Fenced, KpipeError, LedgerMismatch
-from kpipe.ledger import Ledger
-from kpipe.pipeline import Into, Policy
-from kpipe.ports import Publication
-from kpipe.schema import Columns
-from kpipe.verdict import applied
-from resources.destinations.relational.records import check_letters
-from resources.destinations.staged import Proven, check_totals, verify
-from resources.destinations.webhook.book import Book
-from resources.destinations.webhook.delivery import RECEIPTS, Delivery
+from kpipe.interfaces import Publication
+from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
+from kpipe.verification.verify import Entry, Recount
+from resources.destinations.sql.history_tables import check_letters
+from resources.destinations.staged_file_check import Proven, check_totals, verify
+from resources.destinations.webhook.dispatcher import RECEIPTS, Delivery
+from resources.destinations.webhook.ordered_rows import check
 from resources.destinations.webhook.outbox import Outbox, Pinned
+from resources.destinations.webhook.receipts import Book
 from resources.destinations.webhook.requests import Shaper
-from resources.destinations.webhook.rows import check
 from resources.destinations.webhook.sender import Endpoint, Sender
 
 __all__ = ["Rules", "WebhookDestination"]

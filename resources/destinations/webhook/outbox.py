@@ -25,10 +25,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kpipe.batch import Commit, StagedFile
+from kpipe.batch.batch import Commit, StagedFile
+from kpipe.definition.pipeline import Into
 from kpipe.errors import DestinationBusy, DestinationError
-from kpipe.pipeline import Into
-from resources.destinations.webhook.pinned import fixed, from_text, to_text
+from resources.destinations.webhook.commit_codec import fixed, from_text, to_text
 
 __all__ = ["Outbox", "Pinned", "Receipt", "Receipts"]
 

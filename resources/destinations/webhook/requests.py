@@ -10,16 +10,16 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
+from kpipe.definition.body_template import ROW, Template
+from kpipe.definition.pipeline import Into
 from kpipe.errors import SchemaConflict
-from kpipe.keys import ORIGINAL
-from kpipe.pipeline import Into
-from kpipe.schema import Columns
-from kpipe.source import PartitionId
-from kpipe.templates import ROW, Template
-from resources.destinations.documents import documents, encoded
-from resources.destinations.fitting import COORDINATES
-from resources.destinations.webhook.rows import Block
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import ORIGINAL
+from kpipe.topics import PartitionId
+from resources.destinations.json_documents import documents, encoded
+from resources.destinations.webhook.ordered_rows import Block
+from resources.type_compatibility import COORDINATES
 
 __all__ = ["Request", "Row", "Shaper"]
 

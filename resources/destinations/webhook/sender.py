@@ -13,11 +13,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from kpipe.errors import DestinationBusy, DestinationError
-from resources.destinations.webhook.address import Url
 from resources.destinations.webhook.signature import headers
-from resources.http import Answer, HttpFailed, TooLarge, Untrusted, ask
-from resources.http_connections import Pool, TlsPool
-from resources.kafka.secret import Secret, redact
+from resources.destinations.webhook.url_guard import Url
+from resources.net.connections import Pool, TlsPool
+from resources.net.http import Answer, HttpFailed, TooLarge, Untrusted, ask
+from resources.secrets import Secret, redact
 
 __all__ = ["Endpoint", "Sender", "Stopped", "Verdict"]
 

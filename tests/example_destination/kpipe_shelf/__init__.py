@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.pipeline import Pipeline
-from kpipe.ports import Destination
+from kpipe.interfaces import Destination
 from kpipe_shelf.shelf import Shelf
 from resources.destinations import summary
-from resources.destinations.lake import LakeDestination
+from resources.destinations.lakehouse import LakeDestination
 
 __all__ = ["Shelf", "open_shelf"]
 

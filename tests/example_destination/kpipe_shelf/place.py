@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kpipe.keys import KeyRule
-from kpipe.ports import Destination
+from kpipe.interfaces import Destination
+from kpipe.tables.upsert import KeyRule
 from kpipe_shelf.shelf import Shelf
-from resources.decode.types import staged_type
-from resources.destinations.lake import LakeDestination
+from resources.destinations.lakehouse import LakeDestination
+from resources.duckdb_engine.arrow_types import staged_type
 from resources.testing.lake import LakePlace
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import duckdb
 
-from kpipe.mysql.columns import of_columns
-from kpipe.mysql.compiler import compiled
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.mysql.compiler import compiled
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
 from tests.kpipe.mysql.recorded import Asked
 from tests.kpipe.mysql.records import COLUMNS, DUCKDB, ROWS, TYPES
 from tests.kpipe.mysql.test_against_mariadb import same

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from kpipe.mysql.columns import of_columns
-from kpipe.mysql.compiler import compiled
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from resources.decode.engine import register
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.mysql.compiler import compiled
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 from tests.kpipe.mysql.recorded import answers, expressions, names
 from tests.kpipe.mysql.records import COLUMNS, DUCKDB, ROWS, TYPES
 

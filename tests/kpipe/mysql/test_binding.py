@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from kpipe.mysql.columns import of_columns
-from kpipe.mysql.compiler import compiled, computed
-from kpipe.mysql.functions import known
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
-from resources.decode.engine import register
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.mysql.compiler import compiled, computed
+from kpipe.expressions.mysql.function_list import known
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 from tests.kpipe.mysql.generated import nestings
 from tests.kpipe.mysql.records import COLUMNS, TYPES
 

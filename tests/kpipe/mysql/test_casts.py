@@ -5,11 +5,11 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from kpipe.mysql.columns import of_columns
-from kpipe.mysql.compiler import compiled
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.mysql.compiler import compiled
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
 
 CONNECTION = duckdb.connect(":memory:", config={"threads": 1})
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import duckdb
 import pytest
 
-from kpipe.mysql.compiler import check, compiled, of_columns
-from kpipe.mysql.functions import known
-from kpipe.mysql.refused import REFUSED
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
-from resources.decode.engine import register
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.compiler import check, compiled, of_columns
+from kpipe.expressions.mysql.function_list import known
+from kpipe.expressions.mysql.refused.functions import REFUSED
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 
 RESOLVE = of_columns(Columns.of({"doc": "JSON", "said": "VARCHAR"}))
 Ask = Callable[..., str | None]

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from kpipe.mysql.compiler import compiled, of_columns
-from kpipe.mysql.json_functions import FUNCTIONS
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
-from resources.decode.engine import register
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.compiler import compiled, of_columns
+from kpipe.expressions.mysql.json.json_functions import FUNCTIONS
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 
 RESOLVE = of_columns(Columns.of({"doc": "JSON", "said": "VARCHAR", "n": "BIGINT"}))
 KINDS = ["doc", "said", "n", "doc::a", "1", "-1.50", "1e300", "TRUE", "NULL", "''", "'$.a'", "'one'", "'[1]'", "x'00FF'"]

@@ -16,12 +16,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from kpipe.mysql.columns import of_columns
-from kpipe.mysql.compiler import compiled
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
-from resources.decode.engine import register
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.mysql.compiler import compiled
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 
 _BETWEEN = " ==> "
 

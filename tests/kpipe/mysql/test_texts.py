@@ -9,13 +9,13 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from kpipe.mysql.columns import of_columns
-from kpipe.mysql.compiler import compiled
-from kpipe.mysql.functions import known
-from kpipe.mysql.refused import REFUSED
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.mysql.compiler import compiled
+from kpipe.expressions.mysql.function_list import known
+from kpipe.expressions.mysql.refused.functions import REFUSED
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
 
 STRINGS = [  # MySQL 8.4 manual, "String Functions and Operators"
     ("ASCII('2')", "50"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from kpipe.mysql import clocks, time_arithmetic, time_functions
-from kpipe.mysql.compiler import compiled, of_columns
-from kpipe.mysql.values import text
-from kpipe.schema import Columns
-from kpipe.sql.untranslated import Untranslated
-from resources.decode.engine import register
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.compiler import compiled, of_columns
+from kpipe.expressions.mysql.times import clocks, time_arithmetic, time_functions
+from kpipe.expressions.mysql.values import text
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 from tests.kpipe.mysql.records import COLUMNS, DUCKDB, ROWS, TYPES
 
 RESOLVE = of_columns(Columns.of({"t": "VARCHAR"}))

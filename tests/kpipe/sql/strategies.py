@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kpipe.definition.pipeline import Pipeline, Timestamp
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline, Timestamp
 from kpipe.sql import statements as s
 
 __all__ = ["names", "pipelines", "statements"]

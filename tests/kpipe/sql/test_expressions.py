@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kpipe.mysql.columns import of_columns
-from kpipe.schema import Columns
-from kpipe.sql import languages
-from kpipe.sql.expressions import columns_of, to_duckdb
-from kpipe.sql.texts import quoted as quote
-from kpipe.sql.untranslated import Untranslated
-from resources.decode.engine import register
+from kpipe.expressions import languages
+from kpipe.expressions.duckdb_dialect import columns_of, to_duckdb
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.columns import of_columns
+from kpipe.expressions.quoting import quoted as quote
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine.in_memory import register
 
 DOC = '{"a": {"b c": [10, "x\\"y", null, 2.5]}, "n": 12, "s": "text", "z": null, "big": 9007199254740993, "k\\"q": 1}'
 # One record as a task has it: columns and variables, and Kafka's coordinates.

@@ -7,7 +7,7 @@ import pytest
 from kpipe.errors import InvalidStatement
 from kpipe.sql.grammar import parser
 from kpipe.sql.masking import from_statement, masked, to_statement
-from kpipe.sql.reader import _names, read, read_all
+from kpipe.sql.parser import _names, read, read_all
 
 HEAD = "CREATE PIPELINE p AS LOAD DATA KAFKA 'k/t' "
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml, to_yaml
 from kpipe.errors import InvalidPipeline, InvalidStatement
-from kpipe.notation import from_yaml, to_yaml
-from kpipe.pipeline import Pipeline
+from kpipe.expressions.quoting import quoted, unquoted
 from kpipe.sql import statements as s
-from kpipe.sql.reader import is_complete, read, read_all
-from kpipe.sql.texts import quoted, unquoted
-from kpipe.sql.writer import to_sql, write
+from kpipe.sql.parser import is_complete, read, read_all
+from kpipe.sql.renderer import to_sql, write
 from tests.kpipe.sql.strategies import pipelines, statements
 
 SMALLEST = {"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": {"table": "t"}}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline, Timestamp
+from kpipe.expressions.quoting import quoted
 from kpipe.offsets import Range
-from kpipe.pipeline import Pipeline, Timestamp
 from kpipe.sql import statements as s
-from kpipe.sql.reader import is_complete, read, read_all
-from kpipe.sql.texts import quoted
-from kpipe.sql.writer import to_sql, write
+from kpipe.sql.parser import is_complete, read, read_all
+from kpipe.sql.renderer import to_sql, write
 
 HEAD = "CREATE PIPELINE p AS LOAD DATA KAFKA 'kafka:9092/orders' "
 

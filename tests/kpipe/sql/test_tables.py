@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.errors import InvalidStatement
-from kpipe.sql.tables import made
+from kpipe.sql.create_table import made
 
 
 def described(text: str, table: str = "t") -> list[tuple[str, str, str, str | None]]:

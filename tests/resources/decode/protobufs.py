@@ -21,7 +21,7 @@ from google.protobuf.descriptor_pb2 import (
 )  # fmt: skip
 from google.protobuf.message import Message
 
-from resources.decode.protobuf_files import Files
+from resources.decode.protobuf.descriptors import Files
 
 SCALARS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)
 _INTEGERS = {

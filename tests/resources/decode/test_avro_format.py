@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kpipe.definition.formats import Format
+from kpipe.definition.json_path import parse_path
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
-from kpipe.formats import Format
-from kpipe.paths import parse_path
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns, Struct
+from kpipe.schema.columns import Columns, Struct
 from kpipe_assets.validation.formats import check_formats
-from resources.decode import avro_format
-from resources.decode.avro_format import AvroDecoder
-from resources.decode.avro_schema import plan
+from resources.decode.avro import decoder as avro_format
+from resources.decode.avro.decoder import AvroDecoder
+from resources.decode.avro.native import NativeAvro
+from resources.decode.avro.schema_plan import plan
 from resources.decode.block import Decoded, Payloads
-from resources.decode.native_avro import NativeAvro
-from resources.decode.schemas import Unfit
+from resources.decode.payload_schemas import Unfit
 from tests.registry import LocalRegistry, framed, register
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import fastavro
 import pytest
 
-from kpipe.formats import Format
-from kpipe.growth import MOST_IN_BATCH, MOST_IN_RECORD, Closed
-from kpipe.inference import infer
-from kpipe.into import declarations
-from kpipe.nesting import DEEPEST, MOST_LISTS, shallow
-from kpipe.schema import BIGINT, JSON, Columns, ListOf, Struct, Type
+from kpipe.column_growth import MOST_IN_BATCH, MOST_IN_RECORD, Closed
+from kpipe.definition.formats import Format
+from kpipe.definition.target import declarations
+from kpipe.schema.columns import BIGINT, JSON, Columns, ListOf, Struct, Type
+from kpipe.schema.inference import infer
+from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
 from resources.decode.block import Decoded, Payloads
-from resources.decode.bounded import Bound
-from resources.decode.formats import decoder, sampled
-from resources.decode.json_blocks import affordable, names_of, too_deep
+from resources.decode.factory import decoder, sampled
+from resources.decode.growth_guard import Bound
+from resources.decode.json.blocks import affordable, names_of, too_deep
 
 ID = Columns.of({"id": "BIGINT"})
 
@@ -118,7 +118,7 @@ def test_what_a_task_reports_is_bounded() -> None:
 @pytest.mark.parametrize("native", [True, False])
 def test_distinct_names_are_counted(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
     if not native:
-        monkeypatch.setattr("resources.decode.json_blocks.library", lambda: None)
+        monkeypatch.setattr("resources.decode.json.blocks.library", lambda: None)
     text = rb'{"a": 1, "b" : {"a": "x:y", "c\"": [{"d":"e"}]}, "\\": "f\\", "g":"\"h\":"}'
     assert names_of(text, 10) == 6  # a, b, c\", d, \\, g
     assert names_of(text, 5) == -1 and names_of(b"", 5) == 0 and names_of(b'"open', 5) == 0
@@ -185,7 +185,7 @@ def test_deep_nesting_is_json(of: str, depth: int) -> None:
 @pytest.mark.parametrize("native", [True, False])
 def test_deeper_nesting_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, of: str, depth: int, native: bool) -> None:
     if not native:
-        monkeypatch.setattr("resources.decode.json_blocks.library", lambda: None)
+        monkeypatch.setattr("resources.decode.json.blocks.library", lambda: None)
     for columns in (ID, Columns.of({"id": "BIGINT", "o": "JSON"}), Columns.of({"id": "BIGINT", "o": "VARCHAR"})):
         for found in both_readers(f'"o": {nested(depth, of)}', columns):
             assert [why for _, why in found.rejects if "nested" in why] == ["not JSON: nested too deeply"]
@@ -196,7 +196,7 @@ def test_deeper_nesting_is_a_dead_letter(monkeypatch: pytest.MonkeyPatch, of: st
 @pytest.mark.parametrize("native", [True, False])
 def test_depth_is_counted_outside_of_texts(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
     if not native:
-        monkeypatch.setattr("resources.decode.json_blocks.library", lambda: None)
+        monkeypatch.setattr("resources.decode.json.blocks.library", lambda: None)
     assert not too_deep(b'{"a": "[[[[", "b": [1, [2], {}], "c": "\\"[[[["}', 3)
     assert too_deep(b'{"a": "]]]\\\\", "b": [1, [2], {}]}', 2)
     assert not too_deep(b"[[]]" * 1_000 + b"[[", 2) and too_deep(b"}}}[[[", 2) and not too_deep(b'"open [[[', 1)

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded, Payloads
-from resources.decode.csv_format import CsvDecoder
-from resources.decode.csv_rows import Rules, lines
-from resources.decode.json_rows import Reject
-from resources.decode.native_csv import native_csv
-from resources.decode.native_json import GOOD, LOOK
-from resources.decode.types import schema
+from resources.decode.csv.decoder import CsvDecoder
+from resources.decode.csv.native import native_csv
+from resources.decode.csv.rows import Rules, lines
+from resources.decode.json.native import GOOD, LOOK
+from resources.decode.json.rows import Reject
+from resources.duckdb_engine.arrow_types import schema
 
 COMMA = {"delimiter": ",", "quote": '"'}
 

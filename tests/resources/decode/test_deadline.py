@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
-from resources.decode import engine
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded, Payloads
-from resources.decode.deadline import Deadlined, Overrun, limited
-from resources.decode.formats import decoder
-from resources.decode.json_format import JsonDecoder
+from resources.decode.factory import decoder
+from resources.decode.json.decoder import JsonDecoder
+from resources.decode.resource_limits import Deadlined, Overrun, limited
+from resources.duckdb_engine import in_memory
 
 COLUMNS = Columns.of({"id": "BIGINT"})
 LEAST_S = 1.0  # many times what the good records take on a slow machine, the first of a process among them
@@ -37,7 +37,7 @@ def swallowed() -> None:
 
 def endless_query() -> None:
     """The engine's steps, of which Python sees none."""
-    engine.ask("SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range + b.range = ?", [7])
+    in_memory.ask("SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range + b.range = ?", [7])
 
 
 class Slow:

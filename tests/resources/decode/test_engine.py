@@ -5,9 +5,9 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from kpipe.schema import Struct, parse_type
-from resources.decode import engine, expressions
-from resources.decode.types import cast_type
+from kpipe.schema.columns import Struct, parse_type
+from resources.duckdb_engine import expressions, in_memory
+from resources.duckdb_engine.arrow_types import cast_type
 
 
 def test_every_word_of_sql_can_be_a_members_name() -> None:
@@ -24,11 +24,11 @@ def test_every_word_of_sql_can_be_a_members_name() -> None:
 def test_what_a_json_function_refuses_is_told_in_its_own_words() -> None:
     for argument, reason in (("x", "no JSON document: x"), ("[" * 101 + "]" * 101, "a JSON document has more than 100 levels")):
         with pytest.raises(duckdb.InvalidInputException) as error:
-            engine.ask("SELECT kpipe_json('type', [?])", [argument])
+            in_memory.ask("SELECT kpipe_json('type', [?])", [argument])
         assert expressions._message(error.value).startswith(reason)
 
 
 def test_null_is_an_argument_of_a_json_function_and_its_result() -> None:
-    assert engine.ask("SELECT kpipe_json('set', ['{}', '$.a', 'null'])", []) == '{"a":null}'
-    assert engine.ask("SELECT kpipe_json('set', ['{}', NULL, '1'])", []) is None
-    assert engine.ask("SELECT typeof(kpipe_json_document('array', []))", []) == "JSON"
+    assert in_memory.ask("SELECT kpipe_json('set', ['{}', '$.a', 'null'])", []) == '{"a":null}'
+    assert in_memory.ask("SELECT kpipe_json('set', ['{}', NULL, '1'])", []) is None
+    assert in_memory.ask("SELECT typeof(kpipe_json_document('array', []))", []) == "JSON"

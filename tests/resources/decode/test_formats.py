@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
-from resources.decode.formats import decoder
+from resources.decode.factory import decoder
 
 VALUES = [b"a", None, b"", b"two\nlines", b"\xff\n"]
 

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
-from resources.decode import avro_format
-from resources.decode.avro_format import AvroDecoder
-from resources.decode.avro_resolution import Resolution
-from resources.decode.avro_schema import plan
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
+from resources.decode.avro import decoder as avro_format
+from resources.decode.avro.decoder import AvroDecoder
+from resources.decode.avro.schema_plan import plan
+from resources.decode.avro.schema_resolution import Resolution
 from resources.decode.block import Payloads
-from resources.decode.deadline import Deadlined
-from resources.decode.formats import decoder
-from resources.decode.json_rows import Reject, load
-from resources.decode.json_schema import JsonSchema
-from resources.decode.schemas import Unfit
-from resources.registry.client import Schema
+from resources.decode.factory import decoder
+from resources.decode.json.rows import Reject, load
+from resources.decode.json_schema.schema import JsonSchema
+from resources.decode.payload_schemas import Unfit
+from resources.decode.resource_limits import Deadlined
+from resources.schema_registry.client import Schema
 
 CPU_S = 60
 

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kpipe.schema import Columns, parse_type
-from resources.decode import engine, json_format
+from kpipe.schema.columns import Columns, parse_type
 from resources.decode.block import Payloads
-from resources.decode.coerce import coercion
-from resources.decode.json_format import JsonDecoder
-from resources.decode.mapped_json import MappedJsonDecoder
-from resources.decode.texts import Texts
-from resources.decode.types import schema
+from resources.decode.cast_text import Texts
+from resources.decode.json import decoder as json_format
+from resources.decode.json.decoder import JsonDecoder
+from resources.decode.paths.json_decoder import MappedJsonDecoder
+from resources.duckdb_engine import in_memory
+from resources.duckdb_engine.arrow_types import schema
+from resources.duckdb_engine.column_casts import coercion
 
 COLUMNS = Columns.of({"a": "BIGINT", "b": "VARCHAR", "c": "DOUBLE", "d": "STRUCT(x BIGINT, y VARCHAR[])", "e": "BOOLEAN[]"})
 
@@ -274,7 +275,7 @@ TIMES = [
 
 
 def _as_text(array: pa.Array, kind: str) -> str | None:
-    return engine.evaluated(array, f"CAST(CAST(v AS {kind}) AS VARCHAR)")[0].as_py()
+    return in_memory.evaluated(array, f"CAST(CAST(v AS {kind}) AS VARCHAR)")[0].as_py()
 
 
 @pytest.mark.parametrize(("kind", "text", "expected"), TIMES)
@@ -292,9 +293,9 @@ def test_text_of_a_time_is_taken_whole_or_not_at_all_by_every_reader(kind: str, 
     fitted, reasons = Texts(columns).read([pa.array([text.encode()])])  # CSV, and text of Avro and Protobuf
     assert bool(reasons) == (expected is None) and _as_text(fitted.column("v").combine_chunks(), kind) == expected
     value, lost = coercion("VARCHAR", parse_type(kind))  # expressions
-    made = engine.evaluated(pa.array([text]), value.format("v"))
+    made = in_memory.evaluated(pa.array([text]), value.format("v"))
     assert _as_text(made, kind) == expected
-    assert engine.evaluated(pa.array([text]), lost.format("v"))[0].as_py() == (expected is None)
+    assert in_memory.evaluated(pa.array([text]), lost.format("v"))[0].as_py() == (expected is None)
 
 
 def test_numbers_and_booleans_become_text_where_text_is_declared() -> None:

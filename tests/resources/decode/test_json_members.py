@@ -11,9 +11,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from kpipe.mysql import document_functions
-from kpipe.mysql.documents import Invalid
-from resources.decode import engine, json_members
+from kpipe.expressions.mysql.json import document_functions
+from kpipe.expressions.mysql.json.documents import Invalid
+from resources.decode import json_members
+from resources.duckdb_engine import in_memory
 from resources.native import library
 
 if library() is None:
@@ -90,14 +91,14 @@ def _compare(name: str, paths: list[str], documents: list[str | None]) -> None:
         table = pa.table({"j": pa.array([documents[at] for at in good], pa.string())})
         quoted = "" if name == "unquote" else ", '" + path.replace("'", "''") + "'"
         sql = f"CAST({function}('{name}', [j{quoted}]) AS {kind})"
-        found = engine.query(f"SELECT {sql} AS v FROM block", table).column("v").to_pylist()
+        found = in_memory.query(f"SELECT {sql} AS v FROM block", table).column("v").to_pylist()
         found = [repr(item) if isinstance(item, float) else str(item) if isinstance(item, int) else item for item in found]
         for at, item in zip(good, found, strict=True):
             assert item == wanted[at][1], (name, path, documents[at])
         failing = [(documents[at], str(reason)) for at, (outcome, reason) in enumerate(wanted) if outcome == "error"]
         for document, reason in failing[:: max(len(failing) // 5, 1)]:  # each takes a query of its own
             with pytest.raises(duckdb.InvalidInputException) as error:
-                engine.ask(f"SELECT {sql.replace('[j', '[?::VARCHAR')}", [document])
+                in_memory.ask(f"SELECT {sql.replace('[j', '[?::VARCHAR')}", [document])
             assert re.split("[\n\0]", reason)[0] in str(error.value), (name, path, document)
 
 
@@ -124,17 +125,17 @@ def test_plain_documents_need_no_exact_code(name: str, monkeypatch: pytest.Monke
     if name == "bigint":
         path = '["id"]'
     table = pa.table({"j": pa.array([*documents, None])})
-    found = engine.query(f"SELECT kpipe_json('{name}', [j, '{path}']) AS v FROM block", table).column("v").to_pylist()
+    found = in_memory.query(f"SELECT kpipe_json('{name}', [j, '{path}']) AS v FROM block", table).column("v").to_pylist()
     assert found == [document_functions.call(name, [text, path]) if name != "double" else str(at / 4)
                      for at, text in enumerate(documents)] + [None]  # fmt: skip
 
 
 def test_paths_that_differ_between_records_are_followed() -> None:
     table = pa.table({"j": ['{"a":1,"b":2}'] * 4, "p": ['["a"]', '["b"]', None, '["c"]']})
-    found = engine.query("SELECT kpipe_json('string', [j, p]) AS v FROM block", table).column("v").to_pylist()
+    found = in_memory.query("SELECT kpipe_json('string', [j, p]) AS v FROM block", table).column("v").to_pylist()
     assert found == ["1", "2", '{"a":1,"b":2}', None]
     table = pa.table({"j": ['{"a":1,"b":2}'] * 2, "p": ["string", "bigint"]})
-    assert engine.query("SELECT kpipe_json(p, [j, '[\"b\"]']) AS v FROM block", table).column("v").to_pylist() == ["2", "2"]
+    assert in_memory.query("SELECT kpipe_json(p, [j, '[\"b\"]']) AS v FROM block", table).column("v").to_pylist() == ["2", "2"]
 
 
 def test_without_the_compiled_part_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

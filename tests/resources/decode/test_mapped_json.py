@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kpipe.definition.formats import Format
+from kpipe.definition.json_path import parse_path
 from kpipe.errors import InvalidPipeline
-from kpipe.formats import Format
-from kpipe.paths import parse_path
-from kpipe.schema import Columns
-from resources.decode import mapped_json
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
-from resources.decode.formats import decoder, sampled
-from resources.decode.json_format import JsonDecoder
-from resources.decode.mapped_json import MappedJsonDecoder
+from resources.decode.factory import decoder, sampled
+from resources.decode.json.decoder import JsonDecoder
+from resources.decode.paths import json_decoder
+from resources.decode.paths.json_decoder import MappedJsonDecoder
 
 COLUMNS = Columns.of(
     {
@@ -141,13 +141,13 @@ def check(values: list[Any]) -> None:
 )
 @example([{"user": {"name": "no id"}}] * 3 + [{"id": n} for n in range(30)])
 def test_the_same_as_a_plain_reading(values: list[Any]) -> None:
-    monkey = mapped_json._SMALLEST_BLOCK
+    monkey = json_decoder._SMALLEST_BLOCK
     try:
         for smallest in (monkey, 1):
-            mapped_json._SMALLEST_BLOCK = smallest
+            json_decoder._SMALLEST_BLOCK = smallest
             check(values)
     finally:
-        mapped_json._SMALLEST_BLOCK = monkey
+        json_decoder._SMALLEST_BLOCK = monkey
 
 
 def rows(mapping: dict[str, Any], columns: dict[str, str], *payloads: bytes) -> Any:
@@ -256,7 +256,7 @@ _PATHS: dict[str, Any] = {name: {"path": "v", "default": True} for name in _COUN
 def test_true_and_false_are_numbers_where_the_format_says_so(value: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As SingleStore's page "Extracting and Converting JSON Values" has it; inside of a document they are what they are."""
     if not compiled:
-        monkeypatch.setattr(mapped_json, "native_json", lambda *_: None)
+        monkeypatch.setattr(json_decoder, "native_json", lambda *_: None)
     mapping = {name: item for name, item in _PATHS.items() if value != '"tr\\u0075e"' or name in ("text", "doc", "inner")}
     columns = Columns(tuple(item for item in _COUNTED if item[0] in mapping))
     mapping = {name: item for name, item in mapping.items() if value != '"true"' or name in ("text", "doc", "inner")}

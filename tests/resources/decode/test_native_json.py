@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
-from resources.decode.json_rows import Reject, load, row
-from resources.decode.native_json import GOOD, UNKNOWN, native_json
+from resources.decode.json.native import GOOD, UNKNOWN, native_json
+from resources.decode.json.rows import Reject, load, row
 from resources.native import library
 
 COLUMNS = Columns.of(

@@ -15,11 +15,11 @@ import fastavro
 import numpy as np
 import pytest
 
-from resources.decode import native_protobuf, protobuf_plan
-from resources.decode.avro_schema import plan
-from resources.decode.native_avro import written
+from resources.decode.avro.native import written
+from resources.decode.avro.schema_plan import plan
 from resources.decode.native_columns import planned
-from resources.decode.protobuf_files import Files
+from resources.decode.protobuf import message_plan, native
+from resources.decode.protobuf.descriptors import Files
 from tests.resources.decode import protobufs
 
 #: The same ones in each run; new ones in `make chaos`.
@@ -108,9 +108,9 @@ def test_protobuf_touches_nothing_outside_of_the_buffers(tmp_path: Path, first: 
     for seed in range(first, first + 4):  # schemas at random, and messages of them
         dice = random.Random(seed)
         text, kind = protobufs.loaded(protobufs.schema(dice))
-        chosen = protobuf_plan.plan(Files(text).named("t.M"))
+        chosen = message_plan.plan(Files(text).named("t.M"))
         payloads = [protobufs.filled(dice, kind()).SerializeToString() for _ in range(5)]
-        (steps, texts), (columns, ranges, names) = native_protobuf.written(chosen), planned(chosen.carried)
+        (steps, texts), (columns, ranges, names) = native.written(chosen), planned(chosen.carried)
         bounds = np.cumsum([0, *map(len, payloads)]).astype(np.int64)
         parts = [steps.tobytes(), texts, columns.tobytes(), ranges.tobytes(), names, b"".join(payloads), bounds.tobytes()]
         sizes = np.array([*map(len, parts), len(chosen.messages), len(chosen.enums)], np.int64)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kpipe.schema import Columns, parse_type
-from resources.decode import engine
+from kpipe.schema.columns import Columns, parse_type
 from resources.decode.block import Payloads
-from resources.decode.coerce import coercion
-from resources.decode.json_format import JsonDecoder
-from resources.decode.texts import Texts
+from resources.decode.cast_text import Texts
+from resources.decode.json.decoder import JsonDecoder
+from resources.duckdb_engine import in_memory
+from resources.duckdb_engine.column_casts import coercion
 
 _WIDE = Context(prec=2_000_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
@@ -75,7 +75,7 @@ def expression_rows(kind: str, text: str) -> list[Any]:
     value, refused = coercion("VARCHAR", parse_type(kind))
     table = pa.table({"v": pa.array([text])})
     sql = f"SELECT {value.format('v')} AS v, {refused.format('v') or 'false'} AS bad FROM block"
-    (row,) = engine.query(sql, table).to_pylist()
+    (row,) = in_memory.query(sql, table).to_pylist()
     return [] if row["bad"] else [row["v"]]
 
 

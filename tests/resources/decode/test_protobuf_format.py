@@ -16,15 +16,15 @@ from google.protobuf.message import DecodeError, Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kpipe.formats import Format
-from kpipe.schema import Columns, Struct
-from resources.decode import protobuf_format
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns, Struct
 from resources.decode.block import Decoded, Payloads
-from resources.decode.native_protobuf import NativeProtobuf
-from resources.decode.protobuf_files import Files
-from resources.decode.protobuf_format import ProtobufDecoder
-from resources.decode.protobuf_plan import plan
-from resources.decode.schemas import Unfit
+from resources.decode.payload_schemas import Unfit
+from resources.decode.protobuf import decoder
+from resources.decode.protobuf.decoder import ProtobufDecoder
+from resources.decode.protobuf.descriptors import Files
+from resources.decode.protobuf.message_plan import plan
+from resources.decode.protobuf.native import NativeProtobuf
 from tests.registry import LocalRegistry, framed, register
 from tests.resources.decode import protobufs
 
@@ -54,7 +54,7 @@ def decode(text: str, payloads: list[bytes], columns: dict[str, str] | None = No
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of reading."""
     if request.param == "plain":
-        monkeypatch.setattr(protobuf_format, "native_protobuf", lambda _: None)
+        monkeypatch.setattr(decoder, "native_protobuf", lambda _: None)
     return str(request.param)
 
 
@@ -403,7 +403,7 @@ def test_what_googles_library_writes_comes_out_again_and_what_is_spoilt_is_read_
     damaged = [spoilt(dice, item, payloads) for item in payloads * 3]
     quick = decode(text, damaged)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(protobuf_format, "native_protobuf", lambda _: None)
+        patch.setattr(decoder, "native_protobuf", lambda _: None)
         slow = decode(text, damaged)
     assert (str(quick.table.to_pylist()), quick.kept, quick.rejects) == (str(slow.table.to_pylist()), slow.kept, slow.rejects)
     reasons, rows = dict(quick.rejects), iter(protobufs.told(quick.table.to_pylist(), kind.DESCRIPTOR))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kpipe.formats import Format
-from kpipe.schema import Columns
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded, Payloads
-from resources.decode.formats import decoder, sampled
-from resources.decode.json_schema import JsonSchema
-from resources.decode.schemas import Unfit
-from resources.registry.client import Schema
+from resources.decode.factory import decoder, sampled
+from resources.decode.json_schema.schema import JsonSchema
+from resources.decode.payload_schemas import Unfit
+from resources.schema_registry.client import Schema
 from tests.registry import LocalRegistry, framed, register
 
 ORDER: dict[str, Any] = {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
-from resources.decode.json_format import JsonDecoder
-from resources.decode.json_rows import load
-from resources.decode.native_json import GOOD, LOOK, native_json
+from resources.decode.json.decoder import JsonDecoder
+from resources.decode.json.native import GOOD, LOOK, native_json
+from resources.decode.json.rows import load
 
 COLUMNS = Columns.of({"j": "JSON", "v": "VARCHAR", "d": "DECIMAL(38,20)", "h": "HUGEINT"})
 

@@ -18,15 +18,15 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kpipe import faults
-from kpipe.batch import Commit
-from kpipe.keys import KeyRule
-from kpipe.pipeline import Into
-from kpipe.schema import Columns, ListOf, Struct, Type
-from resources.destinations.fitting import COORDINATES
-from resources.destinations.kafka import KafkaDestination
-from resources.destinations.kafka.journal import State
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.definition.pipeline import Into
+from kpipe.schema.columns import Columns, ListOf, Struct, Type
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.kafka_sink import KafkaDestination
+from resources.destinations.kafka_sink.ledger_topic import State
 from resources.testing.place import Place
+from resources.type_compatibility import COORDINATES
 
 _processes = multiprocessing.get_context("forkserver")  # a fork of a process that has Kafka clients has lost their threads
 _processes.set_forkserver_preload(["tests.resources.destinations.kafka_place"])
@@ -45,7 +45,7 @@ def _commit(where: tuple[Path, str, str, Path], commit: Commit, fault: str) -> N
     folder, brokers, prefix, staging = where
     ledger = f"{prefix}-ledger-{commit.pipeline}"
     into = Into.model_validate({"type": "kafka", "brokers": brokers, "topic": f"{prefix}-tweets", "ledger": ledger})
-    faults.arm(faults.Fault(fault))
+    failpoints.arm(failpoints.Fault(fault))
     KafkaDestination(into, commit.pipeline, {}, (staging,), folder / "notes").commit(commit)
 
 
@@ -166,7 +166,7 @@ class KafkaPlace(Place):
 
     def dead_letters(self, pipeline: str = "tweets") -> int:
         found = self.records(f"{self.name('tweets')}.dead-letters")
-        return sum(dict(message.headers())["kpipe.pipeline"] == pipeline.encode() for message in found)
+        return sum(dict(message.headers())["kpipe.definition.pipeline"] == pipeline.encode() for message in found)
 
     def produce(self, topic: str, **record: Any) -> None:
         producer = Producer({"bootstrap.servers": self.brokers, "log_level": 0})

@@ -17,18 +17,18 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Table
 
-from kpipe import faults
-from kpipe.batch import Commit
-from kpipe.ports import Destination
-from resources.decode.types import staged_type
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.interfaces import Destination
 from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import IcebergLake, Postgres, Rest, SQLite
-from resources.destinations.lake import LakeDestination
-from resources.destinations.lake.bucket import BucketFolder
-from resources.destinations.lake.folder import LocalFolder
-from resources.destinations.lake.record import folder_of
+from resources.destinations.lakehouse import LakeDestination
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.ledger_file import folder_of
+from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.destinations.parquet import ParquetFolder
-from resources.storage.s3 import Store
+from resources.duckdb_engine.arrow_types import staged_type
+from resources.object_store.s3 import Store
 from resources.testing.lake import LakePlace
 from resources.testing.place import Place
 from tests.resources.destinations.postgres import PostgresServer
@@ -48,7 +48,7 @@ def killed(place: Place, commit: Commit, point: str) -> None:
 
 
 def _commit(place: Place, commit: Commit, fault: str) -> None:
-    faults.arm(faults.Fault(fault))
+    failpoints.arm(failpoints.Fault(fault))
     place.open().commit(commit)
 
 
@@ -206,7 +206,7 @@ class IcebergPlace(LakePlace):
         return f"{int(seq):012}-{sealed}.json"
 
     def point(self, seq: int, sealed: int) -> None:
-        said = {"kpipe.pipeline.tweets": f"{seq}:{sealed:016x}"}
+        said = {"kpipe.definition.pipeline.tweets": f"{seq}:{sealed:016x}"}
         self.iceberg().add_files([], snapshot_properties=said)
 
     def delete_row(self, partition: int, offset: int) -> None:

@@ -17,7 +17,7 @@ import pymysql
 import pytest
 
 from resources.destinations.mysql.connection import Server
-from resources.kafka.secret import Secret
+from resources.secrets import Secret
 from tests.ports import free_port
 
 PASSWORD = "canary-7c20d4"

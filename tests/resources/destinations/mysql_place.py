@@ -9,9 +9,9 @@ from typing import Any
 import pymysql
 from pymysql.cursors import DictCursor
 
-from kpipe.keys import KeyRule
-from kpipe.ports import Destination
-from kpipe.schema import Columns, ListOf, Scalar, Struct, Type
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns, ListOf, Scalar, Struct, Type
+from kpipe.tables.upsert import KeyRule
 from resources.destinations.mysql import MySQLDestination
 from resources.testing.place import Place
 from tests.resources.destinations.mariadb import PASSWORD, ROLE, MariaServer
@@ -82,7 +82,7 @@ class MySQLPlace(Place):
             return []
         known: Columns | None = self.open(table=table).columns()
         assert known is not None
-        from resources.destinations.fitting import COORDINATES
+        from resources.type_compatibility import COORDINATES
 
         kinds = {**dict(COORDINATES.items), **dict(known.items)}
         return [

@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from kpipe import faults
-from kpipe.keys import KeyRule
-from kpipe.ports import Destination
+from kpipe import failpoints
+from kpipe.interfaces import Destination
+from kpipe.tables.upsert import KeyRule
 from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
 from resources.destinations.duckdb import DuckDBDestination
@@ -28,7 +28,7 @@ def at(point: str, act: Callable[[], object]) -> None:
             done.append(True)
             act()
 
-    faults.arm(reached)
+    failpoints.arm(reached)
 
 
 class MemoryPlace(Place):

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from resources.destinations.postgres.connection import Server
-from resources.kafka.secret import Secret
+from resources.secrets import Secret
 from tests.ports import free_port
 
 PASSWORD = "canary-5e1f0b"

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from kpipe.keys import KeyRule
-from kpipe.ports import Destination
-from kpipe.schema import Columns, ListOf, Struct, Type
+from kpipe.interfaces import Destination
+from kpipe.schema.columns import Columns, ListOf, Struct, Type
+from kpipe.tables.upsert import KeyRule
 from resources.destinations.postgres import PostgresDestination
 from resources.destinations.postgres.types import kpipe_type
 from resources.testing.place import Place

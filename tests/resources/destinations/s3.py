@@ -15,8 +15,8 @@ from types import TracebackType
 
 import pytest
 
-from resources.kafka.secret import Secret
-from resources.storage.s3 import Store
+from resources.object_store.s3 import Store
+from resources.secrets import Secret
 from tests.faults.proxy import Proxy
 from tests.ports import free_port
 

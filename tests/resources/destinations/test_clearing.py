@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit
-from kpipe.clearing import Clearing
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.keys import KeyRule
-from kpipe.ledger import Lane, LaneChange, Step
-from kpipe.moves import reread
+from kpipe.ledger.ledger import Lane, LaneChange, Step
+from kpipe.ledger.transitions import reread
+from kpipe.tables.upsert import KeyRule
+from kpipe.verification.clearing import Clearing
 from resources.testing.place import Place, batch, begin, live, source
 from resources.testing.state import positions, proof
 from tests.resources.destinations.databases import database
@@ -25,7 +25,7 @@ from tests.resources.destinations.databases import database
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield database(request, tmp_path)
-    faults.arm(None)
+    failpoints.arm(None)
 
 
 def unsettled(commit: Commit, rule: KeyRule | None) -> Commit:
@@ -166,10 +166,10 @@ def test_a_run_at_work_is_fenced_and_a_killed_clear_is_none(place: Place) -> Non
     destination = filled(place)
     late = batch(place, destination.ledger()[1], {0: 9})
     for point in ("commit.ledger", "commit.data", "commit.before"):
-        faults.arm(faults.Fault(f"{point}:1:raise"))
+        failpoints.arm(failpoints.Fault(f"{point}:1:raise"))
         with pytest.raises(Exception, match=r"commit\."):
             destination.clear(["tweets"], "me")
-        faults.arm(None)
+        failpoints.arm(None)
         assert len(place.rows()) == 11 and proof(destination).ok
     destination.clear(["tweets"], "me")
     with pytest.raises(Fenced):
@@ -190,10 +190,10 @@ def test_rows_of_no_ledger_are_deleted_or_the_error_says_that_they_are_not(place
     destination = filled(place)
     destination.clear(["tweets"], "me")
     place.sql(f"INSERT INTO {place.name('tweets')} (id) VALUES (1)")
-    faults.arm(faults.Fault("commit.before:1:raise"))
+    failpoints.arm(failpoints.Fault("commit.before:1:raise"))
     with pytest.raises(Exception, match=r"commit\.before"):
         destination.clear(["tweets"], "me")
-    faults.arm(None)
+    failpoints.arm(None)
     assert len(place.rows()) == 1
     done = destination.clear(["tweets"], "me")
     assert (done.rows, done.pipelines, place.rows()) == ({"tweets": 1}, {}, [])

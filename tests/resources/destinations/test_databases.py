@@ -56,7 +56,7 @@ def test_duckdb_lets_one_of_two_updates_through_and_both_of_two_inserts(
 
 
 def test_16_duckdb_takes_names_for_files_and_for_variables(tmp_path: Path) -> None:
-    """Quotes do not help; `closed` (resources/destinations/duckdb/engine.py) switches both off."""
+    """Quotes do not help; `closed` (resources/duckdb_engine/sandbox.py) switches both off."""
     path = tmp_path / "secret.csv"
     path.write_text("a\n1\n")
     secret = duckdb.sql("SELECT 2 AS a")

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from kpipe import faults
+from kpipe import failpoints
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable, SchemaConflict
-from kpipe.faults import POINTS
-from kpipe.ingest import Seen
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.failpoints import POINTS
+from kpipe.ingest.loop import Seen
+from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.delta import DeltaLake
-from resources.destinations.lake import LakeDestination
+from resources.destinations.lakehouse import LakeDestination
 from resources.home import Home
 from resources.testing.place import COLUMNS, DEAD_LETTERS, batch, begin, source
 from resources.testing.state import begun, loaded, positions, proof
@@ -77,10 +77,10 @@ def test_late_before_the_entry_the_successor_wins(place: DeltaPlace) -> None:
 
     def overtake(point: str) -> None:
         if point == "commit.before":
-            faults.arm(None)
+            failpoints.arm(None)
             successor.commit(overtaking)
 
-    faults.arm(overtake)
+    failpoints.arm(overtake)
     with pytest.raises(Fenced):
         zombie.commit(late)
     assert len(place.rows()) == 4 and positions(successor) == {0: 4, 1: 0} and proof(successor).ok
@@ -105,9 +105,9 @@ def test_foreign_commits_between_are_gone_along_with(place: DeltaPlace) -> None:
                 rows = pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]})
                 write_deltalake(str(place.folder / "tweets"), rows, mode="append", schema_mode="merge")
 
-    faults.arm(meddle)
+    failpoints.arm(meddle)
     assert destination.commit(batch(place, destination.ledger()[1], {0: 15})).seq == 4
-    faults.arm(None)
+    failpoints.arm(None)
     assert len(calls) == 2 and len(place.rows()) == 21 and proof(destination).ok
 
 
@@ -260,7 +260,7 @@ def test_log_says_who_wrote_it(place: DeltaPlace) -> None:
 def test_history_moves_into_segments_and_stays_whole(place: DeltaPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments, their merging, what is removed, what stays, and publications that are given out late."""
     for name, value in {"_TAIL_COMMITS": 3, "_FANOUT": 3}.items():
-        monkeypatch.setattr(f"resources.destinations.lake.history.{name}", value)
+        monkeypatch.setattr(f"resources.destinations.lakehouse.commit_log.{name}", value)
     monkeypatch.setattr(DeltaLake, "kept", 4)
     destination, commits = begun(place), []
     for end in range(1, 41):

@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe.batch import StagedFile
+from kpipe.batch.batch import StagedFile
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, InvalidPipeline, NotAvailable, OutcomeUnknown, StagingFailed
-from kpipe.pipeline import Pipeline
 from resources.destinations import open_destination
-from resources.destinations.lake.bucket import BucketFolder
-from resources.destinations.staged import verify
+from resources.destinations.lakehouse.object_store_folder import BucketFolder
+from resources.destinations.staged_file_check import verify
 from resources.home import Home
-from resources.kafka.secret import Secret
-from resources.spark.files import StagingWriter, collect_garbage, discard
-from resources.storage.s3 import Store, StoreFailed, store
+from resources.object_store.s3 import Store, StoreFailed, store
+from resources.secrets import Secret
+from resources.spark.staging.staged_files import StagingWriter, collect_garbage, discard
 from resources.testing.place import batch
 from resources.testing.state import begun, loaded, positions, proof
 from tests.faults.proxy import drop_response, pass_, reply, rst

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe.schema import BIGINT, Columns, ListOf, Struct
-from resources.destinations.documents import documents, encoded, plain
+from kpipe.schema.columns import BIGINT, Columns, ListOf, Struct
+from resources.destinations.json_documents import documents, encoded, plain
 
 _FOREVER, _YEAR_10000, _LATEST = 2**63 - 1, 253_402_300_800_000_000, (2**63 - 1) // 1000 * 1000  # microseconds
 

@@ -15,9 +15,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from kpipe import faults
-from kpipe.audit import audit
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import (
     DestinationBusy,
     DestinationError,
@@ -27,12 +27,12 @@ from kpipe.errors import (
     SchemaConflict,
     StagingFailed,
 )
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
+from kpipe.verification.verify import audit
 from resources.destinations import open_destination, summary
 from resources.destinations.duckdb import DuckDBDestination
-from resources.destinations.duckdb.connection import Database
-from resources.destinations.relational import records
+from resources.destinations.sql import history_tables
+from resources.duckdb_engine.file_connection import Database
 from resources.home import Home
 from resources.testing.place import COLUMNS, COORDINATES, arrow, batch, begin, source
 from resources.testing.state import begun, loaded, positions, proof
@@ -124,12 +124,12 @@ def test_reading_back_that_is_kept_out_is_unknown(place: DuckDBPlace) -> None:
             )
             holders[0].stdout.readline()
 
-    faults.arm(reached)
+    failpoints.arm(reached)
     try:
         with pytest.raises(OutcomeUnknown, match="cannot be read back"):
             destination.commit(commit)
     finally:
-        faults.arm(None)
+        failpoints.arm(None)
         for holder in holders:
             holder.kill()
             holder.communicate()
@@ -149,7 +149,7 @@ def test_commit_of_an_aborted_transaction_is_not_believed(place: DuckDBPlace, mo
         with pytest.raises(duckdb.Error, match="aborted"):
             connection.execute("SELECT 1")
 
-    monkeypatch.setattr(records, "history", swallowing)
+    monkeypatch.setattr(history_tables, "history", swallowing)
     with pytest.raises(DestinationError, match="answered as committed and is not there"):
         destination.commit(batch(place, ledger, {0: 12}))
     assert (destination.ledger()[1], place.rows()) == (ledger, rows)
@@ -166,7 +166,7 @@ path, staging, recorded = sys.argv[1:]
 commit = pickle.loads(Path(recorded).read_bytes())
 DuckDBDestination(Path(path), "tweets", "tweets", {}, (Path(staging),)).commit(commit)
 """
-STEPS = [point for point in faults.POINTS if point.startswith("commit.") or point == "readback"]
+STEPS = [point for point in failpoints.POINTS if point.startswith("commit.") or point == "readback"]
 
 
 def crash(place: DuckDBPlace, commit: Commit, step: str) -> None:
@@ -175,7 +175,7 @@ def crash(place: DuckDBPlace, commit: Commit, step: str) -> None:
     recorded = place.staging / "commit.pickle"
     recorded.write_bytes(pickle.dumps(commit))
     arguments = [str(place.path), str(place.staging), str(recorded)]
-    environment = {**os.environ, faults.VARIABLE: f"{step}:1:kill"}
+    environment = {**os.environ, failpoints.VARIABLE: f"{step}:1:kill"}
     done = subprocess.run([sys.executable, "-c", CRASH, *arguments], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
 
@@ -546,7 +546,7 @@ def test_open_destination(tmp_path: Path) -> None:
 
 def test_recount_does_not_mix_topics(place: DuckDBPlace) -> None:
     """Two topics with the same partition numbers and offsets in one table: totals are proven, ranges cannot be."""
-    from kpipe.source import TopicId
+    from kpipe.topics import TopicId
 
     other = TopicId("cluster-1", "topic-id-2", "other")
     destination = loaded(place)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from resources.testing.place import batch, begin
 from resources.testing.state import loaded, positions, proof

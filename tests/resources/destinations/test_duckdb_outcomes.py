@@ -10,15 +10,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, StagingFailed
-from resources.spark.files import HORIZON_S, collect_garbage
+from resources.spark.staging.staged_files import HORIZON_S, collect_garbage
 from resources.testing.place import batch
 from resources.testing.state import loaded, positions, proof
 from tests.resources.destinations.place import DuckDBPlace, at
 
-POINTS = [point for point in faults.POINTS if point.startswith("commit.") or point == "readback"]
+POINTS = [point for point in failpoints.POINTS if point.startswith("commit.") or point == "readback"]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_staged_files_are_collected_while_they_are_committed(place: DuckDBPlace,
         assert proof(destination).ok, point
         # What fails is staged anew by the next try.
         if not landed:
-            faults.arm(None)
+            failpoints.arm(None)
             destination.commit(in_a_folder(place, batch(place, destination.ledger()[1], {0: end}, dead=[(0, end - 1)])))
     # Once the ledger knows them they are collected, whatever their age.
     known = {entry.batch for entry in destination.history()}

@@ -14,9 +14,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import DestinationError, Fenced, KpipeError, LedgerMismatch, SchemaConflict, StagingFailed
-from resources.destinations.duckdb.engine import engine, quote
+from resources.duckdb_engine.sandbox import engine, quote
 from resources.testing.place import batch, begin
 from resources.testing.state import loaded, positions, proof
 from tests.resources.destinations.place import DuckDBPlace
@@ -35,7 +35,7 @@ def at(point: str, act: Callable[[], object]) -> None:
         if name == point and not done:
             done.append(act())
 
-    faults.arm(reached)
+    failpoints.arm(reached)
 
 
 def beside(place: DuckDBPlace, destination: Any, statement: str) -> None:

@@ -13,10 +13,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable
-from kpipe.faults import POINTS
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.failpoints import POINTS
+from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.iceberg.table import _Transaction
 from resources.home import Home

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import AuditFailed, Fenced, InvalidPipeline
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.iceberg import Audit, IcebergLake, SQLite
-from resources.destinations.lake.folder import LocalFolder
+from resources.destinations.lakehouse.folder import LocalFolder
 from resources.home import Home
 from resources.testing.conformance import Conformance
 from resources.testing.place import COLUMNS, batch
@@ -103,7 +103,7 @@ def test_zombie_that_wakes_after_its_audit_is_fenced(place: AuditedPlace) -> Non
             successor = place.open()
             successor.commit(batch(place, successor.ledger()[1], {0: 11}))
 
-    faults.arm(overtaken)
+    failpoints.arm(overtaken)
     with pytest.raises(Fenced):
         zombie.commit(late)
     assert done and len(place.rows()) == 11 and positions(place.open()) == {0: 11, 1: 0} and proof(place.open()).ok
@@ -118,7 +118,7 @@ def test_others_that_append_meanwhile_do_no_harm(place: AuditedPlace) -> None:
             done.append(point)
             place.iceberg().append(place.iceberg().scan().to_arrow().slice(0, 1))
 
-    faults.arm(appended)
+    failpoints.arm(appended)
     destination.commit(batch(place, destination.ledger()[1], {0: 20}))
     assert done and len(place.rows()) == 21 and positions(place.open()) == {0: 20, 1: 0}
 

@@ -11,13 +11,13 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, InvalidPipeline, LedgerMismatch, NotAvailable
-from kpipe.pipeline import Pipeline
 from resources.destinations import open_destination
 from resources.destinations.iceberg import IcebergLake, Postgres, Rest
-from resources.destinations.lake.folder import LocalFolder
+from resources.destinations.lakehouse.folder import LocalFolder
 from resources.home import Home
-from resources.kafka.secret import Secret
+from resources.secrets import Secret
 from resources.testing.place import batch
 from resources.testing.state import begun, loaded, positions, proof
 from tests.faults.proxy import cut_after, drop_response, pass_, reply, rst

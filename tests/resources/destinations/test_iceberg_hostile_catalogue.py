@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("pyiceberg")
 
 from resources.destinations.iceberg.catalogue import Rest
-from resources.destinations.lake.folder import LocalFolder
-from resources.kafka.secret import Secret
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.secrets import Secret
 
 
 @pytest.fixture

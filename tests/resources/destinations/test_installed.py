@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import NotAvailable
-from kpipe.pipeline import Pipeline
 from resources.destinations import open_destination
 from resources.home import Home
 from tests.example import install
@@ -82,7 +82,7 @@ BROKEN = {
     ),
     "it lands in two steps": Broken(
         '            catalogue.execute(\n                "INSERT OR REPLACE INTO pointers',
-        '            catalogue.execute("COMMIT")\n            __import__("kpipe.faults").faults.reach("commit.after")\n'
+        '            catalogue.execute("COMMIT")\n            __import__("kpipe.failpoints").faults.reach("commit.after")\n'
         '            catalogue.execute("BEGIN")\n'
         '            catalogue.execute(\n                "INSERT OR REPLACE INTO pointers',
         "test_killed[commit.after]",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from resources.destinations.kafka.order_check import OrderCheck
+from resources.destinations.kafka_sink.order_check import OrderCheck
 
 A, B, AGAIN = (0, 5), (5, 10), (3, 10)
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kpipe.batch import Commit, Counts
+from kpipe.batch.batch import Commit, Counts
+from kpipe.definition.lakehouse_options import Part, part
 from kpipe.errors import DestinationError, InvalidPipeline, SchemaConflict
-from kpipe.lakes import Part, part
-from kpipe.ledger import Step
-from kpipe.ports import Destination
-from kpipe.schema import Columns
-from resources.decode.divide import apart
+from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import Step
+from kpipe.schema.columns import Columns
 from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import Audit, IcebergLake, SQLite
-from resources.destinations.lake import LakeDestination
-from resources.destinations.lake.folder import LocalFolder
+from resources.destinations.lakehouse import LakeDestination
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.table_partitions import apart
 from resources.testing.place import batch
 from resources.testing.state import begun, positions, proof
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, killed

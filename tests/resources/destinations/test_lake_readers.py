@@ -13,7 +13,7 @@ import polars
 import pytest
 
 from bench.peers import install
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.testing.lake import LakePlace
 from resources.testing.place import COLUMNS, batch
 from resources.testing.state import begun

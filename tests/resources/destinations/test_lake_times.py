@@ -17,17 +17,17 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, LessThan
 
-from kpipe.batch import Commit, Counts, StagedFile
+from kpipe.batch.batch import Commit, Counts, StagedFile
+from kpipe.definition.lakehouse_options import part
 from kpipe.errors import SchemaConflict
-from kpipe.lakes import part
-from kpipe.ledger import Step
-from kpipe.ports import Destination
-from kpipe.schema import Columns
+from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import Step
+from kpipe.schema.columns import Columns
 from resources.destinations.delta import DeltaLake
 from resources.destinations.iceberg import IcebergLake, SQLite
 from resources.destinations.iceberg.data_files import _Footer
-from resources.destinations.lake import LakeDestination
-from resources.destinations.lake.folder import LocalFolder
+from resources.destinations.lakehouse import LakeDestination
+from resources.destinations.lakehouse.folder import LocalFolder
 from resources.testing.place import COORDINATES, arrow, live
 from resources.testing.state import begun, proof
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace

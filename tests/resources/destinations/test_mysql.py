@@ -17,18 +17,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, InvalidPipeline, NotAvailable, SchemaConflict
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
-from resources.destinations.limits import limits_of
 from resources.destinations.mysql import destination as mysql
 from resources.destinations.mysql.connection import Server
+from resources.destinations.mysql.constraint_violations import checks
 from resources.destinations.mysql.session import Session
-from resources.destinations.mysql.violations import checks
-from resources.destinations.relational import lanes
+from resources.destinations.sql import ledger_table
+from resources.destinations.value_limits import limits_of
 from resources.home import Home
 from resources.testing.place import COORDINATES, batch
 from resources.testing.state import begun, loaded, positions, proof
@@ -40,7 +40,7 @@ from tests.resources.destinations.mysql_place import MySQLPlace
 OFTEN = ("commit.begin", "commit.before", "commit.after")
 STEPS = [
     pytest.param(point, marks=() if point in OFTEN else pytest.mark.chaos)
-    for point in faults.POINTS
+    for point in failpoints.POINTS
     if point.startswith("commit.") or point == "readback"
 ]
 
@@ -80,7 +80,7 @@ def test_values_are_exact(place: MySQLPlace) -> None:
 
 
 def test_the_first_and_the_last_times_are_exact(place: MySQLPlace) -> None:
-    """Tasks set aside what lies beyond (`resources/destinations/limits.py`)."""
+    """Tasks set aside what lies beyond (`resources/destinations/value_limits.py`)."""
     columns = Columns.of({"at": "TIMESTAMP WITH TIME ZONE", "local": "TIMESTAMP", "day": "DATE"})
     into = {"type": "mysql", "table": "t", "database": "mysql://u@h/d"}
     limits = limits_of(Pipeline.model_validate({"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": into}))
@@ -182,7 +182,7 @@ def process(place: MySQLPlace, commit: Commit, fault: str) -> subprocess.Popen[s
     recorded = place.staging / f"{uuid.uuid4().hex}.pickle"
     recorded.write_bytes(pickle.dumps(commit))
     arguments = [place.server.address(place.database), PASSWORD, str(place.staging), str(recorded)]
-    environment = {**os.environ, faults.VARIABLE: fault}
+    environment = {**os.environ, failpoints.VARIABLE: fault}
     return subprocess.Popen([sys.executable, "-c", COMMIT, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -212,7 +212,7 @@ def test_the_answer_to_commit_is_lost(mariadb: MariaServer, tmp_path: Path) -> N
 
 
 def test_keys_that_differ_in_case_space_or_behind_a_kilobyte(place: MySQLPlace) -> None:
-    from kpipe.keys import KeyRule
+    from kpipe.tables.upsert import KeyRule
     from resources.testing.keyed import Write, commit_of, contents
 
     rule = KeyRule(("text",), "replace")
@@ -230,14 +230,14 @@ def test_the_ledger_is_read_as_one_state(place: MySQLPlace, monkeypatch: pytest.
     """A commit lands between the pipeline's row and its lanes."""
     destination = loaded(place)
     before = destination.ledger()
-    read, left = lanes._lanes, [batch(place, before[1], {0: 12})]
+    read, left = ledger_table._lanes, [batch(place, before[1], {0: 12})]
 
     def late(*asked: Any) -> Any:
         while left:
             place.open().commit(left.pop())
         return read(*asked)
 
-    monkeypatch.setattr(lanes, "_lanes", late)
+    monkeypatch.setattr(ledger_table, "_lanes", late)
     assert destination.ledger() == before and left == []
     assert positions(destination) == {0: 12, 1: 5}
 

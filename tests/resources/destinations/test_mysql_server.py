@@ -19,7 +19,7 @@ import pytest
 
 from kpipe.errors import DestinationBusy, DestinationError
 from resources.destinations.mysql.connection import Server
-from resources.kafka.secret import Secret
+from resources.secrets import Secret
 from resources.testing.keyed import RULES, Write, commit_of, contents
 from resources.testing.place import batch, begin
 from resources.testing.state import loaded, proof

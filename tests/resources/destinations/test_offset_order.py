@@ -12,7 +12,7 @@ import pytest
 
 from resources.destinations import offset_order
 from resources.destinations.offset_order import OffsetOrder, Origin
-from resources.destinations.staged import Proven
+from resources.destinations.staged_file_check import Proven
 
 _Row = tuple[str, int, int | None]  # topic, partition, offset
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationError, LedgerMismatch, NotAvailable
-from kpipe.pipeline import Pipeline
 from resources.destinations import open_destination
-from resources.destinations.lake import LakeDestination
-from resources.destinations.lake.bucket import BucketFolder
+from resources.destinations.lakehouse import LakeDestination
+from resources.destinations.lakehouse.object_store_folder import BucketFolder
 from resources.destinations.parquet import ParquetFolder
 from resources.home import Home
-from resources.storage.s3 import Store
+from resources.object_store.s3 import Store
 from resources.testing.place import batch
 from resources.testing.state import begun, loaded, positions, proof
 from tests.resources.destinations.lake_place import ParquetPlace, killed

@@ -20,8 +20,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import (
     DestinationBusy,
     DestinationError,
@@ -33,12 +34,11 @@ from kpipe.errors import (
     SchemaConflict,
     StagingFailed,
 )
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.destinations import open_destination
 from resources.destinations.postgres import PostgresDestination
 from resources.destinations.postgres.connection import Server
-from resources.destinations.relational import lanes, records
+from resources.destinations.sql import history_tables, ledger_table
 from resources.home import Home
 from resources.testing.place import COORDINATES, DEAD_LETTERS, batch, begin
 from resources.testing.state import begun, loaded, positions, proof
@@ -51,7 +51,7 @@ from tests.resources.destinations.postgres_place import PostgresPlace
 OFTEN = ("commit.begin", "commit.data", "commit.before", "commit.after")
 STEPS = [
     pytest.param(point, marks=() if point in OFTEN else pytest.mark.chaos)
-    for point in faults.POINTS
+    for point in failpoints.POINTS
     if point.startswith("commit.") or point == "readback"
 ]
 
@@ -283,7 +283,7 @@ def process(place: PostgresPlace, commit: Commit, fault: str, idle_s: float = 60
     recorded = place.staging / f"{uuid.uuid4().hex}.pickle"
     recorded.write_bytes(pickle.dumps(commit))
     arguments = [place.server.address(place.schema), PASSWORD, str(place.staging), str(recorded), str(idle_s)]
-    environment = {**os.environ, faults.VARIABLE: fault}
+    environment = {**os.environ, failpoints.VARIABLE: fault}
     return subprocess.Popen([sys.executable, "-c", COMMIT, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -333,7 +333,7 @@ def test_a_commit_that_postgresql_rolls_back_is_not_believed(place: PostgresPlac
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT 1/0")
 
-    monkeypatch.setattr(records, "history", swallowing)
+    monkeypatch.setattr(history_tables, "history", swallowing)
     with pytest.raises(DestinationError, match="answered COMMIT with ROLLBACK"):
         destination.commit(batch(place, ledger, {0: 12}))
     assert (destination.ledger()[1], place.rows()) == (ledger, rows)
@@ -436,7 +436,7 @@ def test_a_race_of_processes(place: PostgresPlace) -> None:
     """Two with the same plan at once: one lands, the other is fenced."""
     destination = loaded(place)
     ledger = destination.ledger()[1]
-    racers = [process(place, batch(place, ledger, {0: 12}), f"{faults.POINTS[0]}:1:kill") for _ in range(3)]
+    racers = [process(place, batch(place, ledger, {0: 12}), f"{failpoints.POINTS[0]}:1:kill") for _ in range(3)]
     answers = sorted(racer.communicate(timeout=600)[1].strip() for racer in racers)
     assert answers == ["", Fenced.__name__, Fenced.__name__]
     assert len(place.rows()) == 17 and proof(destination).ok
@@ -446,13 +446,13 @@ def test_the_ledger_is_read_as_one_state(place: PostgresPlace, monkeypatch: pyte
     """A commit lands between the pipeline's row and its lanes: of two states the seal would say that hands had been at them."""
     destination = loaded(place)
     before = destination.ledger()
-    read, left = lanes._lanes, [batch(place, before[1], {0: 12})]
+    read, left = ledger_table._lanes, [batch(place, before[1], {0: 12})]
 
     def late(*asked: Any) -> Any:
         while left:
             place.open().commit(left.pop())
         return read(*asked)
 
-    monkeypatch.setattr(lanes, "_lanes", late)
+    monkeypatch.setattr(ledger_table, "_lanes", late)
     assert destination.ledger() == before and left == []
     assert positions(destination) == {0: 12, 1: 5}

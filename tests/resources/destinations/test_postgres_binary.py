@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from kpipe.errors import DestinationError
-from kpipe.schema import Columns, Scalar, Type
-from resources.destinations.duckdb.sql_types import sql_type as duckdb_type
-from resources.destinations.postgres import binary
+from kpipe.schema.columns import Columns, Scalar, Type
+from resources.destinations.postgres import binary_copy
 from resources.destinations.postgres.types import sql_type
-from resources.destinations.relational import lines
-from resources.destinations.relational.matching import Match
-from resources.destinations.relational.reader import reader
+from resources.destinations.sql import csv_copy
+from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.staged_reader import reader
+from resources.duckdb_engine.sql_types import sql_type as duckdb_type
 from resources.native import library
 from tests.resources.decode.test_native_memory import built
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
@@ -102,8 +102,8 @@ def both(session: psycopg.Connection, path: str, matches: list[Match], plain: bo
     """Rows as the binary format has brought them, after those of CSV were found to be the same."""
     made = ", ".join(f"{name} {'json' if plain else sql_type(have)}" for name, _, have in matches)
     with reader([Path(path).parent]) as engine:
-        csv = copied(session, "csv", made, "csv", lines.blocks(engine, lines.lines(matches), [[path]]))
-        found = copied(session, "bin", made, "binary", binary.blocks(engine, matches, [plain] * len(matches), [path]))
+        csv = copied(session, "csv", made, "csv", csv_copy.blocks(engine, csv_copy.lines(matches), [[path]]))
+        found = copied(session, "bin", made, "binary", binary_copy.blocks(engine, matches, [plain] * len(matches), [path]))
     assert found == csv
     return found
 
@@ -161,7 +161,7 @@ def test_before_all_times_is_refused_and_not_another_time(
 ) -> None:
     path, have = staged(tmp_path, [[value]], [kind]), Scalar(kind)
     with reader([tmp_path]) as engine, pytest.raises(psycopg.DataError, match="out of range"):
-        copied(session, "bin", f"c {sql_type(have)}", "binary", binary.blocks(engine, [("c0", have, have)], [False], [path]))
+        copied(session, "bin", f"c {sql_type(have)}", "binary", binary_copy.blocks(engine, [("c0", have, have)], [False], [path]))
 
 
 def test_no_rows(session: psycopg.Connection, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_number_that_is_none_is_an_error(session: psycopg.Connection, tmp_path
     """DuckDB writes such a column as DOUBLE: `1.5e+30` must not become other digits."""
     path, kind = staged(tmp_path, [["1.5e30"]], ["DOUBLE"]), Scalar("HUGEINT")
     with reader([tmp_path]) as engine, pytest.raises(DestinationError, match="a number is not one"):
-        copied(session, "bin", "c0 numeric", "binary", binary.blocks(engine, [("c0", kind, kind)], [False], [path]))
+        copied(session, "bin", "c0 numeric", "binary", binary_copy.blocks(engine, [("c0", kind, kind)], [False], [path]))
 
 
 def test_nothing_is_touched_outside_of_the_buffers(tmp_path: Path) -> None:

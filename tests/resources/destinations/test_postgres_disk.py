@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import DestinationBusy
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.testing.place import batch
 from resources.testing.state import begun, positions, proof
 from tests.resources.destinations.postgres import PostgresServer

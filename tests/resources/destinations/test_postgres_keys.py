@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kpipe import faults
+from kpipe import failpoints
 from kpipe.errors import NotAvailable, SchemaConflict
-from kpipe.keys import KeyRule
-from kpipe.ports import Destination, Keyed
+from kpipe.interfaces import Destination, Keyed
+from kpipe.tables.upsert import KeyRule
 from resources.testing.keyed import RULES, Write, begun, commit_of, contents
 from resources.testing.place import begin
 from resources.testing.state import proof
@@ -86,7 +86,7 @@ def test_two_pipelines_write_the_same_keys_at_once(place: PostgresPlace) -> None
             time.sleep(0.01)
 
     destination = place.open(rule=rule)
-    faults.arm(reached)
+    failpoints.arm(reached)
     load(place, destination, [Write(0, 0, 1, "first"), Write(0, 1, 3, "first")], rule)
     second.join(300)
     assert {key: row[0] for key, row in contents(place).items()} == {1: "late", 2: "late", 3: "first"}

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kpipe import faults
-from kpipe.audit import audit
-from kpipe.batch import Commit
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.batch.dead_letters import DeadLetter, Replay
 from kpipe.errors import Fenced, NotAvailable, OutcomeUnknown, StagingFailed
-from kpipe.keys import KeyRule
-from kpipe.replay import DeadLetter, Replay
+from kpipe.tables.upsert import KeyRule
+from kpipe.verification.verify import audit
 from resources.testing.place import COLUMNS, DEAD_LETTERS, Place, batch, begin, source
 from tests.resources.destinations.databases import database
 from tests.resources.destinations.mysql_place import MySQLPlace
@@ -26,7 +26,7 @@ BAD = {(0, 2), (0, 3), (0, 7), (1, 0), (1, 4)}
 @pytest.fixture(params=["duckdb", "postgres", "mysql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield database(request, tmp_path)
-    faults.arm(None)
+    failpoints.arm(None)
 
 
 def ask(place: Any, statement: str) -> list[tuple[Any, ...]]:

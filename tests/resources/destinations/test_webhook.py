@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe import faults
-from kpipe.batch import Commit, Counts, StagedFile
+from kpipe import failpoints
+from kpipe.batch.batch import Commit, Counts, StagedFile
 from kpipe.errors import (
     DeadLettersExceeded,
     DestinationBusy,
@@ -28,12 +28,12 @@ from kpipe.errors import (
     RecordRejected,
     SchemaConflict,
 )
-from kpipe.keys import ORIGINAL
-from kpipe.ledger import Ledger, Step
+from kpipe.ledger.ledger import Ledger, Step
+from kpipe.tables.upsert import ORIGINAL
 from resources.destinations.duckdb import DuckDBDestination
 from resources.destinations.webhook import Rules, WebhookDestination
+from resources.destinations.webhook.commit_codec import from_text, to_text
 from resources.destinations.webhook.outbox import Outbox, Receipt
-from resources.destinations.webhook.pinned import from_text, to_text
 from resources.testing.keyed import RECORD
 from resources.testing.place import COLUMNS, COORDINATES, arrow, batch, begin, source
 from resources.testing.state import begun, loaded, proof
@@ -369,7 +369,7 @@ def committing(folder: Path, url: str, staging: Path, commit: Commit, fault: str
     place = object.__new__(WebhookPlace)
     place.path, place.staging, place.receiver = folder / "data" / "kpipe.duckdb", staging, _There(url)  # type: ignore[assignment]
     if fault:
-        faults.arm(faults.Fault(fault))
+        failpoints.arm(failpoints.Fault(fault))
     place.open(**more).commit(commit)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import from_yaml
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, NotAvailable
-from kpipe.notation import from_yaml
-from kpipe.pipeline import Pipeline
 from resources.destinations import open_destination
-from resources.destinations.webhook.address import Url
 from resources.destinations.webhook.sender import Endpoint, Sender
 from resources.destinations.webhook.signature import headers, keys
+from resources.destinations.webhook.url_guard import Url
 from resources.home import Home
 from tests.receiver import Receiver
 

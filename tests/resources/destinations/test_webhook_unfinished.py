@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from kpipe import moves
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, RecordRejected
-from kpipe.ledger import Ledger, Step
-from kpipe.oversight import ledger_only
+from kpipe.ledger import transitions
+from kpipe.ledger.ledger import Ledger, Step
+from kpipe.run_events import ledger_only
 from resources.destinations.webhook import Rules, WebhookDestination
-from resources.destinations.webhook.book import Book
-from resources.destinations.webhook.delivery import Delivery
+from resources.destinations.webhook.dispatcher import Delivery
 from resources.destinations.webhook.outbox import Outbox, Receipts
+from resources.destinations.webhook.receipts import Book
 from resources.destinations.webhook.requests import Shaper
 from resources.destinations.webhook.sender import Sender
 from resources.testing.place import batch, begin, source
@@ -186,12 +186,12 @@ def test_a_dead_letter_names_that_an_earlier_try_may_have_been_taken(place: Webh
 
 
 def decisions(ledger: Ledger) -> dict[str, tuple[Any, tuple[Step, ...]]]:
-    changes, again = moves.reread(ledger, source(0), 0)
+    changes, again = transitions.reread(ledger, source(0), 0)
     return {
-        "jump": (moves.jump(ledger, source(0), 20), ()),
+        "jump": (transitions.jump(ledger, source(0), 20), ()),
         "reread": (changes, tuple(Step(replace(ledger.live(source(0)), start=x.start, next=x.start), x.end) for x in again)),  # type: ignore[type-var]
-        "retire": (moves.retire(ledger, source(0)), ()),
-        "skip": (moves.skip(ledger.live(source(0)), 5), ()),  # type: ignore[arg-type]
+        "retire": (transitions.retire(ledger, source(0)), ()),
+        "skip": (transitions.skip(ledger.live(source(0)), 5), ()),  # type: ignore[arg-type]
     }  # fmt: skip
 
 
@@ -218,9 +218,9 @@ def test_offsets_of_an_unfinished_batch_are_not_moved(place: WebhookPlace, kind:
 
 
 def given_up(destination: WebhookDestination, found: Commit) -> Commit:
-    """The decision as a run makes it (kpipe/survey.py)."""
+    """The decision as a run makes it (kpipe/planning/reconcile.py)."""
     steps = tuple(replace(step, closed_by="given_up") for step in found.steps)
-    changes = moves.give_up(destination.ledger()[1], found.steps)
+    changes = transitions.give_up(destination.ledger()[1], found.steps)
     return ledger_only("tweets", "give_up", changes, "by mia", steps, "", "", found.id)
 
 
@@ -251,7 +251,7 @@ def test_a_batch_that_is_given_up_is_recorded(place: WebhookPlace, monkeypatch: 
     assert arrived == [*((0, n) for n in (10, 11, 12)), *((1, n) for n in (4, 5, 6))]
     # Read all the same, on demand: verify goes on naming what may be there twice.
     ledger = destination.ledger()[1]
-    changes = moves.backfill(ledger, source(0), found.steps[0].range)
+    changes = transitions.backfill(ledger, source(0), found.steps[0].range)
     destination.commit(ledger_only("tweets", "backfill", changes, "", (), "", ""))
     (lane,) = [lane for lane in destination.ledger()[1].of(source(0)) if not lane.finished and not lane.open]
     base = batch(place, destination.ledger()[1], {1: 8})
@@ -270,7 +270,7 @@ def test_a_ledger_that_was_moved_by_other_means_needs_an_operator(place: Webhook
     destination = place.open()
     ledger = destination.ledger()[1]
     book = Book(place.path, "tweets", "tweets", {}, (place.staging,))
-    book.commit(ledger_only("tweets", "jump", moves.jump(ledger, source(0), 4), "", (), "", ""))
+    book.commit(ledger_only("tweets", "jump", transitions.jump(ledger, source(0), 4), "", (), "", ""))
     sent = len(place.receiver.got)
     for _ in range(2):
         found = destination.unfinished()

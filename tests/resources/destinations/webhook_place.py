@@ -7,12 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from kpipe.keys import KeyRule
-from kpipe.pipeline import Into
-from kpipe.schema import Columns
+from kpipe.definition.pipeline import Into
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
 from resources.destinations.webhook import Rules, WebhookDestination
-from resources.destinations.webhook.address import Url
 from resources.destinations.webhook.sender import Endpoint
+from resources.destinations.webhook.url_guard import Url
 from tests.receiver import Receiver
 from tests.resources.destinations.kafka_place import meant
 from tests.resources.destinations.place import DuckDBPlace

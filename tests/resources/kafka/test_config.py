@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kpipe.definition.pipeline import Source
 from kpipe.errors import InvalidPipeline
-from kpipe.pipeline import Source
-from resources.kafka.config import admin_config, client_config, secrets
-from resources.kafka.secret import MASK, Secret, redact, secrets_in
-from resources.kafka.settings import ALLOWED, DEFAULTS, FIXED, SECRETS
+from resources.kafka.allowed_settings import ALLOWED, DEFAULTS, FIXED, SECRETS
+from resources.kafka.client_config import admin_config, client_config, secrets
+from resources.secrets import MASK, Secret, redact, secrets_in
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 PASSWORD = {"sasl.username": "me", "sasl.password": "{{ env('PASSWORD') }}"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from resources.kafka.failures import failure
-from resources.kafka.topics import _LEADERLESS
+from resources.kafka.errors import failure
+from resources.kafka.topic_metadata import _LEADERLESS
 
 # Another leader, a broker that comes back, a quota: met by readers, and over after a while.
 PASSING = sorted(

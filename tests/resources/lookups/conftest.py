@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kpipe.pipeline import Pipeline
-from resources.lookups.read import Lookups, no_tables
-from resources.lookups.reference import Reference
-from resources.spark.stager import selection
+from kpipe.definition.pipeline import Pipeline
+from resources.lookups.loader import Lookups, no_tables
+from resources.lookups.reference_table import Reference
+from resources.spark.driver.stager import selection
 from tests.fileserver import FileServer
 
 

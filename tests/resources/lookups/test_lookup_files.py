@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kpipe.errors import InvalidPipeline
-from resources.lookups.reference import Reference
+from resources.lookups.reference_table import Reference
 
 Read = Callable[..., Reference]
 

@@ -11,11 +11,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, InvalidPipeline, LookupFailed, NotAvailable
-from kpipe.pipeline import Pipeline
 from resources.home import Home
-from resources.lookups.reference import Reference
-from resources.lookups.tables import asking
+from resources.lookups.reference_table import Reference
+from resources.lookups.table_source import asking
 from tests.resources.destinations.postgres import PASSWORD, PostgresServer
 
 Read = Callable[..., Reference]

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.yaml_codec import COMPONENT, from_yaml
 from kpipe.errors import CredentialsRefused, InvalidPipeline, LookupFailed
-from kpipe.notation import COMPONENT, from_yaml
-from kpipe.pipeline import Pipeline
-from kpipe.sql.writer import to_sql
+from kpipe.sql.renderer import to_sql
 from resources.destinations import summary
-from resources.lookups.reference import Reference
+from resources.lookups.reference_table import Reference
 from tests.certificates import certificates
 from tests.fileserver import FileServer
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kpipe.lookups import Version
-from kpipe.pipeline import Pipeline
-from kpipe.schema import Columns
-from resources.lookups import reference
-from resources.lookups.read import Lookups
-from resources.lookups.reference import Reference, packed
-from resources.spark.stager import selection
+from kpipe.definition.lookups import Version
+from kpipe.definition.pipeline import Pipeline
+from kpipe.schema.columns import Columns
+from resources.lookups import reference_table
+from resources.lookups.loader import Lookups
+from resources.lookups.reference_table import Reference, packed
+from resources.spark.driver.stager import selection
 
 KINDS = {
     "BIGINT": (pa.int64(), st.integers(-3, 3)),
@@ -54,8 +54,8 @@ def test_a_key_finds_its_row_and_no_other(data: st.DataObject, kinds: list[str],
     expected = [next((at for at, row in enumerate(rows) if row == probe), None) for probe in probes]
     with pytest.MonkeyPatch.context() as patch:
         if collide:  # all keys have one of two hashes: chance would take longer
-            real = reference._hashed
-            patch.setattr(reference, "_hashed", lambda found: real(found) % np.uint64(2))
+            real = reference_table._hashed
+            patch.setattr(reference_table, "_hashed", lambda found: real(found) % np.uint64(2))
         assert asked(made(columns, table(rows), len(kinds)), table(probes)) == expected
 
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from kpipe.definition.formats import Format
+from kpipe.definition.pipeline import Source
 from kpipe.errors import CredentialsRefused, InvalidPipeline, RegistryFailed
-from kpipe.formats import Format
-from kpipe.pipeline import Source
-from kpipe.schema import Columns
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
-from resources.decode.formats import decoder
-from resources.kafka.config import client_config, registry_access, secrets
-from resources.registry import client
-from resources.registry.access import Access, address, check_registry
-from resources.registry.client import Registry, UnknownSchema
+from resources.decode.factory import decoder
+from resources.kafka.client_config import client_config, registry_access, secrets
+from resources.schema_registry import client
+from resources.schema_registry.client import Registry, UnknownSchema
+from resources.schema_registry.config import Access, address, check_registry
 from tests.registry import LocalRegistry, framed, register
 
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}

@@ -1,0 +1,1 @@
+"""A pipeline's definition: every field with its default and limits, and its YAML."""

@@ -1,0 +1,138 @@
+"""How a record's bytes become columns: the format, its options, and which value goes to which column."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kpipe.definition.base import Model
+from kpipe.definition.json_path import parse_path, write_path
+
+__all__ = ["VARIABLE", "Format", "Mapped"]
+
+#: A temporary value, for `set` and `where` only: it is no column of the table.
+VARIABLE = re.compile(r"@[A-Za-z_][A-Za-z0-9_]*")
+
+# Which options belong to which formats; the others would be read by nobody.
+_ONLY = {
+    "booleans": ("json",),
+    "mapping": ("json", "avro", "protobuf"),
+    "schema": ("json", "avro", "protobuf"),
+    "registry": ("json", "avro", "protobuf"),
+    "descriptors": ("protobuf",),
+    "message": ("protobuf",),
+    "validate": ("json",),
+    **dict.fromkeys(("fields", "delimiter", "quote", "escape", "line_end", "line_start", "null", "null_quoted", "skip_lines"),
+                    ("csv",)),
+}  # fmt: skip
+
+
+def _target(name: str) -> str:
+    if name.startswith("@"):
+        if not VARIABLE.fullmatch(name):
+            msg = f"{name!r} is not a variable (@, a letter or _, then letters, digits, _)"
+            raise ValueError(msg)
+    elif not name or "\0" in name or len(name) > 255:
+        msg = f"{name!r} is not a column's name"
+        raise ValueError(msg)
+    elif name.lower().startswith("_kafka_"):
+        msg = f"{name}: names that begin with _kafka_ hold Kafka's own coordinates"
+        raise ValueError(msg)
+    return name
+
+
+def _path(text: str) -> str:
+    return write_path(parse_path(text))
+
+
+Target = Annotated[str, AfterValidator(_target)]
+Path = Annotated[str, AfterValidator(_path)]
+Literally = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | None
+
+
+class Mapped(Model):
+    """A value of the record, and what stands in where the record has no such member.
+
+    Attributes:
+        path: kpipe/definition/json_path.py.
+        default: taken where the path leads nowhere. A member that is there and null is NULL all the same.
+    """
+
+    path: Path
+    default: Literally
+
+
+class Format(Model):
+    """How bytes become columns. `raw` keeps key and value as bytes (ELT).
+
+    Attributes:
+        mapping: column, or @variable, to path; null: by name.
+        booleans: what `true` and `false` are in columns of texts and numbers that a path leads to: as JSON has them, or 1 and 0.
+        fields: of CSV, which column or @variable each field goes to, in order; null: the table's columns.
+        delimiter: between the fields of a line.
+        quote: around a field; empty: none.
+        escape: before a sign that would mean something else; empty: none.
+        line_end: between lines of one record.
+        line_start: what every line begins with, and what stands before it is left out.
+        null: text that is NULL; null: `\\N`, and NULL without quotes where there is a quote.
+        null_quoted: whether that text is NULL in quotes, too.
+        skip_lines: first lines of every record to leave out.
+        definition: the schema (`schema` in YAML) of Avro, Protobuf or JSON Schema, as text.
+        registry: address of a schema registry.
+        descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
+        message: full name of the message type; null: the only one of the schema, with a registry that of each record.
+        validated: whether records of JSON must conform to their JSON Schema (`validate` in YAML).
+    """
+
+    type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
+    mapping: dict[Target, Path | Mapped] | None = None
+    booleans: Literal["json", "number"] = "json"
+    fields: list[Target] | None = None
+    delimiter: str = Field(default="\t", min_length=1)
+    quote: str = Field(default="", max_length=1)
+    escape: str = Field(default="\\", max_length=1)
+    line_end: str = Field(default="\n", min_length=1)
+    line_start: str = ""
+    null: str | None = None
+    null_quoted: bool = False
+    skip_lines: int = Field(default=0, ge=0)
+    definition: str | None = Field(default=None, alias="schema")
+    registry: str | None = None
+    descriptors: str | None = None
+    message: str | None = None
+    validated: bool = Field(default=False, alias="validate")
+
+    @property
+    def several(self) -> bool:
+        """Whether a record may give several rows."""
+        return self.type == "csv"
+
+    @property
+    def listed(self) -> tuple[str, ...] | None:
+        """Columns and @variables that a record gives; None: whatever columns it has."""
+        if self.type == "raw":
+            return ("key", "value")
+        names = self.mapping if self.mapping is not None else self.fields
+        return None if names is None else tuple(names)
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Format:
+        for name, info in type(self).model_fields.items():
+            field = info.alias or name
+            if self.type not in _ONLY.get(field, (self.type,)) and getattr(self, name) != info.default:
+                msg = f"{field} is an option of {', '.join(_ONLY[field])}, not of {self.type}"
+                raise ValueError(msg)
+        names = [name.lower() for name in (*(self.mapping or ()), *(self.fields or ()))]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = f"{twice[0]} is given twice (upper and lower case are the same)"
+            raise ValueError(msg)
+        if self.booleans != "json" and self.mapping is None:
+            msg = "booleans is an option of a mapping"
+            raise ValueError(msg)
+        if self.mapping == {} or self.fields == []:
+            msg = "names no column; leave it out for the columns by their names"
+            raise ValueError(msg)
+        return self

@@ -1,0 +1,200 @@
+"""Where rows go that go into no table: another topic, or an address. The fields of `into` that only such a destination has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from kpipe.definition.base import Model
+from kpipe.definition.body_template import Template
+
+__all__ = ["TOPIC", "TopicOut", "WebhookOut", "check_header", "check_outlet", "check_url", "is_unnamed", "table_of"]
+
+#: Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic): 1 to 249 of these, not "." or "..".
+TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
+
+
+def table_of(topic: str) -> str:
+    """A plain name for what lies in a topic: what SQL and Dagster know it by, unless `into.table` says another."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", topic)[:63]
+    return name if re.match(r"[A-Za-z_]", name) else f"t{name}"[:63]
+
+
+class TopicOut(Model):
+    """`type: kafka`.
+
+    Attributes:
+        brokers: `host:port` of the cluster that is written, comma-separated or a list.
+        topic: that rows are written to; it must be there.
+        format: of a record's value: `json`, an object of all columns; `raw`, the column `value` as it is.
+        config: librdkafka's settings, with the same list as `source.config`.
+        dead_letters: topic of the dead letters; None: the topic's name with `.dead-letters` behind it. Made when missing.
+        ledger: topic of the ledger; None: `kpipe-ledger-` and the pipeline's name. Made when missing.
+        transaction_timeout_s: how long writing a batch may take before the brokers give it up.
+    """
+
+    brokers: str | list[str] | None = None
+    topic: str | None = None
+    format: Literal["json", "raw"] = "json"
+    config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    dead_letters: str | None = None
+    ledger: str | None = None
+    transaction_timeout_s: int = Field(default=300, ge=1)
+
+    @field_validator("brokers")
+    @classmethod
+    def _brokers(cls, value: str | list[str] | None) -> str | None:
+        text = ",".join(value) if isinstance(value, list) else value
+        if text is not None and not text.strip(" ,"):
+            msg = "names no broker; write host:port"
+            raise ValueError(msg)
+        return text  # one spelling, so that all notations give equal definitions
+
+    @field_validator("topic", "dead_letters", "ledger")
+    @classmethod
+    def _names(cls, value: str | None) -> str | None:
+        if value is not None and not TOPIC.fullmatch(value):
+            msg = f"{value!r} is not a topic's name (1 to 249 of letters, digits, '.', '_', '-')"
+            raise ValueError(msg)
+        return value
+
+
+class WebhookOut(Model):
+    """`type: webhook`.
+
+    Attributes:
+        url: where requests go, https; None where it is a secret: `credentials.url`.
+        body: of one record, a template (kpipe/definition/body_template.py); None: an object of all columns.
+        envelope: of a request, a template with `${records}` (a list of bodies) and `${count}`; None: the list, or with
+            `max_records: 1` the only body.
+        headers: that every request has, without secrets.
+        max_records: bodies in a request.
+        max_bytes: of a request; a record whose body alone has more is refused.
+        concurrency: requests on their way at the same time. Records of one key stay in order.
+        timeout_s: until an answer is there.
+        retry_s: how long a request that is not taken is sent again.
+        allow_hosts: names, or addresses, that may be in a private network, or on this machine.
+    """
+
+    url: str | None = None
+    body: str | None = None
+    envelope: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    max_records: int = Field(default=1, ge=1, le=10_000)
+    max_bytes: int = Field(default=1_048_576, ge=1024, le=64 << 20)
+    concurrency: int = Field(default=4, ge=1, le=64)
+    timeout_s: int = Field(default=30, ge=1)
+    retry_s: int = Field(default=120, ge=0)
+    allow_hosts: list[str] = Field(default_factory=list)
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_url(value)
+        return value
+
+    @field_validator("body", "envelope")
+    @classmethod
+    def _templates(cls, value: str | None, info: ValidationInfo) -> str | None:
+        names = Template.of(value).names if value is not None else ()
+        strange = "records" not in names or set(names) - {"records", "count"}
+        if info.field_name == "envelope" and value is not None and strange:
+            msg = "its places are ${records}, which it needs, and ${count}; columns belong into body"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            check_header(name, text)
+        return value
+
+
+def check_url(url: str) -> None:
+    """It is one that requests can go to, and holds no credentials.
+
+    Raises:
+        ValueError: says what is wrong, without the address: its path may be a secret.
+    """
+    msg = ""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good, parts = False, urlsplit("")
+    if not good or not url.isascii() or any(sign.isspace() or not sign.isprintable() for sign in url):
+        msg = "not an address; write https://host/path"
+    elif parts.username is not None or parts.password is not None:
+        msg = "holds credentials; move them to into.credentials: username and password, or token"
+    elif parts.fragment:
+        msg = "has a part behind #, which no server is sent; leave it out"
+    if msg:
+        raise ValueError(msg)
+
+
+def check_header(name: str, value: str) -> None:
+    """A header that may stand in every request.
+
+    Raises:
+        ValueError: names the header, and never shows its value.
+    """
+    lowered = name.lower()
+    if not _TOKEN.fullmatch(name):
+        msg = f"{name!r} is not a header's name"
+    elif lowered in _OWN_HEADERS or lowered.startswith("webhook-"):
+        msg = f"{name} is set by kpipe"
+    elif lowered == "authorization":
+        msg = "Authorization is a secret: into.credentials: token, or username and password"
+    elif not value.isascii() or not value.isprintable() or value != value.strip():
+        msg = f"{name}: its value holds control characters, signs beyond ASCII, or blanks around it"
+    else:
+        return
+    raise ValueError(msg)
+
+
+#: What RFC 9110 calls a token.
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OWN_HEADERS = {
+    "host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "idempotency-key",
+    "accept-encoding", "content-encoding", "keep-alive", "proxy-connection",
+}  # fmt: skip
+
+
+def is_unnamed(given: Mapping[str, Any]) -> bool:
+    """Whether a topic is named, and no table: then the topic's name says it."""
+    return given.get("type") == "kafka" and "table" not in given and isinstance(given.get("topic"), str)
+
+
+def check_outlet(into: Model, kind: str) -> None:
+    """Fields of one type of destination are given for it only, and those that it needs are.
+
+    Raises:
+        ValueError: names the field.
+    """
+    for owners, fields, needed in _OWNERS:
+        given = [name for name in fields if getattr(into, name) != _default(into, name)]
+        if given and kind not in owners:
+            msg = f"{given[0]} belongs to type: {' or '.join(owners)}; the type is {kind}"
+            raise ValueError(msg)
+        lacking = [name for name in needed if getattr(into, name) is None]
+        if lacking and kind in owners:
+            msg = f"type: {kind} needs {' and '.join(lacking)}"
+            raise ValueError(msg)
+
+
+_OWNERS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
+    (("kafka",), tuple(TopicOut.model_fields), ("brokers", "topic")),
+    (("webhook",), tuple(WebhookOut.model_fields), ()),
+    (("iceberg",), ("catalog", "catalog_name", "namespace", "audit"), ()),
+    (("delta", "iceberg"), ("partition_by",), ()),
+)
+
+
+def _default(into: Model, name: str) -> Any:
+    return type(into).model_fields[name].get_default(call_default_factory=True)

@@ -1,0 +1,152 @@
+"""Where rows go: the table that `into` names, and those that `also` adds. Fields of design.md 4.2."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from kpipe.definition.base import Model
+from kpipe.definition.lakehouse_options import LakeOut
+from kpipe.definition.sink_options import TopicOut, WebhookOut, check_outlet, is_unnamed, table_of
+from kpipe.errors import InvalidPipeline
+from kpipe.schema.columns import parse_type
+from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
+
+__all__ = ["NAME", "Also", "Into", "declarations"]
+
+#: A pipeline's or a table's name: a plain identifier of SQL, so that it may stand in a path and in a statement.
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class Into(LakeOut, WebhookOut, TopicOut):
+    """Where rows go.
+
+    Attributes:
+        type: kind of destination.
+        database: file, or connection string without secrets; None: the home's own DuckDB file.
+        credentials: secrets of the connection; templates, masked wherever they are shown.
+        table: name of the table, a plain identifier.
+        key: columns of the key, for on_conflict; None: the table's primary key.
+        on_conflict: what happens where a row of the same key is there.
+        on_null: a record without a value (a tombstone): `skip` leaves it out, `delete` deletes the row of its key. The key is
+            read from the record's key: one column as text, several from a JSON object.
+        update: for `update`, column to expression (`excluded.COLUMN`, or VALUES(COLUMN), is the new row's value); empty:
+            every column that the new row has.
+    """
+
+    type: str = "duckdb"
+    database: str | None = None
+    credentials: dict[str, str] = Field(default_factory=dict)
+    table: str
+    key: list[str] | None = None
+    on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
+    on_null: Literal["skip", "delete"] = "skip"
+    update: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        return {**given, "table": table_of(given["topic"])} if isinstance(given, dict) and is_unnamed(given) else given
+
+    @model_validator(mode="after")
+    def _outlet(self) -> Into:
+        check_outlet(self, self.type)
+        if self.type == "webhook" and (self.url is None) == ("url" not in self.credentials):
+            msg = "type: webhook needs url" if self.url is None else "url stands among the credentials, too; keep one of them"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _updates(self) -> Into:
+        _check_update(self)
+        return self
+
+    @field_validator("table")
+    @classmethod
+    def _table(cls, value: str) -> str:
+        return _table_name(value)
+
+
+class Also(Model):
+    """A further table that rows of the same records go to, in the same transaction, at the same place as `into`.
+
+    Attributes:
+        table: name of the table, a plain identifier.
+        key, on_conflict, update: as of `into`.
+        columns: declared types, beside those of the pipeline, which count here, too.
+        select, where, set: as those of the pipeline, which are for its first table only.
+    """
+
+    table: str
+    key: list[str] | None = None
+    on_conflict: Literal["error", "replace", "ignore", "update"] = "error"
+    update: dict[str, str] = Field(default_factory=dict)
+    columns: dict[str, str] = Field(default_factory=dict)
+    select: str | None = None
+    where: str | None = None
+    set: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _updates(self) -> Also:
+        _check_update(self)
+        return self
+
+    @field_validator("table")
+    @classmethod
+    def _table(cls, value: str) -> str:
+        return _table_name(value)
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: dict[str, str]) -> dict[str, str]:
+        return declarations(value)
+
+
+def declarations(value: dict[str, str]) -> dict[str, str]:
+    """Declared types, as they are, when they can be.
+
+    Raises:
+        ValueError: a type is none or nested too deeply, or a name cannot be a column's.
+    """
+    for name, text in value.items():
+        try:
+            kind = parse_type(text)
+        except InvalidPipeline as error:
+            raise ValueError(str(error)) from error
+        except RecursionError:
+            raise _deep(name) from None
+        if shallow(kind) != kind:
+            raise _deep(name)
+    taken = sorted(name for name in value if name.lower().startswith("_kafka_"))
+    if taken:
+        msg = f"{', '.join(taken)}: names that begin with _kafka_ hold Kafka's own coordinates"
+        raise ValueError(msg)
+    if len({name.lower() for name in value}) < len(value):
+        msg = "two columns differ only by upper and lower case"
+        raise ValueError(msg)
+    return value
+
+
+def _deep(name: str) -> ValueError:
+    return ValueError(
+        f"column {name}: nested too deeply: {DEEPEST} lists, MAPs and STRUCTs at most, {MOST_LISTS} of them lists or MAPs;"
+        " declare what is inside as JSON"
+    )
+
+
+def _table_name(value: str) -> str:
+    if not NAME.fullmatch(value):
+        msg = f"{value!r} is not a table's name (a letter or _, then letters, digits, _; 63 at most)"
+        raise ValueError(msg)
+    if value.lower().startswith("kpipe_"):
+        msg = f"{value!r}: names that begin with kpipe_ are the ledger's own"
+        raise ValueError(msg)
+    return value
+
+
+def _check_update(into: Into | Also) -> None:
+    if into.update and into.on_conflict != "update":
+        msg = "update says what on_conflict: update sets; on_conflict is " + into.on_conflict
+        raise ValueError(msg)

@@ -1,0 +1,219 @@
+"""YAML to pipeline and back. Errors name file, line and field.
+
+The document is a Dagster component (`type`, `attributes`). Templates `{{ env('NAME') }}` are filled in when the file
+is read, except under `credentials`, which keeps them until a client is made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline
+
+__all__ = ["COMPONENT", "filled", "from_yaml", "line_of", "resolve", "to_yaml"]
+
+COMPONENT = "kpipe_assets.KafkaPipeline"
+_TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s*)?\)\s*\}\}")
+
+
+# Line breaks of YAML 1.1 beside the usual two: NEL, LS, PS.
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+
+_MOMENTS = '{timestamp: "2026-11-20T00:00:00Z"} or offsets by partition such as {"0": 120, "3": 7}'
+_CHOICES: dict[tuple[str, ...], str] = {
+    ("source", "start"): f"write earliest, latest, {_MOMENTS}",
+    ("source", "end"): f"write latest, {_MOMENTS}",
+}
+
+
+def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """The text with every `{{ env('NAME') }}` and `{{ env('NAME', 'default') }}` filled in.
+
+    Raises:
+        InvalidPipeline: a variable is not set and has no default, or braces hold something else. The message names
+            the variable, never a value.
+    """
+    values = os.environ if environ is None else environ
+
+    def fill(match: re.Match[str]) -> str:
+        name, default = match.group(2), match.group(4)
+        value = values.get(name, default)
+        if value is None:
+            raise InvalidPipeline(f"environment variable {name} is not set", f"export {name}=...")
+        return value
+
+    filled = _TEMPLATE.sub(fill, text)
+    if "{{" in _TEMPLATE.sub("", text):
+        raise InvalidPipeline("not a template that kpipe knows", "write {{ env('NAME') }} or {{ env('NAME', 'default') }}")
+    return filled
+
+
+def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None = None) -> Pipeline:
+    """The pipeline that a YAML document defines.
+
+    Raises:
+        InvalidPipeline: not YAML, not a pipeline, or a field is unknown or wrong; with file, line and field.
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.load(text, Loader=_NoDuplicates)
+        lines = _lines(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}:{mark.line + 1}" if mark else file
+        raise InvalidPipeline(f"{where}: not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
+    except (ValueError, RecursionError) as error:  # 2026-13-45 is a date to YAML; an alias may hold itself
+        raise InvalidPipeline(f"{file}: not YAML that can be read: {error}", "put dates and times in quotes") from error
+    if not isinstance(data, dict):
+        raise InvalidPipeline(f"{file}:1: not a pipeline", f"begin with `type: {COMPONENT}`, then `attributes:`")
+    for key in data:
+        if key not in ("type", "attributes"):
+            raise InvalidPipeline(f"{file}:{lines.get((str(key),), 1)}: unknown field {key}", "known: type, attributes")
+    if data.get("type") != COMPONENT:
+        raise InvalidPipeline(f"{file}:{lines.get(('type',), 1)}: type is {data.get('type')!r}", f"write `type: {COMPONENT}`")
+    attributes = data.get("attributes")
+    if not isinstance(attributes, dict):
+        raise InvalidPipeline(f"{file}:{lines.get(('attributes',), 1)}: attributes are missing")
+    try:
+        return Pipeline.model_validate(_filled(attributes, (), file, lines, environ))
+    except ValidationError as error:
+        raise InvalidPipeline(*_words(error, file, lines)) from error
+
+
+def line_of(text: str, field: tuple[str, ...]) -> int:
+    """Return the line (from 1) of a field in the document of a pipeline, or of the nearest one around it that is there."""
+    known = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
+    path = ("attributes", *field)
+    return next((known[path[:end]] for end in range(len(path), 0, -1) if path[:end] in known), 1)
+
+
+def to_yaml(pipeline: Pipeline) -> str:
+    """The YAML document of a pipeline; reading it gives an equal pipeline."""
+    document = {"type": COMPONENT, "attributes": pipeline.to_dict()}
+    return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
+
+
+class _Exact(yaml.SafeDumper):
+    """YAML's safe dumper; texts with line breaks that only Unicode knows are quoted, or reading would make them a newline."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _BREAKS.search(text) else None)
+
+
+_Exact.add_representer(str, _text)
+
+
+class _NoDuplicates(yaml.SafeLoader):
+    """YAML's safe loader; a key that comes twice is an error instead of the last one winning silently, and `null:` is a name."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == "null":  # YAML's own null has no use as a field's name
+                key.tag = "tag:yaml.org,2002:str"
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a field's name is not a plain text", problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"field {key.value} is given twice", problem_mark=key.start_mark)
+            seen[key.value] = key.start_mark.line
+        return super().construct_mapping(node, deep)
+
+
+def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    """Line (from 1) of every field, by its path."""
+    found: dict[tuple[str, ...], int] = {}
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            found[here] = key.start_mark.line + 1
+            found.update(_lines(value, here))
+    elif isinstance(node, yaml.SequenceNode):
+        for at, value in enumerate(node.value):
+            here = (*path, str(at))
+            found[here] = value.start_mark.line + 1
+            found.update(_lines(value, here))
+    return found
+
+
+_SECRET = (("source", "credentials"), ("into", "credentials"))
+# Where a secret stands in the wrong place.
+_MAY_HIDE = (("source", "config"), ("into", "database"), ("into", "url"), ("into", "headers"))
+
+
+def _is_secret(path: tuple[str, ...]) -> bool:
+    return path[:2] in _SECRET or (path[:1] == ("lookups",) and path[2:3] == ("credentials",))
+
+
+def filled(attributes: Any, environ: Mapping[str, str] | None = None) -> Any:
+    """Attributes with every template filled in, but for credentials.
+
+    Raises:
+        InvalidPipeline: a variable is not set; names the field.
+    """
+    return _filled(attributes, (), "attributes", {}, environ)
+
+
+def _filled(value: Any, path: tuple[str, ...], file: str, lines: Mapping[tuple[str, ...], int], environ: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(item, (*path, str(key)), file, lines, environ) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, (*path, str(at)), file, lines, environ) for at, item in enumerate(value)]
+    if isinstance(value, str) and not _is_secret(path):
+        try:
+            return resolve(value, environ)
+        except InvalidPipeline as error:
+            line = lines.get(("attributes", *path), 1)
+            raise InvalidPipeline(f"{file}:{line}: {'.'.join(path)}: {error.what}", error.hint) from error
+    return value
+
+
+def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], int]) -> tuple[str, str]:
+    """The first thing wrong as one sentence, and what to do. Never shows the value of a credential."""
+    problems = error.errors(include_url=False, include_context=False)
+    # A union reports every branch; an unknown or missing field, or our own words, say most.
+    rank = {"extra_forbidden": 0, "missing": 1, "value_error": 2}
+
+    def order(problem: Any) -> int:
+        written = ("attributes", *(str(part) for part in problem["loc"])) in lines or problem["type"] == "missing"
+        return rank.get(problem["type"], 3) if written else 4
+
+    first = min(problems, key=order)
+    path = tuple(str(part) for part in first["loc"])
+    known = ("attributes", *path)
+    while known and known not in lines:
+        known = known[:-1]
+    field = ".".join(known[1:]) or ".".join(path)
+    where = f"{file}:{lines.get(known, 1)}"
+    if path[:2] in _CHOICES:
+        return f"{where}: {field}: not one of the forms it can have", _CHOICES[path[:2]]
+    if first["type"] == "extra_forbidden":
+        return f"{where}: unknown field {field}", _similar(path)
+    if first["type"] == "missing":
+        return f"{where}: {'.'.join(path)} is missing", ""
+    text = first["msg"].removeprefix("Value error, ")
+    # Only plain values are shown, and none of those that might be a secret in the wrong place.
+    hidden = (
+        _is_secret(path) or path[:2] in _MAY_HIDE or path[:1] == ("lookups",) or not isinstance(first["input"], str | int | float)
+    )
+    shown = "" if hidden else f" (found {first['input']!r})"
+    return f"{where}: {field}: {text[:1].lower() + text[1:]}{shown}", ""
+
+
+def _similar(path: tuple[str, ...]) -> str:
+    """The names that are known where the unknown one stands."""
+    model: Any = Pipeline
+    for part in path[:-1]:
+        field = getattr(model, "model_fields", {}).get(part)
+        inner = getattr(field, "annotation", None)
+        candidates = [inner, *getattr(inner, "__args__", ())]
+        model = next((item for item in candidates if hasattr(item, "model_fields")), None)
+    names = [f.alias or name for name, f in getattr(model, "model_fields", {}).items()]
+    return f"known: {', '.join(names)}" if names else ""

@@ -1,0 +1,216 @@
+"""CAST, CONVERT and SingleStore's `:>` and `!:>`.
+
+Sources: MySQL 8.4 manual, "Cast Functions and Operators"; SingleStore's manual, "Cast operators": `:>` is CAST with every type
+of a column; `!:>` gives a value where `:>` fails, which it does for JSON only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.binding import bind_sql
+from kpipe.expressions.mysql.json.json_casts import as_document, out_of_document
+from kpipe.expressions.mysql.moments import LAST
+from kpipe.expressions.mysql.values import Value, boolean, date, datetime, double, integer, number, span, text, unrounded
+
+__all__ = ["cast", "returned", "whole_number"]
+
+_INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "INTEGER": 32, "BIGINT": 64, "SIGNED": 64}
+_BYTES = ("BINARY", "VARBINARY", "BLOB", "TINYBLOB", "MEDIUMBLOB", "LONGBLOB")
+_FAR = 1_000_000_000  # characters; DuckDB takes no more than 2^32
+_WHOLE = "[-+]?[0-9]+"
+_WRITTEN = {"SIGNED": _WHOLE, "UNSIGNED": _WHOLE, "DECIMAL": r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"}
+_TEXTS = ("CHAR", "NCHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "STRING")
+
+
+def cast(value: Value, name: str, sizes: tuple[int, ...], strict: bool = False) -> Value:
+    """Return the value in a type: text that is no number is 0, a number that is too large the largest one.
+
+    Args:
+        value: any value.
+        name: of the type, upper case, with ` UNSIGNED` behind it.
+        sizes: numbers in parentheses.
+        strict: whether it is `!:>`: a text that is no JSON document is NULL to it, and an error to the others.
+
+    Raises:
+        Untranslated: kpipe has no such type.
+    """
+    plain = name.removesuffix(" UNSIGNED")
+    if name == "JSON":
+        return as_document(value, strict)
+    value = out_of_document(value, plain, sizes)
+    if plain in _INTEGERS and plain == name:
+        return _bounded(_signed(value), _INTEGERS[plain])
+    if name == "UNSIGNED" or plain in _INTEGERS:
+        return _unsigned(value, 64 if name == "UNSIGNED" else _INTEGERS[plain])
+    if plain in ("DECIMAL", "NUMERIC", "DEC", "FIXED"):
+        precision, scale = (*sizes, 10, 0)[:2] if len(sizes) != 1 else (sizes[0], 0)
+        return _decimal(value, precision, scale)
+    if plain in ("DOUBLE", "REAL"):
+        return replace(double(value), digits=None)
+    if plain == "FLOAT":
+        raise Untranslated("a cast to FLOAT is not translated: it would print other digits", f"write {_instead('DOUBLE')}")
+    if name in _TEXTS:
+        said = text(value)
+        written = said.literal if value.kind == "text" else None  # 007 prints as 7
+        return Value(f"left({said.sql}, {min(sizes[0], _FAR)})", "text") if sizes else Value(said.sql, "text", literal=written)
+    if name in _BYTES:
+        made = value.sql if value.kind == "blob" else f"encode({text(value).sql})"
+        return Value(_filled(made, min(sizes[0], _FAR), name == "BINARY") if sizes else made, "blob")
+    if name == "DATE":
+        return date(value)
+    if name in ("DATETIME", "TIMESTAMP"):
+        return _rounded(datetime(value), sizes[0] if sizes else 0)
+    if name == "TIME":
+        clock = value if value.kind == "time" else span(value)
+        return _rounded_time(clock, sizes[0] if sizes else 0)
+    if name == "YEAR":
+        return _year(value)
+    if name in ("BOOL", "BOOLEAN"):
+        return boolean(value)
+    raise Untranslated(
+        f"{name} is no type of kpipe's", "types: BIGINT, DECIMAL(p, s), DOUBLE, CHAR, DATE, DATETIME, TIME, JSON, BOOL"
+    )
+
+
+def returned(found: Value, raw: Value, name: str, sizes: tuple[int, ...]) -> Value:
+    """Return JSON_VALUE's value in the type that RETURNING names: NULL for what is not of that type.
+
+    Args:
+        found: what JSON_VALUE gives without RETURNING.
+        raw: the same as JSON, which tells true from "true".
+        name: of the type, upper case.
+        sizes: its numbers in parentheses.
+    """
+    pattern = _WRITTEN.get("DECIMAL" if name in ("DECIMAL", "DOUBLE", "REAL", "FLOAT") else name)
+    if pattern is None:
+        return cast(found, name, sizes)
+    truth = f"WHEN {raw.sql} IN ('true', 'false') THEN CAST({raw.sql} = 'true' AS INTEGER)::VARCHAR"
+    said = f"(CASE {truth} WHEN regexp_full_match({found.sql}, '{pattern}') THEN {found.sql} END)"
+    return cast(Value(said, "text"), name, sizes)
+
+
+def _year(value: Value) -> Value:
+    """A year of 1901 to 2155: two digits are of 1970 to 2069, a number 0 is none; NULL for any other number."""
+    if value.kind in ("date", "datetime", "time"):
+        return Value(f"CAST(year({datetime(value).sql}) AS BIGINT)", "int", 4)
+    zero = 2000 if value.kind in ("text", "json", "blob") else 0
+    short = "WHEN {0} BETWEEN 1 AND 69 THEN {0} + 2000 WHEN {0} BETWEEN 70 AND 99 THEN {0} + 1900"
+    year = f"(CASE WHEN {{0}} = 0 THEN {zero} {short} WHEN {{0}} BETWEEN 1901 AND 2155 THEN {{0}} END)"
+    return Value(bind_sql(year.format, integer(whole_number(value)).sql), "int", 4)
+
+
+def _instead(name: str) -> str:
+    return f"CAST(value AS {name})"
+
+
+def whole_number(value: Value) -> Value:
+    """Return the number of which MySQL takes the whole part, or the nearest whole number.
+
+    A text is read up to its first character that is no digit, a time is rounded to seconds, `0x41` is 65.
+    """
+    if value.kind == "blob" and value.literal is not None:
+        return number(value)
+    if value.kind == "datetime":
+        return Value(f"CAST(strftime({_rounded(value, 0).sql}, '%Y%m%d%H%M%S') AS BIGINT)", "int")
+    if value.kind == "time":
+        parts = "({0} // 3600 * 10000 + {0} // 60 % 60 * 100 + {0} % 60)"
+        return Value(bind_sql(parts.format, f"((epoch_us({value.sql}) + 500000) // 1000000)"), "int")
+    if value.kind == "json":
+        return Value(f"CAST(kpipe_json('integer', [CAST({value.sql} AS VARCHAR)]) AS BIGINT)", "int")
+    if value.kind not in ("text", "blob"):
+        return number(value)
+    # 21 digits are beyond 64 bits, so that further ones change nothing.
+    digits = "regexp_extract({0}, '^[ \\t\\n\\v\\f\\r]*([+-]?0*[0-9]{{1,21}})', 1)"
+    whole = f"(CASE WHEN {{0}} IS NOT NULL THEN coalesce(TRY_CAST({digits} AS HUGEINT), 0) END)"
+    return Value(bind_sql(whole.format, text(value).sql), "decimal", 38)
+
+
+def _signed(value: Value) -> Value:
+    """A text or a whole number of 64 bits without a sign keeps its bits; others become the nearest one."""
+    made = whole_number(value)
+    if made.kind != "decimal" or made.scale or (made.precision > 20 and value.kind not in ("text", "json", "blob")):
+        return integer(made)
+    most = 2**63
+    beyond = -1 if value.kind in ("text", "json", "blob") else most - 1
+    high = f"WHEN {{0}} >= {2 * most} THEN {beyond} WHEN {{0}} >= {most} THEN {{0}} - {2 * most}"
+    whole = f"CAST(CASE {high} WHEN {{0}} < -{most} THEN -{most} ELSE {{0}} END AS BIGINT)"
+    return Value(bind_sql(whole.format, made.sql), "int")
+
+
+def _bounded(value: Value, bits: int) -> Value:
+    if bits == 64:
+        return value
+    most = 2 ** (bits - 1)
+    within = f"(CASE WHEN {{0}} >= {most} THEN {most - 1} WHEN {{0}} < -{most} THEN -{most} ELSE {{0}} END)"
+    return Value(bind_sql(within.format, value.sql), "int")
+
+
+def _unsigned(value: Value, bits: int) -> Value:
+    """Below 0 the number that has the same 64 bits, as MySQL's CAST has it; 0 of a DECIMAL, a DOUBLE, or with fewer bits."""
+    made = whole_number(value)
+    top, half = 2**bits, 2 ** (bits - 1)
+    if made.kind == "double":
+        near = "CAST(round_even(greatest(least({0}, 2e19), -1e19), 0) AS HUGEINT)"
+        whole = bind_sql(f"(CASE WHEN {{0}} IS NOT NULL THEN {near} END)".format, made.sql)
+    else:
+        whole = f"CAST(round({made.sql}, 0) AS HUGEINT)" if made.scale else f"CAST({made.sql} AS HUGEINT)"
+    below = "WHEN {0} < 0 THEN 0"
+    if bits == 64 and value.kind not in ("decimal", "double"):
+        below = f"WHEN {{0}} < -{half} THEN {half} WHEN {{0}} < 0 THEN {{0}} + {top}"
+    within = f"CAST(CASE WHEN {{0}} >= {top} THEN {top - 1} {below} ELSE {{0}} END AS DECIMAL(20,0))"
+    return Value(bind_sql(within.format, whole), "decimal", 20, unsigned=True)
+
+
+def _decimal(value: Value, precision: int, scale: int) -> Value:
+    """The nearest number with that scale; one that has too many digits becomes the largest one that has not."""
+    if precision > 38 or scale > precision:
+        raise Untranslated(f"DECIMAL({precision}, {scale}) is no type of kpipe's", "a DECIMAL has at most 38 digits, in all")
+    most = f"{'9' * (precision - scale) or '0'}.{'9' * scale or '0'}"
+    target = f"DECIMAL({precision},{scale})"
+
+    def nearest(there: str, exact: str, near: str) -> str:
+        beyond = bind_sql(lambda n: f"CASE WHEN {n} < 0 THEN '-{most}' WHEN {n} >= 1 THEN '{most}' ELSE '0' END", near)
+        cut = f"coalesce(TRY_CAST({exact} AS {target}), CAST({beyond} AS {target}))"
+        return f"(CASE WHEN {there} IS NOT NULL THEN {cut} END)"
+
+    if value.kind == "text":  # it has digits that no DOUBLE has
+        sql = bind_sql(lambda said: nearest(said, _digits(said), number(Value(said, "text")).sql), value.sql)
+    else:
+        sql = bind_sql(lambda made: nearest(made, made, made), unrounded(number(value)).sql)
+    return Value(sql, "decimal", precision, scale)
+
+
+def _digits(said: str) -> str:
+    """The number that a text begins with, as text."""
+    return f"regexp_extract({said}, '^[ \\t\\n\\v\\f\\r]*([+-]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)', 1)"
+
+
+def _filled(sql: str, size: int, fixed: bool) -> str:
+    """So many bytes: BINARY is filled with NUL."""
+    cut = f"({sql})[1:{size}]"
+    return bind_sql(lambda x: f"({x} || repeat('\\x00'::BLOB, {size} - octet_length({x})))", cut) if fixed else cut
+
+
+def _rounded(value: Value, digits: int) -> Value:
+    """A moment with so many digits of a second, rounded half up."""
+    unit = 10 ** (6 - min(digits, 6))
+    if unit == 1 or value.sql.startswith("CAST(NULL"):
+        return replace(value, digits=min(digits, 6))
+    last = LAST // unit * unit  # what would reach the year 10000 is cut off
+    rounded = f"make_timestamp(CASE WHEN {{0}} > {LAST} THEN {last} ELSE {{0}} - ({{0}} % {unit} + {unit}) % {unit} END)"
+    return Value(bind_sql(rounded.format, f"(epoch_us({value.sql}) + {unit // 2})"), "datetime", digits=digits)
+
+
+def _rounded_time(value: Value, digits: int) -> Value:
+    """A time with so many digits of a second; NULL where it reaches the day's end."""
+    unit = 10 ** (6 - min(digits, 6))
+    if unit == 1:
+        return value
+    if value.kind == "span":
+        signed = f"(CASE WHEN x < 0 THEN -((-x + {unit // 2}) // {unit}) ELSE (x + {unit // 2}) // {unit} END * {unit})"
+        return Value(f"list_transform([{value.sql}], lambda x: {signed})[1]", "span")
+    later = f"((epoch_us({value.sql}) + {unit // 2}) // {unit} * {unit})"
+    within = "(CASE WHEN {0} < 86400000000 THEN TIME '00:00:00' + to_microseconds({0}) END)"
+    return Value(bind_sql(within.format, later), "time")

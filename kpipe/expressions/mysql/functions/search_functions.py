@@ -1,0 +1,105 @@
+"""Functions that look for texts in texts and in lists: LOCATE, FIELD, FIND_IN_SET and their like.
+
+Sources: MySQL 8.4 manual, "String Functions and Operators"; SingleStore's manual, "String Functions". Texts
+are compared by bytes.
+"""
+
+from __future__ import annotations
+
+from kpipe.expressions.mysql.arithmetic import bit_pattern
+from kpipe.expressions.mysql.binding import bind_sql
+from kpipe.expressions.mysql.function import Function
+from kpipe.expressions.mysql.functions.text_arguments import whole
+from kpipe.expressions.mysql.values import Value, double, number, text
+
+__all__ = ["FUNCTIONS"]
+
+
+def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
+    """The place of the first one, from a place on; 0 where there is none, or where the place is outside of the text."""
+    if start is None:
+        return Value(f"instr({text(where).sql}, {text(what).sql})", "int", 10)
+
+    def body(x: str, y: str, p: str) -> str:
+        behind = f"instr(substring({x}, {p}), {y})"
+        inside = f"{p} BETWEEN 1 AND length({x})"
+        none = f"{x} IS NULL OR {y} IS NULL OR {p} IS NULL"
+        return f"(CASE WHEN {none} THEN NULL WHEN {inside} AND {behind} > 0 THEN {behind} + {p} - 1 ELSE 0 END)"
+
+    return Value(bind_sql(body, text(where).sql, text(what).sql, whole(start)), "int", 10)
+
+
+def _strcmp(left: Value, right: Value) -> Value:
+    body = "(CASE WHEN {0} < {1} THEN -1 WHEN {0} > {1} THEN 1 WHEN {0} = {1} THEN 0 END)"
+    return Value(f"CAST({bind_sql(body.format, text(left).sql, text(right).sql)} AS BIGINT)", "int", 1)
+
+
+def _field(value: Value, *choices: Value) -> Value:
+    """Which one is equal, from 1; 0 for none. All texts are compared as texts, all whole numbers as these, others as DOUBLE."""
+    kinds = {item.kind for item in (value, *choices)} - {"null"}
+    rule = text if kinds <= {"text", "json", "blob", "date", "datetime", "time"} else double
+    if kinds <= {"int", "bool"}:
+        rule = number
+
+    def body(wanted: str, *items: str) -> str:
+        return f"(CASE {' '.join(f'WHEN {wanted} = {item} THEN {at}' for at, item in enumerate(items, 1))} ELSE 0 END)"
+
+    return Value(f"CAST({bind_sql(body, *(rule(item).sql for item in (value, *choices)))} AS BIGINT)", "int", 10)
+
+
+def _elt(place: Value, *choices: Value) -> Value:
+    texts = [text(item).sql for item in choices]
+
+    def body(n: str) -> str:  # DuckDB repeats the operand of a CASE for each WHEN
+        return f"(CASE {' '.join(f'WHEN {n} = {at} THEN {said}' for at, said in enumerate(texts, 1))} END)"
+
+    return Value(bind_sql(body, whole(place)), "text")
+
+
+def _find_in_set(what: Value, items: Value) -> Value:
+    """The place in a list with commas, from 1; 0 where it is not there, and where it has a comma itself."""
+
+    def body(x: str, y: str) -> str:
+        found = f"list_position(string_split({y}, ','), {x})"
+        return f"(CASE WHEN {x} IS NULL OR {y} IS NULL THEN NULL WHEN {y} = '' THEN 0 ELSE coalesce({found}, 0) END)"
+
+    return Value(f"CAST({bind_sql(body, text(what).sql, text(items).sql)} AS BIGINT)", "int", 10)
+
+
+def _make_set(bits: Value, *choices: Value) -> Value:
+    """The texts whose bits are set, with commas; what is NULL is left out."""
+
+    def body(n: str) -> str:
+        parts = ", ".join(f"CASE WHEN ({n} >> {at}) & 1 = 1 THEN {text(item).sql} END" for at, item in enumerate(choices[:64]))
+        return f"(CASE WHEN {n} IS NOT NULL THEN concat_ws(',', {parts}) END)"
+
+    return Value(bind_sql(body, whole(bits)), "text")
+
+
+def _export_set(bits: Value, on: Value, off: Value, between: Value | None = None, count: Value | None = None) -> Value:
+    """A text for each bit, the lowest first; 64 of them where the count is not from 0 to 64."""
+    mark = "','" if between is None else text(between).sql
+    bounded = "(CASE WHEN {0} BETWEEN 0 AND 64 THEN {0} WHEN {0} IS NOT NULL THEN 64 END)"
+    most = "64" if count is None else bind_sql(bounded.format, whole(count))
+
+    def body(n: str, yes: str, no: str, sign: str, size: str) -> str:
+        level = next(level for level in range(1, 1000) if f"kpipe_b{level}" not in f"{n} {yes} {no} {sign} {size}")
+        part = f"CASE WHEN ({n} & (CAST(1 AS UBIGINT) << kpipe_b{level})) <> 0 THEN {yes} ELSE {no} END"
+        parts = f"list_transform(range({size}), lambda kpipe_b{level}: {part})"
+        made = f"list_reduce({parts}, lambda kpipe_b{level}, kpipe_c{level}: kpipe_b{level} || {sign} || kpipe_c{level})"
+        missing = " OR ".join(f"{item} IS NULL" for item in (n, yes, no, sign, size))
+        return f"(CASE WHEN {missing} THEN NULL WHEN {size} = 0 THEN '' ELSE {made} END)"
+
+    return Value(bind_sql(body, bit_pattern(bits), text(on).sql, text(off).sql, mark, most), "text")
+
+
+FUNCTIONS: dict[str, Function] = {
+    "LOCATE": Function(_locate, 2, 3),
+    "INSTR": Function(lambda where, what: _locate(what, where), 2),
+    "STRCMP": Function(_strcmp, 2),
+    "FIELD": Function(_field, 2, None),
+    "ELT": Function(_elt, 2, None),
+    "FIND_IN_SET": Function(_find_in_set, 2),
+    "EXPORT_SET": Function(_export_set, 3, 5),
+    "MAKE_SET": Function(_make_set, 2, None),
+}

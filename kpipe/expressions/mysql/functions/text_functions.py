@@ -1,0 +1,230 @@
+"""Functions that make a text of others: parts, joins, padding, letters' case.
+
+Sources: MySQL 8.4 manual, "String Functions and Operators"; SingleStore's manual, "String Functions". Positions and lengths count
+characters of UTF-8, or bytes where the argument is of bytes.
+"""
+
+from __future__ import annotations
+
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.binding import bind_sql
+from kpipe.expressions.mysql.function import Function
+from kpipe.expressions.mysql.functions.text_arguments import LARGEST, clamped, same_kind, whole
+from kpipe.expressions.mysql.values import Value, quoted, text
+
+__all__ = ["FUNCTIONS", "trimmed"]
+
+
+def _concat(*values: Value) -> Value:
+    parts, kind = same_kind(*values)
+    return Value("(" + " || ".join(parts) + ")", kind)
+
+
+def _concat_ws(separator: Value, *values: Value) -> Value:
+    """Leave out what is NULL; NULL where the separator is."""
+    parts = [text(value).sql for value in values]
+    return Value(f"concat_ws({text(separator).sql}, {', '.join(parts)})", "text")
+
+
+def _characters(value: Value) -> Value:
+    return Value(f"octet_length({value.sql})" if value.kind == "blob" else f"length({text(value).sql})", "int", 10)
+
+
+def _octets(value: Value) -> Value:
+    return Value(f"octet_length({value.sql})" if value.kind == "blob" else f"strlen({text(value).sql})", "int", 10)
+
+
+def _bits(value: Value) -> Value:
+    return Value(f"({_octets(value).sql} * 8)", "int", 11)
+
+
+def _lower(value: Value) -> Value:
+    return value if value.kind == "blob" else Value(f"lower({text(value).sql})", "text")
+
+
+def _upper(value: Value) -> Value:
+    """Keep ß, for which DuckDB has a capital letter."""
+    if value.kind == "blob":
+        return value
+    said = text(value)
+    if said.literal is not None and "ß" not in said.literal:
+        return Value(f"upper({said.sql})", "text")
+    parts = "array_to_string(list_transform(string_split({0}, 'ß'), lambda kpipe_part: upper(kpipe_part)), 'ß')"
+    return Value(
+        bind_sql(lambda x: f"(CASE WHEN contains({x}, 'ß') THEN {parts.format(x)} ELSE upper({x}) END)", said.sql), "text"
+    )
+
+
+def _piece(value: Value, start: str, count: str) -> Value:
+    """So many characters or bytes from a place that is at least 1."""
+    if value.kind == "blob":
+        return Value(f"({value.sql})[{start}:({start}) + ({count}) - 1]", "blob")
+    return Value(f"substring({text(value).sql}, {start}, {count})", "text")
+
+
+def _left(value: Value, count: Value) -> Value:
+    return _piece(value, "1", clamped(count))
+
+
+def _right(value: Value, count: Value) -> Value:
+    (said,), kind = same_kind(value)
+    length = "octet_length" if kind == "blob" else "length"
+
+    def body(x: str, n: str) -> str:
+        start = f"(CASE WHEN {n} >= {length}({x}) THEN 1 ELSE {length}({x}) - {n} + 1 END)"
+        return _piece(Value(x, kind), start, n).sql
+
+    return Value(bind_sql(body, said, clamped(count)) if kind == "blob" else f"right({said}, {clamped(count)})", kind)
+
+
+def _substring(value: Value, start: Value, count: Value | None = None) -> Value:
+    """From the end where the place is negative; empty where it is 0, or before the beginning."""
+    (said,), kind = same_kind(value)
+    length = "octet_length" if kind == "blob" else "length"
+    many = "1000000000" if count is None else clamped(count)
+    if start.literal is not None and start.kind == "int" and int(start.literal) > 0:
+        return _piece(Value(said, kind), clamped(start), many)
+
+    def body(x: str, p: str, n: str) -> str:
+        back = f"WHEN {p} < 0 AND {p} + {length}({x}) >= 0 THEN {p} + {length}({x}) + 1"
+        place = f"(CASE WHEN {p} > 0 THEN {p} {back} WHEN {p} IS NOT NULL THEN 2000000000 END)"
+        return _piece(Value(x, kind), place, n).sql
+
+    return Value(bind_sql(body, said, clamped(start, -1_000_000_000), many), kind)
+
+
+def _substring_index(value: Value, mark: Value, count: Value) -> Value:
+    """All before the count-th mark, or behind it from the end; marks are counted from the beginning in either case."""
+    constant = mark.kind == "text" and mark.literal is not None  # array_to_string takes nothing else
+
+    def body(parts: str, d: str, n: str) -> str:
+        join = "array_to_string({0}, {1})" if constant else "list_reduce({0}, lambda kpipe_a, kpipe_b: kpipe_a || {1} || kpipe_b)"
+        few = join.format(f"list_slice({parts}, 1, {n})", d)
+        last = join.format(f"list_slice({parts}, greatest(len({parts}) + {n} + 1, 1), len({parts}))", d)
+        return (
+            f"(CASE WHEN {parts} IS NULL OR {d} IS NULL OR {n} IS NULL THEN NULL WHEN {n} = 0 OR {d} = '' THEN '' "
+            f"WHEN {n} > 0 THEN {few} ELSE {last} END)"
+        )
+
+    def of_text(x: str, d: str, n: str) -> str:
+        return bind_sql(lambda parts: body(parts, d, n), f"string_split({x}, {d})")
+
+    return Value(bind_sql(of_text, text(value).sql, text(mark).sql, clamped(count, -1_000_000_000)), "text")
+
+
+def _replace(value: Value, old: Value, new: Value) -> Value:
+    return Value(f"replace({', '.join(text(item).sql for item in (value, old, new))})", "text")
+
+
+def _repeat(value: Value, count: Value) -> Value:
+    (said,), kind = same_kind(value)
+    size = "octet_length" if kind == "blob" else "strlen"
+    room = f"CASE WHEN {size}({{0}}) = 0 THEN 0 * {{1}} WHEN {{1}} <= {LARGEST} // {size}({{0}}) THEN {{1}} END"
+    return Value(bind_sql(f"repeat({{0}}, {room})".format, said, clamped(count)), kind)
+
+
+def _space(count: Value) -> Value:
+    return _repeat(Value("' '", "text"), count)
+
+
+def _reverse(value: Value) -> Value:
+    """By characters: DuckDB's own keeps those together that are drawn as one."""
+    if value.kind == "blob":
+        raise Untranslated("REVERSE of bytes is not translated", "write REVERSE(HEX(value)), or CONVERT(value USING utf8mb4)")
+    return Value(f"array_to_string(list_reverse(string_split({text(value).sql}, '')), '')", "text")
+
+
+def _padded(side: str, value: Value, count: Value, filling: Value | None = None) -> Value:
+    """Cut to the length where it is longer; NULL for a negative length, one that is too large, or nothing to fill with."""
+
+    def body(x: str, n: str, p: str) -> str:
+        room = f"CASE WHEN {n} BETWEEN 0 AND {LARGEST // 4} AND ({p} <> '' OR {n} <= length({x})) THEN {n} END"
+        return f"{side}({x}, CAST({room} AS INTEGER), CASE WHEN {p} = '' THEN ' ' ELSE {p} END)"
+
+    pad = "' '" if filling is None else text(filling).sql
+    return Value(bind_sql(body, text(value).sql, clamped(count, -1), pad), "text")
+
+
+def trimmed(side: str, value: Value, what: Value) -> Value:
+    """Return TRIM(BOTH, LEADING or TRAILING what FROM value): takes off whole repetitions of `what`."""
+    said = text(value).sql
+    if what.literal is not None and len(what.literal) == 1:
+        name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
+        return Value(f"{name}({said}, {quoted(what.literal)})", "text")
+    if side == "BOTH":
+        return trimmed("TRAILING", trimmed("LEADING", value, what), what)
+    before, after = ("'^(?:'", "')+'") if side == "LEADING" else ("'(?:'", "')+$'")
+    return Value(f"regexp_replace({said}, {before} || regexp_escape({text(what).sql}) || {after}, '')", "text")
+
+
+def _inserted(value: Value, start: Value, count: Value, new: Value) -> Value:
+    """As it was where the place is outside of it; the rest is replaced where the count is negative or too large."""
+
+    def body(x: str, p: str, n: str, y: str) -> str:
+        behind = f"CASE WHEN {n} < 0 OR {p} + {n} > length({x}) THEN '' ELSE substring({x}, {p} + {n}) END"
+        inside = f"substring({x}, 1, {p} - 1) || {y} || ({behind})"
+        none = " OR ".join(f"{item} IS NULL" for item in (x, p, n, y))
+        return f"(CASE WHEN {none} THEN NULL WHEN {p} < 1 OR {p} > length({x}) THEN {x} ELSE {inside} END)"
+
+    return Value(bind_sql(body, text(value).sql, clamped(start), clamped(count, -1), text(new).sql), "text")
+
+
+_QUOTED = (("\\", "\\\\"), ("'", "\\'"), ("\x1a", "\\Z"))
+
+
+def _quote(value: Value) -> Value:
+    """Bytes that end a literal get a backslash; NULL is the word."""
+    made = text(value).sql
+    for mark, written in _QUOTED:
+        made = f"replace({made}, {quoted(mark)}, {quoted(written)})"
+    return Value(f"coalesce('''' || replace({made}, chr(0), '\\0') || '''', 'NULL')", "text")
+
+
+def _initcap(value: Value) -> Value:
+    """A letter behind what is neither a letter nor a digit is a capital one, all others are small (SingleStore, "INITCAP")."""
+    letters = r"[\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+"
+    words = f"regexp_extract_all(lower({text(value).sql}), '{letters}')"
+    return Value(
+        f"array_to_string(list_transform({words}, lambda kpipe_w: upper(left(kpipe_w, 1)) || substring(kpipe_w, 2)), '')",
+        "text",
+    )
+
+
+def _char(*values: Value) -> Value:
+    """Bytes of numbers, without leading zeros; what is NULL is left out. `USING utf8mb4` makes a text of them."""
+    codes = [value for value in values if value.kind != "unit"]
+
+    def written(value: Value) -> str:
+        return bind_sql(
+            lambda n: f"CASE WHEN strlen({n}) % 2 = 1 THEN '0' || {n} ELSE {n} END", f"hex({whole(value)} & 4294967295)"
+        )
+
+    made = Value(f"unhex(concat({', '.join(written(value) for value in codes)}))", "blob")
+    return text(made) if len(codes) < len(values) else made
+
+
+FUNCTIONS: dict[str, Function] = {
+    "CONCAT": Function(_concat, 1, None),
+    "CONCAT_WS": Function(_concat_ws, 2, None),
+    **dict.fromkeys(("CHAR_LENGTH", "CHARACTER_LENGTH"), Function(_characters, 1)),
+    **dict.fromkeys(("LENGTH", "OCTET_LENGTH"), Function(_octets, 1)),
+    "BIT_LENGTH": Function(_bits, 1),
+    **dict.fromkeys(("LOWER", "LCASE"), Function(_lower, 1)),
+    **dict.fromkeys(("UPPER", "UCASE"), Function(_upper, 1)),
+    "LEFT": Function(_left, 2),
+    "RIGHT": Function(_right, 2),
+    **dict.fromkeys(("SUBSTRING", "SUBSTR", "MID"), Function(_substring, 2, 3)),
+    "SUBSTRING_INDEX": Function(_substring_index, 3),
+    "REPLACE": Function(_replace, 3),
+    "REPEAT": Function(_repeat, 2),
+    "SPACE": Function(_space, 1),
+    "REVERSE": Function(_reverse, 1),
+    "LPAD": Function(lambda *values: _padded("lpad", *values), 2, 3),
+    "RPAD": Function(lambda *values: _padded("rpad", *values), 2, 3),
+    "LTRIM": Function(lambda value: trimmed("LEADING", value, Value("' '", "text", literal=" ")), 1),
+    "RTRIM": Function(lambda value: trimmed("TRAILING", value, Value("' '", "text", literal=" ")), 1),
+    "INSERT": Function(_inserted, 4),
+    "QUOTE": Function(_quote, 1),
+    "INITCAP": Function(_initcap, 1),
+    "CHAR": Function(_char, 1, None),
+}

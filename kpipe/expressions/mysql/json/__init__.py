@@ -1,0 +1,1 @@
+"""Compile and compute MySQL's and SingleStore's JSON functions."""

@@ -1,0 +1,45 @@
+"""Comparisons of which one side is JSON.
+
+A JSON value counts as what it says: "x" is the text x, true is 1, "5" beside a number is 5. A literal with double quotes inside
+of its quotes, '"x"', is taken for a document, as SingleStore prints one. Sources: MySQL 8.4 manual, "Comparison and Ordering of
+JSON Values"; a MariaDB server.
+"""
+
+from __future__ import annotations
+
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.json.json_paths import asked, document
+from kpipe.expressions.mysql.values import Value, content, datetime, double, json, span
+
+__all__ = ["comparable"]
+
+_EQUAL = ("=", "<>", "<=>")
+
+
+def comparable(sign: str, left: Value, right: Value) -> tuple[Value, Value] | None:
+    """Return what is compared in place of two values; None where neither is JSON.
+
+    Raises:
+        Untranslated: one document is asked to be less than another.
+    """
+    kinds = {left.kind, right.kind}
+    if "json" not in kinds:
+        return None
+    if kinds == {"json"} and sign not in _EQUAL:
+        raise Untranslated("JSON documents have no order", "compare value::%a (a number) or value::$a (a text)")
+    if sign in _EQUAL and (kinds == {"json"} or any((item.literal or "").startswith('"') for item in (left, right))):
+        return _both("canonical", left, right)
+    if kinds & {"date", "datetime"}:
+        return datetime(left), datetime(right)
+    if kinds & {"time", "span"}:
+        return span(left), span(right)
+    if sign in _EQUAL and kinds & {"int", "decimal", "bool"}:
+        return _both("numeral", left, right)  # to the last digit
+    if kinds <= {"json", "text", "blob", "null"}:
+        return content(left), content(right)
+    return double(left), double(right)
+
+
+def _both(operation: str, left: Value, right: Value) -> tuple[Value, Value]:
+    a, b = (asked("text", operation, document(json(item) if item.kind in ("text", "blob") else item)) for item in (left, right))
+    return a, b

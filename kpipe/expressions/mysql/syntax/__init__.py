@@ -1,0 +1,1 @@
+"""Parse MySQL's expressions into a syntax tree."""

@@ -1,0 +1,1 @@
+"""Compile MySQL's dates, times and intervals."""

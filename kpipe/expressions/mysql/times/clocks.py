@@ -1,0 +1,114 @@
+"""Seconds since 1970 and time zones: UNIX_TIMESTAMP, FROM_UNIXTIME, CONVERT_TZ.
+
+Source: MySQL 8.4 manual, "Date and Time Functions": moments from 1970 to 3001-01-18 23:59:59.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from zoneinfo import available_timezones
+
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.binding import bound
+from kpipe.expressions.mysql.function import Function
+from kpipe.expressions.mysql.times.date_formats import formatted
+from kpipe.expressions.mysql.times.time_functions import now
+from kpipe.expressions.mysql.values import Value, datetime, number, quoted
+
+__all__ = ["FUNCTIONS"]
+
+_LAST = 32_536_771_199
+"""Seconds from 1970 to the last moment that MySQL has as a TIMESTAMP."""
+
+
+def _unix_timestamp(moment: Value | None = None) -> Value:
+    """Seconds, with the fraction that the argument has; 0 for a moment that has none."""
+    made = datetime(now() if moment is None else moment).sql
+    within = f"BETWEEN 0 AND {_LAST}999999"
+    if moment is None or moment.kind in ("date", "int", "bool"):
+        return Value(
+            bound(f"epoch_us({made})", lambda v: f"(CASE WHEN {v} {within} THEN {v} // 1000000 WHEN {v} IS NOT NULL THEN 0 END)"),
+            "int",
+            11,
+        )
+    digits = 6
+    if moment.literal is not None:
+        found = re.search(r"\.(\d*)\s*\Z", moment.literal)
+        digits = min(len(found[1]), 6) if found else 0
+    seconds = f"CAST({{0}} // 1000000 + CAST({{0}} % 1000000 AS DECIMAL(18,0)) * 0.000001 AS DECIMAL({12 + digits},{digits}))"
+    sql = bound(
+        f"epoch_us({made})", lambda v: f"(CASE WHEN {v} {within} THEN {seconds.format(v)} WHEN {v} IS NOT NULL THEN 0 END)"
+    )
+    return Value(sql, "decimal", 12 + digits, digits) if digits else Value(f"CAST({sql} AS BIGINT)", "int", 11)
+
+
+def _from_unixtime(seconds: Value, written: Value | None = None) -> Value:
+    """NULL for what is negative, or beyond the range."""
+    made = number(seconds)
+    exact = f"TRY_CAST({made.sql} AS DECIMAL(18,6))"
+    moment = (
+        "(CASE WHEN {0} >= 0 AND {0} < "
+        + str(_LAST + 1)
+        + " THEN make_timestamp(CAST(CAST({0} AS DECIMAL(30,6)) * 1000000 AS BIGINT)) END)"
+    )
+    value = Value(bound(exact, moment.format), "datetime")
+    return value if written is None else formatted(value, written)
+
+
+def _convert_tz(moment: Value, origin: Value, target: Value) -> Value:
+    """Unchanged where the moment in UTC is outside of the range."""
+    source, sink = _zone(origin), _zone(target)
+    if source is None or sink is None:
+        return Value("CAST(NULL AS TIMESTAMP)", "datetime")
+
+    def rule(v: str) -> str:
+        utc = _by_zone(source, f"({v} - {{}})", f"CAST(timezone({{}}, {v}) AT TIME ZONE 'UTC' AS TIMESTAMP)")
+        return bound(utc, lambda u: later(v, u))
+
+    def later(v: str, u: str) -> str:
+        made = _by_zone(sink, f"({u} + {{}})", f"timezone({{}}, {u} AT TIME ZONE 'UTC')")
+        return f"(CASE WHEN epoch_us({u}) BETWEEN 1000000 AND {_LAST}999999 THEN {made} ELSE {v} END)"
+
+    return Value(bound(datetime(moment).sql, rule), "datetime")
+
+
+def _by_zone(zone: int | str, moved: str, named: str) -> str:
+    return moved.format(f"to_minutes({zone})") if isinstance(zone, int) else named.format(quoted(zone))
+
+
+def _zone(zone: Value) -> int | str | None:
+    """Minutes of an offset, or the name of a zone; None for NULL. UTC is the zone of the system here.
+
+    Raises:
+        Untranslated: it is computed, or there is no such zone.
+    """
+    if zone.kind == "null":
+        return None
+    said = zone.literal
+    if said is None:
+        raise Untranslated("the time zone of CONVERT_TZ is computed", "write it in quotes; CASE can choose among several")
+    offset = re.fullmatch(r"([+-])(\d{1,2}):(\d{1,2})", said)
+    if offset:
+        minutes = int(offset[2]) * 60 + int(offset[3])
+        # -13:59 to +14:00: MySQL 8.4 manual, "MySQL Server Time Zone Support"
+        if int(offset[3]) < 60 and minutes <= (840 if offset[1] == "+" else 839):
+            return minutes if offset[1] == "+" else -minutes
+        raise Untranslated(f"there is no offset {said}", "offsets are from '-13:59' to '+14:00'")
+    if said.upper() == "SYSTEM":
+        return 0
+    names = {name.lower(): name for name in available_timezones() - {"localtime"}}
+    found = names.get(said.lower())
+    if found is None:
+        near = get_close_matches(said, names.values(), n=1)
+        raise Untranslated(
+            f"there is no time zone {said}", f"the nearest one is {near[0]}" if near else "write an offset: '+02:00'"
+        )
+    return found
+
+
+FUNCTIONS: dict[str, Function] = {
+    "UNIX_TIMESTAMP": Function(_unix_timestamp, 0, 1),
+    "FROM_UNIXTIME": Function(_from_unixtime, 1, 2),
+    "CONVERT_TZ": Function(_convert_tz, 3),
+}

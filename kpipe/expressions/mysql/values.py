@@ -1,0 +1,351 @@
+"""Values of compiled expressions: DuckDB's SQL with MySQL's type, and how MySQL makes one type of value from another.
+
+Sources: MySQL 8.4 manual, "Type Conversion in Expression Evaluation", "Date and Time Literals", "Precision Math"; each rule is
+compared with a MariaDB server over generated values (tests/kpipe/mysql/).
+
+A value is SQL that may stand in any place, in parentheses where it must. Types of the SQL:
+
+    null       NULL of any type
+    int        BIGINT
+    decimal    DECIMAL(precision, scale), at most 38 digits: DuckDB has no more
+    double     DOUBLE
+    bool       BOOLEAN: 1 and 0 to MySQL
+    text       VARCHAR; comparisons are those of a binary collation, as of values out of JSON in SingleStore
+    blob       BLOB
+    date, datetime, time    DATE, TIMESTAMP, TIME; UTC. There are no zero dates
+    span       BIGINT, microseconds: a TIME that may be negative, and beyond a day; no column has it
+    json       JSON
+    unit, interval          of date arithmetic; no value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kpipe.expressions.errors import Untranslated
+from kpipe.expressions.mysql.binding import bound
+from kpipe.expressions.mysql.moments import (
+    moment_of_number,
+    moment_of_text,
+    span_of_number,
+    span_of_text,
+    text_of_span,
+    time_of_day,
+)
+from kpipe.expressions.mysql.printing import printed
+
+__all__ = [
+    "NULL", "Value", "alike", "boolean", "combined", "common", "content", "date", "datetime", "decimal", "double", "finite",
+    "integer", "json", "number", "quoted", "span", "text", "time", "unrounded",
+]  # fmt: skip
+
+_MOST_DIGITS = 38
+_LONGEST = 200_000  # of compiled SQL; in generated columns, arguments that a rule names twice double at each level
+
+
+@dataclass(frozen=True)
+class Value:
+    """A part of a compiled expression.
+
+    Attributes:
+        sql: DuckDB's SQL.
+        kind: see above.
+        precision, scale: digits of a `decimal`, in all and behind the point; of an `int`, how many digits it may have.
+        literal: the text of a literal; None: it is none.
+        unsigned: of a `decimal` without a fraction: MySQL has it as BIGINT UNSIGNED, and so what is computed with it.
+        digits: of a `double`: how many digits behind the point are printed; None: as many as it has. Of a `decimal`, 0: zeros at
+            its end are not printed. Of a `datetime`: digits of a second; None: as many as it has.
+        exact: of a quotient: the same number with more digits, with which arithmetic goes on.
+    """
+
+    sql: str
+    kind: str
+    precision: int = 19
+    scale: int = 0
+    literal: str | None = None
+    unsigned: bool = False
+    digits: int | None = None
+    exact: Value | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.sql) > _LONGEST:
+            raise Untranslated("an expression is too long", "compute parts of it in a column of its own, or in a program")
+
+
+NULL = Value("NULL", "null", 0)
+
+
+def quoted(said: str) -> str:
+    """Return a text as a literal of DuckDB's."""
+    if "\0" in said:
+        raise Untranslated("a text holds NUL", "leave it out")
+    return "'" + said.replace("'", "''") + "'"
+
+
+def alike(sql: str, made: Value) -> Value:
+    """Return a value of the same type as another one."""
+    return replace(made, sql=sql, literal=None, exact=None)
+
+
+def unrounded(value: Value) -> Value:
+    """Return a quotient with all digits that the server computes; any other value as it is."""
+    return value.exact or value
+
+
+def combined(values: list[Value], build: Callable[..., str]) -> Value:
+    """Return what is chosen from values, in their common type: `build` takes their SQL, and gives that of the choice."""
+    made = common(values)
+    if made[0].kind != "decimal" or not any(value.exact for value in values):
+        return alike(build(*(item.sql for item in made)), made[0])
+    wide = common([unrounded(value) for value in values])
+    exact = alike(build(*(item.sql for item in wide)), wide[0])
+    rounded = f"CAST({exact.sql} AS DECIMAL({made[0].precision},{made[0].scale}))"
+    return Value(rounded, "decimal", made[0].precision, made[0].scale, exact=exact)
+
+
+def finite(sql: str, digits: int | None = None) -> Value:
+    """Return a DOUBLE that was computed; running it fails, as on the server, where it is beyond the range of DOUBLE."""
+    checked = "CASE WHEN isfinite(x) OR x IS NULL THEN x ELSE error('a DOUBLE is out of range') END"
+    return Value(f"list_transform([{sql}], lambda x: {checked})[1]", "double", digits=digits if (digits or 0) <= 30 else None)
+
+
+# A number at the beginning of a text, as MySQL reads one.
+_NUMBER = r"^[ \t\n\v\f\r]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+
+
+def number(value: Value) -> Value:
+    """Return the value as MySQL has it in arithmetic: `int`, `decimal` or `double`."""
+    if value.kind == "blob" and value.literal is not None:  # 0x4D is a text, but a number beside numbers
+        return Value(f"CAST({value.literal} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
+    match value.kind:
+        case "json":  # what it says: "5" is 5, true is 1
+            return Value(f"CAST(kpipe_json('number', [CAST({value.sql} AS VARCHAR)]) AS DOUBLE)", "double")
+        case "int" | "decimal" | "double":
+            return value
+        case "null":
+            return Value("CAST(NULL AS BIGINT)", "int", 1)
+        case "bool":
+            return Value(f"CAST({value.sql} AS BIGINT)", "int", 1)
+        case "date":
+            return Value(f"CAST(strftime({value.sql}, '%Y%m%d') AS BIGINT)", "int", 8)
+        case "datetime" if value.digits == 0:
+            return Value(f"CAST(strftime({value.sql}, '%Y%m%d%H%M%S') AS BIGINT)", "int", 14)
+        case "datetime":
+            return Value(f"CAST(strftime({value.sql}, '%Y%m%d%H%M%S.%f') AS DECIMAL(20,6))", "decimal", 20, 6)
+        case "time":
+            return Value(f"CAST(replace(CAST({value.sql} AS VARCHAR), ':', '') AS DECIMAL(12,6))", "decimal", 12, 6)
+        case "span":
+            return Value(f"CAST(replace({text(value).sql}, ':', '') AS DECIMAL(13,6))", "decimal", 13, 6)
+        case "text" | "blob":
+            digits = f"regexp_replace(regexp_extract({text(value).sql}, {quoted(_NUMBER)}, 1), '^$', '0')"
+            most = "1.7976931348623157e308"  # as the server reads larger numbers
+            bounded = f"CASE WHEN isinf(x) THEN sign(x) * {most} ELSE x END"
+            return Value(f"list_transform([CAST({digits} AS DOUBLE)], lambda x: {bounded})[1]", "double")
+    raise Untranslated("an interval is no number", "write value + INTERVAL n UNIT")
+
+
+def double(value: Value) -> Value:
+    """Return the value as DOUBLE."""
+    made = number(value)
+    return made if made.kind == "double" else Value(f"CAST({(made.exact or made).sql} AS DOUBLE)", "double", digits=made.scale)
+
+
+def decimal(value: Value, precision: int, scale: int) -> Value:
+    """Return the value as DECIMAL of at most so many digits, rounded half away from zero.
+
+    Raises:
+        Untranslated: it has more than 38 digits.
+    """
+    if precision > _MOST_DIGITS:
+        raise Untranslated(
+            f"a number of {precision} digits: kpipe has {_MOST_DIGITS}", "write CAST(value AS DOUBLE), or AS DECIMAL(p, s)"
+        )
+    return Value(f"CAST({number(value).sql} AS DECIMAL({precision},{scale}))", "decimal", precision, scale)
+
+
+def integer(value: Value) -> Value:
+    """Return the value as BIGINT; what does not fit becomes the nearest one that does.
+
+    Numbers are rounded half away from zero, a DOUBLE half to even. A text is read up to its first sign that is no digit.
+    """
+    if value.kind in ("text", "json") or (value.kind == "blob" and value.literal is None):
+        digits = f"regexp_extract({text(value).sql}, '^[ \\t\\n\\v\\f\\r]*([+-]?[0-9]+)', 1)"
+        bounded = "greatest(least(coalesce(TRY_CAST(x AS HUGEINT), 0), 9223372036854775807), -9223372036854775808)"
+        return Value(
+            f"list_transform([{digits}], lambda x: CASE WHEN x IS NOT NULL THEN CAST({bounded} AS BIGINT) END)[1]", "int"
+        )
+    made = unrounded(number(value))
+    if made.kind == "int":
+        return made
+    if made.kind == "decimal":
+        whole = f"round({made.sql}, 0)" if made.scale else made.sql
+        least, most = (f"CAST({edge} AS DECIMAL(38,0))" for edge in (-(2**63), 2**63 - 1))
+        bounded = f"CASE WHEN x > {most} THEN {most} WHEN x < {least} THEN {least} ELSE x END"
+        fits = made.precision - made.scale < 19
+        return Value(f"CAST({whole if fits else f'list_transform([{whole}], lambda x: {bounded})[1]'} AS BIGINT)", "int")
+    whole = f"round_even({made.sql}, 0)" if made.kind == "double" else made.sql
+    bounded = (
+        f"WHEN {{0}} >= 9223372036854775807 THEN 9223372036854775807 WHEN {{0}} <= -9223372036854775808 THEN {-(2**63 - 1)} - 1"
+    )
+    return Value(bound(whole, (f"(CASE {bounded} ELSE CAST({{0}} AS BIGINT) END)").format), "int")
+
+
+def boolean(value: Value) -> Value:
+    """Return whether the value is true: a number other than 0."""
+    if value.kind == "bool":
+        return value
+    if value.kind == "null":
+        return Value("CAST(NULL AS BOOLEAN)", "bool")
+    return Value(f"({unrounded(number(value)).sql} <> 0)", "bool")
+
+
+def text(value: Value) -> Value:
+    """Return the value as MySQL prints it."""
+    sql = value.sql
+    match value.kind:
+        case "text":
+            return value
+        case "null":
+            return Value("CAST(NULL AS VARCHAR)", "text")
+        case "bool":
+            return Value(f"CAST(CAST({sql} AS BIGINT) AS VARCHAR)", "text")
+        case "double":
+            return Value(printed(sql, value.digits), "text")
+        case "decimal" if value.digits == 0:
+            return Value(f"regexp_replace(regexp_replace(CAST({sql} AS VARCHAR), '(\\.[0-9]*?)0+$', '\\1'), '\\.$', '')", "text")
+        case "decimal" if value.precision == value.scale:
+            return Value(f"regexp_replace(CAST({sql} AS VARCHAR), '^(-?)\\.', '\\10.')", "text")
+        case "datetime" if value.digits is not None:
+            shown = value.digits + 1 if value.digits else 0
+            return Value(f"left(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), {19 + shown})", "text")
+        case "datetime":  # a fraction is printed only where there is one
+            return Value(f"regexp_replace(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), '\\.000000$', '')", "text")
+        case "blob":
+            return Value(f"TRY(decode({sql}))", "text")
+        case "span":
+            return Value(text_of_span(sql), "text")
+        case "interval" | "unit":
+            raise Untranslated("an interval is no value", "write value + INTERVAL n UNIT")
+    return Value(f"CAST({sql} AS VARCHAR)", "text", literal=value.literal)
+
+
+def content(value: Value) -> Value:
+    """Return the value as text: of a JSON text what it says, without its quotes."""
+    if value.kind != "json":
+        return text(value)
+    return Value(f"kpipe_json('extract_text', [CAST({value.sql} AS VARCHAR), '$'])", "text")
+
+
+def datetime(value: Value) -> Value:
+    """Return the value as TIMESTAMP; NULL for what is no date. A time is one of today's."""
+    match value.kind:
+        case "json":
+            return datetime(content(value))
+        case "datetime":
+            return value
+        case "date":
+            return Value(f"TRY_CAST({value.sql} AS TIMESTAMP)", "datetime")
+        case "time" | "span":
+            return Value(f"(CAST(now() AT TIME ZONE 'UTC' AS DATE) + to_microseconds({span(value).sql}))", "datetime")
+        case "null":
+            return Value("CAST(NULL AS TIMESTAMP)", "datetime")
+        case "int" | "decimal" | "double" | "bool":
+            return Value(moment_of_number(_exact(value)), "datetime")
+    return Value(moment_of_text(content(value).sql), "datetime")
+
+
+def _exact(value: Value) -> str:
+    return f"TRY_CAST({number(value).sql} AS DECIMAL(38,6))"
+
+
+def date(value: Value) -> Value:
+    """Return the value as DATE; NULL for what is none."""
+    if value.kind == "date":
+        return value
+    return Value(f"CAST({datetime(value).sql} AS DATE)", "date")
+
+
+def span(value: Value) -> Value:
+    """Return the value as a time of MySQL's, within 838:59:59 of 0; NULL for what is none."""
+    match value.kind:
+        case "span":
+            return value
+        case "time":
+            return Value(f"epoch_us({value.sql})", "span")
+        case "null":
+            return Value("CAST(NULL AS BIGINT)", "span")
+        case "date":
+            return Value(f"(CASE WHEN {value.sql} IS NOT NULL THEN CAST(0 AS BIGINT) END)", "span")
+        case "datetime":
+            return Value(time_of_day(value.sql), "span")
+        case "int" | "decimal" | "bool":
+            return Value(span_of_number(_exact(value)), "span")
+        case "double":
+            return Value(span_of_number(f"CAST(greatest(least({value.sql}, 1e20), -1e20) AS DECIMAL(38,6))"), "span")
+    return Value(span_of_text(content(value).sql), "span")
+
+
+def time(value: Value) -> Value:
+    """Return the value as TIME; NULL for what is none within a day."""
+    match value.kind:
+        case "json":
+            return time(content(value))
+        case "time":
+            return value
+        case "null":
+            return Value("CAST(NULL AS TIME)", "time")
+        case "datetime":
+            return Value(f"CAST({value.sql} AS TIME)", "time")
+    within = bound(
+        span(value).sql, lambda v: f"(CASE WHEN {v} BETWEEN 0 AND 86399999999 THEN TIME '00:00:00' + to_microseconds({v}) END)"
+    )
+    return Value(within, "time")
+
+
+def json(value: Value) -> Value:
+    """Return the value as JSON: text is a document. NULL for what is none."""
+    if value.kind == "json":
+        return value
+    if value.kind in ("text", "blob", "null"):
+        said = text(value).sql
+        return Value(f"kpipe_json_document('document', [{said}])", "json")
+    return Value(f"to_json({value.sql})", "json")
+
+
+def common(values: list[Value]) -> list[Value]:
+    """Return the values in the one type that MySQL gives to COALESCE, CASE, IF and their like."""
+    kinds = {value.kind for value in values} - {"null"}
+    if "datetime" in kinds and len({value.digits for value in values}) > 1:
+        values = [replace(value, digits=None) if value.kind == "datetime" else value for value in values]
+    if not kinds or (len(kinds) == 1 and kinds <= {"text", "bool", "date", "datetime", "time", "span", "json", "blob"}):
+        kind = next(iter(kinds), "text")
+        return [Value(_typed_null(kind), kind) if value.kind == "null" else value for value in values]
+    if kinds <= {"bool", "int"}:
+        made = [number(value) for value in values]
+        return [replace(value, precision=max(item.precision for item in made), literal=None) for value in made]
+    if kinds <= {"bool", "int", "decimal"}:
+        made = [number(value) for value in values]
+        if all(value.unsigned or value.kind == "null" for value in values):
+            return [
+                replace(value, literal=None) if value.unsigned else Value("CAST(NULL AS DECIMAL(20,0))", "decimal", 20)
+                for value in made
+            ]
+        scale = max(value.scale for value in made)
+        whole = max(value.precision - value.scale for value in made)
+        return [decimal(value, min(whole + scale, _MOST_DIGITS), scale) for value in made]
+    if kinds <= {"bool", "int", "decimal", "double"}:
+        places = [0 if value.kind == "null" else double(value).digits for value in values]
+        most = None if None in places else max(item for item in places if item is not None)
+        return [replace(double(value), digits=most) for value in values]
+    if kinds <= {"date", "datetime", "time"}:
+        return [datetime(value) for value in values]
+    if kinds <= {"time", "span"}:
+        return [span(value) for value in values]
+    return [text(value) for value in values]
+
+
+def _typed_null(kind: str) -> str:
+    types = {"text": "VARCHAR", "double": "DOUBLE", "bool": "BOOLEAN", "int": "BIGINT", "date": "DATE", "datetime": "TIMESTAMP",
+             "time": "TIME", "span": "BIGINT", "json": "JSON", "blob": "BLOB"}  # fmt: skip
+    return f"CAST(NULL AS {types[kind]})"

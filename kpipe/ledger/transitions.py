@@ -1,0 +1,169 @@
+"""Changes to the ledger that read nothing: to begin, to jump ahead, to accept a loss, to open a backfill, to go back.
+
+Each function gives the lane changes of one decision; committing them is a ledger-only commit, with the same
+compare-and-swap as a batch, so a decision is recorded or did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kpipe.ledger.ledger import LOST, READ, SKIPPED, Lane, LaneChange, Ledger, Step
+from kpipe.offsets import Range, RangeSet
+from kpipe.topics import PartitionId
+
+__all__ = ["accept_loss", "backfill", "begin", "clear", "give_up", "jump", "reread", "retire", "skip"]
+
+
+def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
+    """First lanes of a partition that is to be read from `at`.
+
+    Offsets from the log start up to `at` are kept as skipped, so that a backfill can fetch them later.
+
+    Args:
+        source: the partition.
+        at: first offset to read.
+        log_start: first offset that exists.
+        end: exclusive end of a bounded pipeline; None reads for ever.
+    """
+    lanes = [Lane(source, at, at, None if end is None else max(at, end))]
+    if log_start < at:
+        lanes.insert(0, Lane(source, log_start, log_start, at, SKIPPED))
+    return tuple(LaneChange(None, lane) for lane in lanes)
+
+
+def jump(ledger: Ledger, source: PartitionId, to: int) -> tuple[LaneChange, ...]:
+    """The live lane goes on at `to`; what lies between stays behind as skipped.
+
+    Raises:
+        ValueError: there is no live lane, or `to` lies before its next offset.
+    """
+    return _leave_behind(ledger, source, to, SKIPPED)
+
+
+def accept_loss(ledger: Ledger, source: PartitionId, log_start: int) -> tuple[LaneChange, ...]:
+    """Offsets of every unfinished lane below the log start are recorded as lost; reading goes on behind them."""
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        if lane.finished or lane.next >= log_start:
+            continue
+        if lane.open:
+            changes += _leave_behind(ledger, source, log_start, LOST)
+        else:
+            assert lane.end is not None
+            gone = min(lane.end, log_start)
+            changes += _split(lane, gone, LOST)
+            if gone < lane.end:
+                changes.append(LaneChange(None, Lane(source, gone, gone, lane.end)))
+    return tuple(changes)
+
+
+def skip(lane: Lane, to: int) -> tuple[LaneChange, ...]:
+    """What waits in a lane, up to `to`, is left out as skipped; reading goes on behind it."""
+    rest = () if lane.end == to else (LaneChange(None, Lane(lane.source, to, to, lane.end)),)
+    return (*_split(lane, to, SKIPPED, tried=True), *rest)
+
+
+def give_up(ledger: Ledger, steps: Sequence[Step]) -> tuple[LaneChange, ...]:
+    """Ranges of a batch become skipped; a lane that has moved since the batch was planned is left alone."""
+    waiting = (step for step in steps if ledger.lanes.get(step.lane.key) == step.lane)
+    return tuple(change for step in waiting for change in skip(step.lane, step.end))
+
+
+def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChange, ...]:
+    """Offsets that have been read, and whose rows were cleared, become skipped; all else stays.
+
+    They were tried, so that one of them still tells where a bounded pipeline was begun.
+    """
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        done = Range(lane.start, lane.next)
+        taken = [Range(max(item.start, done.start), min(item.end, done.end)) for item in gone if item.overlaps(done)]
+        if lane.kind != READ or not taken:
+            continue
+        pieces = [_skipped(source, item.start, item.end, tried=True) for item in taken]
+        pieces += [Lane(source, left.start, left.end, left.end) for left in RangeSet.of(taken).missing(done)]
+        if lane.next != lane.end:
+            pieces.append(Lane(source, lane.next, lane.next, lane.end))
+        made = {piece.start: piece for piece in pieces}
+        changes.append(LaneChange(lane, made.pop(lane.start)))
+        changes += [LaneChange(None, piece) for piece in made.values()]
+    return tuple(changes)
+
+
+def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneChange, ...]:
+    """Skipped ranges inside `wanted` become lanes to read; what has been read or is being read is left alone."""
+    changes: list[LaneChange] = []
+    for lane in ledger.of(source):
+        if lane.kind != SKIPPED or lane.end is None:
+            continue
+        start, end = max(lane.start, wanted.start), min(lane.end, wanted.end)
+        if start >= end:
+            continue
+        pieces = [Lane(source, start, start, end, READ)]
+        if lane.start < start:
+            pieces.insert(0, _skipped(source, lane.start, start, lane.tried))
+        if end < lane.end:
+            pieces.append(_skipped(source, end, lane.end, lane.tried))
+        changes.append(LaneChange(lane, pieces[0]))
+        changes += [LaneChange(None, piece) for piece in pieces[1:]]
+    return tuple(changes)
+
+
+def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChange, ...], tuple[Range, ...]]:
+    """Everything from `to` on is to be read again, also what has been read: the rows will come twice.
+
+    The only change that lets an offset be read twice. The ranges that it concerns go into the history, with the commit
+    that does it, so that whoever counts knows. The lanes of a bounded partition are kept apart, each to be read again, lowest
+    first: one of them tells where it was begun.
+
+    Returns:
+        The changes, and the ranges from `to` on that had been read.
+    """
+    lanes = ledger.of(source)
+    bounded = bool(lanes) and not any(lane.open for lane in lanes)
+    changes: list[LaneChange] = []
+    fresh: list[Lane] = []
+    for lane in lanes:
+        if lane.start < to and (lane.end is None or lane.end > to):
+            changes.append(LaneChange(lane, replace(lane, next=min(lane.next, to), end=to)))
+            fresh.append(Lane(source, to, to, lane.end))
+        elif lane.start >= to:
+            fresh.append(Lane(source, lane.start, lane.start, lane.end))
+    if not bounded:
+        fresh = [Lane(source, to, to)]
+    made = {lane.start: lane for lane in fresh}
+    changes += [LaneChange(lane, made.pop(lane.start, None)) for lane in lanes if lane.start >= to]
+    changes += [LaneChange(None, lane) for lane in made.values()]
+    done = ledger.committed(source)
+    again = tuple(Range(max(to, item.start), item.end) for item in done if item.end > to)
+    return tuple(change for change in changes if change.expect != change.become), again
+
+
+def retire(ledger: Ledger, source: PartitionId) -> tuple[LaneChange, ...]:
+    """Nothing more is read of the partition; what has been read stays known."""
+    waiting = (lane for lane in ledger.of(source) if not lane.finished)
+    return tuple(LaneChange(lane, None if lane.next == lane.start else replace(lane, end=lane.next)) for lane in waiting)
+
+
+def _leave_behind(ledger: Ledger, source: PartitionId, to: int, kind: str) -> tuple[LaneChange, ...]:
+    lane = ledger.live(source)
+    if lane is None or not lane.open or to < lane.next:
+        msg = f"{source}: cannot go on at {to}: the live lane is {lane}"
+        raise ValueError(msg)
+    if to == lane.next:
+        return ()
+    return (*_split(lane, to, kind), LaneChange(None, Lane(source, to, to)))
+
+
+def _skipped(source: PartitionId, start: int, end: int, tried: bool) -> Lane:
+    return Lane(source, start, end if tried else start, end, SKIPPED)
+
+
+def _split(lane: Lane, to: int, kind: str, tried: bool = False) -> tuple[LaneChange, ...]:
+    """The lane ends where it stands; `[next, to)` becomes a lane of that kind."""
+    behind = Lane(lane.source, lane.next, to if tried else lane.next, to, kind)
+    if lane.start == lane.next:
+        return (LaneChange(lane, behind),)
+    return (LaneChange(lane, replace(lane, end=lane.next)), LaneChange(None, behind))

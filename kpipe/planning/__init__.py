@@ -1,0 +1,1 @@
+"""Plan the next batch from the ledger and the broker offsets; start, seek and reconcile."""

@@ -1,0 +1,72 @@
+"""Names that a destination's columns cannot have, and names that it takes for the same one.
+
+Sources: PostgreSQL 17 manual, "Identifiers and Key Words" and "System Columns"; MySQL 8.4 manual, "Schema Object Names" and
+"InnoDB Limits"; the Iceberg table spec has fields by dotted names, and its libraries refuse a schema in which two are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kpipe.schema.columns import ListOf, MapOf, Struct, Type
+
+__all__ = ["RENAME", "Path", "claims", "clashes", "fault"]
+
+#: What to do about a dead letter, in its reason.
+RENAME = "rename it with format.mapping, `select` or a program, or set schema: ignore"
+Path = tuple[str, ...]
+
+_POSTGRES_BYTES, _MYSQL_CHARACTERS = 63, 64
+_POSTGRES_SYSTEM = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
+_INNODB = frozenset(("db_row_id", "db_trx_id", "db_roll_ptr", "fts_doc_id"))
+_MYSQL_TYPES = ("mysql", "singlestore")
+_SPACES = " \t\n\v\f\r"
+
+
+def fault(destination: str, name: str) -> str:
+    """Return the rule of a type of destination (`into.type`) that a column's name breaks; empty: it breaks none."""
+    if destination == "postgres":
+        if len(name.encode()) > _POSTGRES_BYTES:
+            return f"a column's name has {_POSTGRES_BYTES} bytes of UTF-8 at most in PostgreSQL"
+        if name in _POSTGRES_SYSTEM:
+            return "it is the name of a system column in PostgreSQL"
+    elif destination in _MYSQL_TYPES:
+        if len(name) > _MYSQL_CHARACTERS:
+            return f"a column's name has {_MYSQL_CHARACTERS} characters at most in MySQL"
+        if name.endswith(tuple(_SPACES)):
+            return "a column's name does not end with a space in MySQL"
+        if any(ord(char) > 0xFFFF for char in name):
+            return "a column's name has no character beyond U+FFFF in MySQL"
+        if name.lower() in _INNODB:
+            return "it is the name of a column of InnoDB's own in MySQL"
+    return ""
+
+
+def claims(destination: str, path: Path, kind: Type) -> Iterator[str]:
+    """Yield names that no second column or field of the table can claim, beside its own.
+
+    Args:
+        destination: its type (`into.type`).
+        path: of the column or field, in lower case; items of a list are `element`.
+        kind: its type.
+    """
+    if destination in _MYSQL_TYPES:
+        if len(path) == 1:
+            yield path[0].replace("i\u0307", "i")  # U+0130, in lower case, is an i there
+    elif destination == "iceberg":
+        yield ".".join(path)
+        if isinstance(kind, Struct):
+            for name, item in kind.fields:
+                yield from claims(destination, (*path, name.lower()), item)
+        elif isinstance(kind, ListOf):
+            yield from claims(destination, (*path, "element"), kind.item)
+        elif isinstance(kind, MapOf):
+            yield ".".join((*path, "key"))
+            yield from claims(destination, (*path, "value"), kind.item)
+
+
+def clashes(destination: str) -> str:
+    """Return why a column cannot be added that claims a name that another one has claimed."""
+    if destination == "iceberg":
+        return "the table has another column or field with that dotted name, and Iceberg takes the two for one"
+    return "the table has a column whose name differs by the dot of an i only, and MySQL takes the two for one"

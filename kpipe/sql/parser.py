@@ -1,0 +1,301 @@
+"""From text to statements. Errors say line and column, what was found and what was expected, and show the place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, cast
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from kpipe.errors import InvalidStatement
+from kpipe.expressions.tokens import words
+from kpipe.sql.ast import Wrong, span
+from kpipe.sql.builder import build
+from kpipe.sql.grammar import GAP, parser
+from kpipe.sql.source_positions import Places, pointed
+from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
+
+__all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
+
+# What a statement of the grammar begins with; every other is DuckDB's. What CREATE, ALTER and DROP make there is named, so
+# that a misspelt PIPELINE is found by the grammar.
+_OBJECTS = (
+    r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE"
+    r"|PROCEDURE|LINK|RESOURCE|ROLE|GROUP|ROWSTORE|COLUMNSTORE|REFERENCE|GLOBAL|TRIGGER|USER)\b"
+)
+_OURS = re.compile(
+    rf"(?:(?:CREATE(?:{GAP}+OR{GAP}+REPLACE)?|ALTER|DROP)(?!{GAP}+OR\b)(?!{GAP}+{_OBJECTS})"
+    rf"|START|STOP|DETACH{GAP}+PIPELINE|TEST|SHOW{GAP}+(?:PIPELINES?|CREATE|PROFILE)|EXTRACT|INFER|CLEAR|BACKFILL|REPLAY|PROFILE|TRUNCATE"
+    r"|DELETE|RESET)\b",
+    re.IGNORECASE,
+)
+_BEHIND = {
+    "FORMAT",
+    "FIELDS",
+    "COLUMNS",
+    "LINES",
+    "SET",
+    "WHERE",
+    "SCHEMA",
+    "DESCRIPTORS",
+    "MESSAGE",
+    "VALIDATE",
+    "NULL",
+    "CHARACTER",
+    "(",
+}
+_BEFORE = {
+    "CONFIG", "CREDENTIALS", "BATCH_INTERVAL", "MAX_PARTITIONS_PER_BATCH", "MAX_OFFSETS_PER_BATCH_PARTITION", "RETRY_OPTIONS",
+    "MAX_RETRIES_PER_BATCH_PARTITION", "MAX_BYTES_PER_BATCH_PARTITION", "STOP_ON_ERROR", "WITH", "REPLACE", "SKIP", "OPTIONS",
+    "OFFSETS", "TOPICS",
+}  # fmt: skip
+_SPACE = re.compile(f"{GAP}*")
+_WORDS = {
+    "STRING": "a text in quotes", "NAME": "a name", "BACKTICKED": "a name", "INT": "a number", "NUMBER": "a number",
+    "VARIABLE": "a @variable", "_SEMICOLON": "the end", "$END": "the end", "ON_DUPLICATE": "ON DUPLICATE KEY UPDATE",
+    "LINES_BY": "LINES", "IGNORE_LINES": "IGNORE n LINES", "NULL_TEXT": "NULL DEFINED BY", "CHARACTER": "CHARACTER SET",
+    "QUOTED": "a text in quotes",
+    "EVERY": "*", "ALSO": "ALSO INTO TABLE",
+}  # fmt: skip
+_FIRST = (
+    "ALTER PIPELINE", "BACKFILL PIPELINE", "CLEAR PIPELINE ERRORS", "CREATE OR REPLACE PIPELINE", "CREATE PIPELINE",
+    "DELETE FROM", "DETACH PIPELINE", "DROP PIPELINE", "EXTRACT PIPELINE", "INFER PIPELINE", "REPLAY PIPELINE",
+    "RESET PIPELINE", "SELECT", "SHOW CREATE PIPELINE", "SHOW PIPELINES", "START ALL PIPELINES", "START FAILED PIPELINES",
+    "START PIPELINE", "STOP ALL PIPELINES", "STOP PIPELINE", "TEST PIPELINE", "TRUNCATE TABLE",
+)  # fmt: skip
+# Parts of an expression, where one is expected.
+_EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
+# Known only to be refused.
+_HIDDEN = {
+    "AGGREGATOR", "LINK", "S3", "FS", "AZURE", "HDFS", "GCS", "MONGODB", "MYSQL", "ICEBERG", "RESOURCE", "IGNORE", "PROCEDURE",
+    "PARQUET", "INFERRED", "PROFILE", "OFFSET", "CURSOR", "BATCH_MATCHES_SNAPSHOT", "FILE", "FILES",
+    "KAFKACONNECT", "ERRORS_HANDLE", "MAX_ERRORS", "TABLE_ALONE",
+}  # fmt: skip
+
+
+def read(text: str) -> Statement:
+    """The one statement in a text.
+
+    Raises:
+        InvalidStatement: there is none, more than one, or it is wrong.
+    """
+    found = list(read_all(text))
+    if len(found) != 1:
+        raise InvalidStatement(f"{len(found)} statements where one is expected")
+    return found[0]
+
+
+def read_all(text: str, file: str = "") -> Iterator[Statement]:
+    """Statements in order; they end with `;`, the last one need not.
+
+    Args:
+        text: of all of them.
+        file: name for messages.
+
+    Raises:
+        InvalidStatement: one is wrong. Those before it have been given.
+    """
+    at = 0
+    while True:
+        found = _SPACE.match(text, at)
+        at = found.end() if found else at
+        if at >= len(text):
+            return
+        if text[at] == ";":
+            at += 1
+            continue
+        if _OURS.match(text, at):
+            statement, at = _ours(text, at, file)
+        else:
+            statement, at = _query(text, at, file)
+        yield statement
+
+
+def next_words(text: str) -> tuple[list[str], bool]:
+    """What may follow a statement that is being typed: words, and whether a name may stand there.
+
+    Args:
+        text: up to the cursor, without the word that is being typed.
+
+    Returns:
+        None of both where the statement is not one of ours, or is wrong already.
+    """
+    start = 0
+    for word in words(text):
+        if word.text == ";":
+            start = word.end
+    found = _SPACE.match(text, start)
+    part = text[found.end() if found else start :]
+    if not part:
+        return sorted(_FIRST), False
+    if not _OURS.match(part) and part.split()[0].upper() not in ("CREATE", "ALTER", "DROP", "SHOW", "DETACH"):
+        return [], False
+    machine = cast(Any, parser().parse_interactive(part))
+    try:
+        for token in machine.lexer_thread.lex(machine.parser_state):
+            machine.feed_token(token)
+    except UnexpectedInput:
+        return [], False
+    terminals = set(machine.accepts()) - _HIDDEN
+    found_words = [name for name in _names(terminals) if name.isupper()]
+    return found_words, bool(terminals & {"NAME"}) and not terminals & {"TEXT"}
+
+
+def nearest(text: str) -> str:
+    """The beginning of a statement of ours that a text, which is none, may have been meant for; empty: none is near.
+
+    A word that is cut off counts as that word: `SHOW PIPE` is near to SHOW PIPELINES.
+    """
+    given = [word.text.upper() for word, _ in zip(words(text), range(2), strict=False)]
+    for known in _FIRST:
+        wanted = known.split()[:2]
+        if len(given) == len(wanted) == 2 and all(map(_is_near, given, wanted)):
+            return known
+    return ""
+
+
+def _is_near(given: str, wanted: str) -> bool:
+    cut_off = len(given) > 2 and wanted.startswith(given)
+    return cut_off or bool(get_close_matches(given, [wanted], n=1, cutoff=0.75))
+
+
+def is_complete(text: str) -> bool:
+    """Whether what was typed so far ends a statement: nothing but space, or a `;` outside of quotes at the end."""
+    found = list(words(text))
+    return not found or found[-1].text == ";"
+
+
+def _query(text: str, start: int, file: str) -> tuple[Query, int]:
+    """A statement of DuckDB's, up to its `;`."""
+    depth_end = next((word for word in words(text[start:]) if word.text == ";"), None)
+    end = len(text) if depth_end is None else start + depth_end.start
+    return Query(text[start:end].strip(), Places(text, {(): (start, end - start)}, file)), end
+
+
+def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
+    part = text[start:]
+    try:
+        tree, end = _parse(part)
+    except UnexpectedInput as error:
+        raise _unexpected(error, text, start, file) from None
+    except RecursionError:
+        raise pointed(text, start, 1, file, "the statement is nested too deeply", "") from None
+    try:
+        statement = build(tree, part)
+        if isinstance(statement, Create | Alter | Infer) and statement.places is not None:
+            statement = replace(statement, places=statement.places.moved(text, start, file))
+        elif isinstance(statement, Placed):
+            statement = replace(statement, places=Places(text, {("pipeline",): (start, end)}, file))
+        return statement, start + end
+    except Wrong as error:
+        place, length = span(error.node)
+        raise pointed(text, start + place, length, file, error.what, error.hint) from None
+
+
+def _parse(text: str) -> tuple[Tree[Token], int]:
+    """The tree of the statement at the beginning of the text, and where it ends."""
+    grammar = parser()
+    machine = cast(Any, grammar.parse_interactive(text))  # a part of lark that has no types
+    fed: list[Token] = []
+    try:
+        for token in machine.lexer_thread.lex(machine.parser_state):
+            if fed and _runs_on(fed[-1], token):
+                before = fed.pop()
+                whole = Token("NAME", before + token, start_pos=before.start_pos)
+                raise UnexpectedToken(whole, set())  # type: ignore[no-untyped-call]
+            machine.feed_token(token)
+            fed.append(token)
+            if token.type == "_SEMICOLON":
+                break
+        end = fed[-1].end_pos if fed and fed[-1].end_pos is not None else len(text)
+        result: Tree[Token] = machine.feed_eof(fed[-1] if fed else None)
+    except UnexpectedInput as error:
+        error.allowed_here = _accepted(grammar, fed)  # type: ignore[attr-defined]
+        raise
+    statement = result.children[0]
+    assert isinstance(statement, Tree)
+    return statement, end
+
+
+def _runs_on(before: Token, token: Token) -> bool:
+    """Whether a keyword is the beginning of a longer word, as PIPELINE is of PIPELINES."""
+    return before.type == before.upper() and before.end_pos == token.start_pos and (token[:1].isalnum() or token[:1] == "_")
+
+
+def _accepted(grammar: Lark, fed: list[Token]) -> set[str]:
+    """What the grammar would really take behind these words; the parser's own list holds more."""
+    machine = cast(Any, grammar.parse_interactive(""))
+    for token in fed:
+        machine.feed_token(token)
+    return set(machine.accepts())
+
+
+def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> InvalidStatement:
+    allowed: set[str] = getattr(error, "allowed_here", set())
+    expected = _names(allowed)
+    place, length, found = len(text), 1, "the end"
+    if isinstance(error, UnexpectedToken) and error.token.type != "$END":
+        token = error.token
+        place, length = start + (token.start_pos or 0), len(token)
+        found = "a text in quotes" if token.type in ("STRING", "TEXT", "QUOTED") else str(token)[:40]
+    elif isinstance(error, UnexpectedCharacters):
+        place = start + (error.pos_in_stream or 0)
+        word = next(iter(words(text[place:])), None)
+        found = word.text[:40] if word is not None else text[place : place + 1]
+        length = len(found)
+        if word is not None and (word.kind == "open" or (word.text[0] in "'\"" and _SPACE)):
+            found = "a text that does not end" if word.kind == "open" else "a text in quotes"
+            length = 1
+    if found == "the end":
+        place = len(text.rstrip())
+    near = get_close_matches(found.upper(), [item for item in expected if item.isupper()], n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]}?" if near else _misplaced(found.upper(), expected)
+    return pointed(text, place, length, file, f"expected {_listed(expected)}, found {found}", hint)
+
+
+def _misplaced(word: str, expected: list[str]) -> str:
+    """Clauses are the commonest thing to stand on the wrong side of INTO."""
+    if word == "." and not {"FORMAT", "an expression", "KAFKA"} & set(expected):
+        return "a pipeline's name stands alone: a home has one database"
+    if word == "\\":
+        return "\\G is a command of MySQL's client: end the statement with ;"
+    if word == "TABLE" and expected == ["PIPELINE"]:
+        return "DESCRIBE name shows a table"
+    if word == "LIMIT" and "FOREGROUND" in expected:
+        return "LIMIT n BATCHES stands behind FOREGROUND"
+    if "RELOAD" in expected and (word in _BEFORE or word == "TRANSFORM"):
+        return f"write SET {word}"
+    if word == "RESOURCE":
+        return "leave RESOURCE POOL out: there are no pools"
+    if word in _BEHIND and "INTO" in expected:
+        return f"{word} stands behind INTO TABLE"
+    return f"{word} stands before SET, WHERE and ON DUPLICATE KEY UPDATE" if word in _BEFORE and "FORMAT" in expected else ""
+
+
+def _names(terminals: set[str]) -> list[str]:
+    """Terminals in words, the most telling first."""
+    grammar = parser()
+    in_expression = bool(terminals & {"TEXT", "OPERATOR"})
+    found: list[str] = []
+    for terminal in terminals - _HIDDEN:
+        if in_expression and (
+            terminal in _EXPRESSION or terminal in ("NAME", "BACKTICKED", "VARIABLE", "NUMBER", "PERCENT", "LPAR")
+        ):
+            found.append("an expression")
+        elif terminal in _WORDS:
+            found.append(_WORDS[terminal])
+        else:
+            pattern: Any = grammar.get_terminal(terminal).pattern
+            # A pattern is for the lexer: the terminal's own name says more.
+            found.append(str(pattern.value) if pattern.type == "str" else terminal.strip("_").replace("_", " "))
+    return sorted(set(found), key=lambda item: (item == "the end", not item.isupper(), item))
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) < 2:
+        return names[0] if names else "nothing"
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,0 +1,1 @@
+"""Pipelines that write several tables, and tables with a key."""

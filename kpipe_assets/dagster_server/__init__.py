@@ -1,0 +1,1 @@
+"""kpipe's own Dagster instance: web server, daemon, code server, and their supervisor."""

@@ -1,0 +1,185 @@
+"""Starts Dagster's processes, and ends all of them when its standard input closes: however its starter died.
+
+It leads a session of its own, so that everything that a run starts (Spark, its workers) can be found and ended, and so
+that a terminal's Ctrl-C reaches `kpipe ui` alone. Usage:
+`python -m kpipe_assets.dagster_server.supervisor FOLDER HOST PORT FD MODULE`. FOLDER is
+private, holds the code servers' sockets and the web server's access rules, and is removed at the end. FD is the inherited socket
+that listens on HOST and PORT. Only the standard library and psutil.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+__all__ = ["LOCATION", "READY", "RULES", "main"]
+
+#: Name of the code location, as in workspace.yaml.
+LOCATION = "kpipe"
+#: Name of the file in FOLDER with the web server's access rules (kpipe_assets/dagster_server/access.py).
+RULES = "rules.json"
+#: Name of the file in FOLDER that the web server makes when it is about to answer.
+READY = "ready"
+_PATIENCE_S = 10.0
+_WORKSPACE = """\
+load_from:
+  - grpc_server: {{socket: {socket}, location_name: {name}}}
+"""
+
+
+class Guard:
+    """The processes: first the code server, and when it answers, the web server and the daemon.
+
+    Args:
+        folder: private, for the sockets, with the access rules.
+        host: of the web server.
+        port: of the web server.
+        listening: file descriptor of its socket.
+        module: with the definitions.
+    """
+
+    def __init__(self, folder: Path, host: str, port: int, listening: int, module: str) -> None:
+        self._rules, self._socket, self._workspace = folder / RULES, folder / "code.sock", folder / "workspace.yaml"
+        self._host, self._port, self._listening, self._module = host, port, listening, module
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopping = False
+
+    def run(self) -> int:
+        """Until standard input closes (0) or one of the processes ends by itself (1)."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._stop)
+        self._workspace.write_text(_WORKSPACE.format(socket=self._socket, name=LOCATION), encoding="utf-8")
+        try:
+            self._code_server()
+            self._web()
+            while not self._answers():
+                if self._ended() or self._told_to_stop(0.1):
+                    return 1 if self._ended() else 0
+            self._daemon()
+            while not self._told_to_stop(0.5):
+                if self._ended():
+                    return 1
+            return 0
+        finally:
+            self._end_all()
+
+    def _code_server(self) -> None:
+        # A proxy that starts the real one: "Reload" in the UI starts another, and runs of the old one go on.
+        root = Path(__file__).resolve().parent.parent
+        self._start(
+            "code",
+            *("kpipe_assets.dagster_server.code_server", "--socket", str(self._socket), "--module-name", self._module),
+            *("--working-directory", str(root), "--location-name", LOCATION, "--use-python-environment-entry-point"),
+            *("--log-level", "warning"),
+        )
+
+    def _web(self) -> None:
+        self._start(
+            "web",
+            *(
+                "kpipe_assets.dagster_server.webserver",
+                str(self._rules),
+                str(self._listening),
+                "--workspace",
+                str(self._workspace),
+            ),
+            *("--host", self._host, "--port", str(self._port), "--dagster-log-level", "warning"),
+            *("--uvicorn-log-level", "warning"),  # at `info`, it would log the printed address with its token
+            pass_fds=(self._listening,),
+        )
+
+    def _daemon(self) -> None:
+        self._start("daemon", "kpipe_assets.dagster_server.daemon", "run", "--workspace", str(self._workspace))
+
+    def _start(self, name: str, *arguments: str, pass_fds: tuple[int, ...] = ()) -> None:
+        command = [sys.executable, "-m", "kpipe_assets.dagster_server.closed_process", *arguments]
+        self._children[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=pass_fds)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self._socket)) == 0
+
+    def _ended(self) -> bool:
+        return any(child.poll() is not None for child in self._children.values())
+
+    def _told_to_stop(self, seconds: float) -> bool:
+        readable, _, _ = select.select([0], [], [], seconds)
+        return self._stopping or bool(readable)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _end_all(self) -> None:
+        """Ask everything in this session to end, then end it.
+
+        Runs and the daemon get time to say that they were interrupted. The web server, which would wait for open pages,
+        and the code server, which would wait for its timeouts, have nothing to lose.
+        """
+        began = time.monotonic()
+        servers = {child.pid for name, child in self._children.items() if name != "daemon"}
+        for process in _session():
+            if not _is_server(process, servers):
+                _send(process, signal.SIGTERM)
+        while left := _session():
+            for child in self._children.values():
+                child.poll()  # reaps it
+            waited = time.monotonic() - began
+            if waited > _PATIENCE_S or all(_is_server(process, servers) for process in left):
+                for process in left:
+                    _send(process, signal.SIGKILL)
+            if waited > 2 * _PATIENCE_S:
+                break
+            time.sleep(0.05)
+
+
+def _session() -> list[psutil.Process]:
+    """All processes of this session but this one; zombies do not count."""
+    mine, found = os.getsid(0), []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and os.getsid(process.pid) == mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+def _is_server(process: psutil.Process, servers: set[int]) -> bool:
+    """The web server, the code server's proxy, the one that it started, and Python's helper of that one."""
+    try:
+        return (
+            process.pid in servers
+            or process.ppid() in servers
+            or any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+        )
+    except psutil.Error:
+        return True
+
+
+def _send(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except (OSError, psutil.Error):
+        return
+
+
+def main() -> int:
+    """See the module."""
+    folder, host, port, listening, module = sys.argv[1:6]
+    try:
+        return Guard(Path(folder), host, int(port), int(listening), module).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Publish committed batches to Dagster: asset metadata and events."""

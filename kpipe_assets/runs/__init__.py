@@ -1,0 +1,1 @@
+"""Runs of a pipeline: locks, stop requests, status, workers, retries."""

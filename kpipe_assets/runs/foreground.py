@@ -1,0 +1,176 @@
+"""Run a pipeline in this process and report its progress."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kpipe.batch.batch import SETTLED, Committed, Counts
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import KpipeError
+from kpipe.ingest.loop import Decisions
+from kpipe.topics import Part, part
+from kpipe_assets.runs.progress import Progress
+from kpipe_assets.runs.runner import Run
+from kpipe_assets.runs.signals import Stop
+from kpipe_assets.terminal import echo, emit
+from kpipe_assets.wording import count
+from resources.home import Home
+
+__all__ = ["Totals", "batch_line", "run_pipeline"]
+
+
+@dataclass
+class Totals:
+    """What a run did, for its summary.
+
+    Attributes:
+        batches: committed.
+        counts: sums.
+        positions: next offsets, by partition as text.
+        status: `caught_up`, `limit`, `stopped` or `error`.
+    """
+
+    batches: int = 0
+    counts: Counts = field(default_factory=Counts)
+    positions: dict[str, int] = field(default_factory=dict)
+    status: str = "caught_up"
+    seconds: float = 0.0
+
+    def add(self, committed: Committed) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.counts += committed.commit.totals
+
+    def line(self, name: str) -> dict[str, Any]:
+        """The last line of `kpipe run --json`."""
+        return {
+            "event": "summary",
+            "pipeline": name,
+            "status": self.status,
+            "batches": self.batches,
+            **_numbers(self.counts),
+            "seconds": round(self.seconds, 3),
+            "positions": self.positions,
+        }
+
+
+def batch_line(committed: Committed) -> dict[str, Any]:
+    """A batch's line of `kpipe run --json`."""
+    commit, batch = committed.commit, committed.batch
+    return {
+        "event": "batch",
+        "batch": commit.id,
+        "seq": committed.seq,
+        "ranges": {str(part(step.source, commit.several)): [step.range.start, step.range.end] for step in commit.steps},
+        **_numbers(commit.totals),
+        "seconds": round(commit.seconds, 3),
+        "closed_by": batch.closed_by if batch else "caught_up",
+        **({"targets": {portion.table: _rows(portion.totals) for portion in commit.also}} if commit.also else {}),
+    }
+
+
+def _rows(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in ("rows", *SETTLED)}
+
+
+def _numbers(counts: Counts) -> dict[str, int]:
+    names = ("messages", "rows", "deletes", "dead_letters", "filtered", "gaps", *SETTLED, "bytes")
+    return {name: getattr(counts, name) for name in names}
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    home: Home,
+    decisions: Decisions | None = None,
+    partitions: frozenset[Part] | None = None,
+    max_batches: int | None = None,
+    follow: bool = False,
+    as_json: bool = False,
+    stop: Stop | None = None,
+) -> Totals:
+    """Run a pipeline with progress for a person, or with JSON lines.
+
+    Raises:
+        KpipeError: the run failed; the summary has been printed.
+    """
+    from resources.spark.driver.session import start, started
+
+    totals, began = Totals(), time.monotonic()
+    stop = stop or Stop()
+    progress = Progress(pipeline.name, as_json, partitions, pipeline.source.several)
+
+    def spark() -> Any:
+        if not started():
+            progress.say("starting Spark")
+        context = start(home.path)
+        stop.install()  # pyspark takes SIGINT for itself when its context starts
+        return context
+
+    with stop, progress:
+        try:
+            ingest = Run.real(
+                pipeline,
+                home,
+                spark,
+                only=partitions,
+                decisions=decisions or Decisions(),
+                tell=progress.tell,
+                wait=stop.wait,
+                stopped=stop.requested,
+            )
+            for committed in ingest.batches(max_batches, follow):
+                totals.add(committed)
+                progress.committed(committed)
+                if as_json:
+                    emit(batch_line(committed))
+            if stop.requested() or ingest.asked_to_stop():
+                totals.status = "stopped"
+            elif max_batches is not None and totals.batches >= max_batches:
+                totals.status = "limit"
+        except KpipeError:
+            totals.status = "error"
+            raise
+        except KeyboardInterrupt:
+            totals.status = "stopped"
+            raise
+        finally:
+            totals.seconds = time.monotonic() - began
+            totals.positions = progress.positions
+            progress.close()
+            if as_json:
+                emit(totals.line(pipeline.name))
+            else:
+                echo(_sentence(pipeline.name, totals, progress))
+    return totals
+
+
+def _sentence(name: str, totals: Totals, progress: Progress) -> str:
+    counts, idle = totals.counts, progress.idle if totals.status == "caught_up" else ""
+    waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} behind an open transaction"
+    if not totals.batches:
+        why = {
+            "error": "failed, nothing written",
+            "stopped": "stopped, nothing written",
+            "open_transaction": f"nothing new; {waiting}",
+            "finished": "nothing new; it has been read to its end (source.end)",
+            "no_partitions": "nothing to read: no partition was chosen, or none exists",
+        }
+        return f"{name}: " + why.get(idle or totals.status, f"nothing new; {_why_nothing(progress)}")
+    words = {"caught_up": "caught up", "limit": "batch limit reached", "stopped": "stopped", "error": "failed"}
+    done = "read to its end (source.end)" if idle == "finished" else words[totals.status]
+    rate = counts.messages / totals.seconds if totals.seconds > 0 else 0
+    return (
+        f"{name}: {done} after {count(totals.batches, 'batch', 'batches')}: {count(counts.messages, 'record')},"
+        f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered,"
+        f" {count(counts.gaps, 'gap')} in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
+        + (f"; {waiting}" if idle == "open_transaction" else "")
+    )
+
+
+def _why_nothing(progress: Progress) -> str:
+    left_out = f"{count(progress.skipped, 'offset')} {'was' if progress.skipped == 1 else 'were'} skipped"
+    if progress.has_read:
+        return "every committed offset is already in the table" + (f", {left_out}" if progress.skipped else "")
+    return f"no record has come since it began; {left_out}" if progress.skipped else "no record has come yet"

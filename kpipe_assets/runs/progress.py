@@ -1,0 +1,141 @@
+"""Progress for a person: a bar on a terminal, a line per batch elsewhere, always on stderr."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Collection
+from types import TracebackType
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from kpipe.batch.batch import Committed
+from kpipe.ingest.loop import Event
+from kpipe.ledger.ledger import SKIPPED
+from kpipe.planning.planner import lag
+from kpipe.topics import Part, chosen, part
+from kpipe_assets.terminal import Terminal
+from kpipe_assets.wording import count, first_sentence
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Shows events of the loop.
+
+    Args:
+        name: the pipeline's name.
+        quiet: show nothing; positions are still kept.
+        only: partitions that are read; None: all.
+        several: whether partitions are named with their topic.
+
+    Attributes:
+        positions: next offsets, by partition as text.
+        idle: why there was nothing to read at the last look; "" if there was something. See `kpipe.planning.planner.Idle`.
+        behind: offsets of the chosen partitions up to the high watermark that were not read at the last look.
+        has_read: whether any offset had been read at the last look.
+        skipped: offsets that the ledger had as skipped then.
+    """
+
+    def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, several: bool = False) -> None:
+        self._name, self._quiet, self._only, self._several = name, quiet, only, several
+        self._console = Terminal(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+        self._bars: Bars | None = None
+        self._task: TaskID | None = None
+        self._done = self._total = 0
+        self._since = time.monotonic()
+        self._trouble = ""
+        self.positions: dict[str, int] = {}
+        self.idle = ""
+        self.behind = self.skipped = 0
+        self.has_read = True
+
+    def __enter__(self) -> Progress:
+        if not self._quiet and sys.stderr.isatty():
+            self._bars = Bars(
+                TextColumn("[bold]{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("offsets  {task.fields[rate]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+    def say(self, text: str) -> None:
+        """A line."""
+        if not self._quiet:
+            self._console.print(f"[dim]{self._name}:[/dim] {escape(text)}", markup=True)
+
+    def tell(self, event: Event) -> None:
+        """An event of the loop."""
+        if event.ledger is not None and event.snapshot is not None:
+            present = event.snapshot.partitions
+            self.positions = {str(part(s, self._several)): n for s, n in event.ledger.positions().items() if s in present}
+            behind = lag(event.ledger, event.snapshot)
+            self.behind = sum(n for s, n in behind.items() if chosen(s, self._only))
+            mine = [s for s in present if chosen(s, self._only)]
+            self.has_read = any(event.ledger.committed(s) for s in mine)
+            self.skipped = sum(len(item) for s in mine for item in event.ledger.unread(s, SKIPPED))
+        if event.kind in ("planned", "idle"):
+            self.idle = event.text if event.kind == "idle" else ""
+        if event.kind == "planned":
+            self._total = self._done + self.behind
+            self._show()
+        elif event.kind == "idle":
+            self._trouble = ""
+        elif event.kind == "retry":
+            self.say(self._retry(event.text))
+        elif event.kind in ("restaged", "resumed", "narrowed", "decided"):
+            self.say(event.text)
+
+    def _retry(self, text: str) -> str:
+        """The error whole when it is new; else only what it is, and when it is tried again."""
+        error, _, again = text.rpartition("; again in ")
+        # To the first colon behind some words: before it stands what happened, behind it the client's details.
+        found = re.match(r"(\S+ ){3}.*?(?=: |$)", first_sentence(error))
+        gist = found[0] if found else error
+        before, self._trouble = self._trouble, re.sub(r"\d+", "", gist)
+        return f"still: {gist}; again in {again}" if self._trouble == before else text
+
+    def committed(self, committed: Committed) -> None:
+        """A batch."""
+        for step in committed.commit.steps:
+            self.positions[str(part(step.source, self._several))] = step.end
+        self._trouble = ""
+        counts, span = committed.commit.totals, sum(len(step.range) for step in committed.commit.steps)
+        if not self._done:
+            self._since = time.monotonic() - committed.commit.seconds
+        self._done += span
+        seconds = committed.commit.seconds
+        self.say(
+            f"commit {committed.seq}: {count(span, 'offset')}, {count(counts.rows, 'row')},"
+            f" {count(counts.dead_letters, 'dead letter')}"
+            f" in {seconds:.2f} s ({counts.messages / max(seconds, 1e-9):,.0f} records/s)"
+            + (f"  [{self._done:,} / {max(self._total, self._done):,} offsets]" if self._bars is None else "")
+        )
+        self._show()
+
+    def _show(self) -> None:
+        if self._bars is None:
+            return
+        rate = f"{self._done / max(time.monotonic() - self._since, 1e-9):,.0f}/s" if self._done else "..."
+        total = max(self._total, self._done)
+        if self._task is None:
+            self._task = self._bars.add_task(self._name, total=total, completed=self._done, rate=rate)
+        else:
+            self._bars.update(self._task, total=total, completed=self._done, rate=rate)

@@ -1,0 +1,1 @@
+"""Dagster sensors: continuous ingest, topic metadata, and their on/off state."""

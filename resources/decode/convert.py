@@ -1,0 +1,246 @@
+"""Columns that a schema has typed, as the table wants them: what loses nothing is converted, whole columns at a time.
+
+Where a format knows no types (JSON, CSV), reading is checking. Avro and Protobuf say what a value is; then only types that
+differ between schema and table need work. The rules are those of JSON's values (design.md 4.6), so that a column takes the
+same whatever the format, and one more: a member is found by its name whatever its case, since a schema cannot have both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.schema.columns import BLOB, INSTANT, JSON, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type
+from kpipe.schema.inference import nameable
+from kpipe.schema.nesting import shallow
+from resources.decode.cast_text import Texts
+from resources.decode.json.rows import wrong
+from resources.duckdb_engine import in_memory
+from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, staged_type
+
+__all__ = ["Fitting", "beyond"]
+
+Rows = np.ndarray[Any, Any]
+
+_RANGES = {
+    "TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1), "INTEGER": (-(2**31), 2**31 - 1),
+    "BIGINT": (-(2**63), 2**63 - 1), "UTINYINT": (0, 2**8 - 1), "USMALLINT": (0, 2**16 - 1), "UINTEGER": (0, 2**32 - 1),
+    "UBIGINT": (0, 2**64 - 1),
+}  # fmt: skip
+_TEXTS = {"VARCHAR", "UUID", "JSON"}
+_TIMES = {("TIMESTAMP", str(INSTANT)), (str(INSTANT), "TIMESTAMP"), ("DATE", "TIMESTAMP"), ("DATE", str(INSTANT))}
+
+
+class Fitting:
+    """Fits blocks of typed columns to a table's columns.
+
+    Args:
+        natural: the columns as the schema has them. Arrays come in the types of `staged_type`.
+        columns: the table's.
+
+    Attributes:
+        new: what the schema has beyond them.
+    """
+
+    def __init__(self, natural: Columns, columns: Columns) -> None:
+        self._natural, self._columns = natural, columns
+        self._texts: dict[tuple[str, Type], Texts] = {}
+        self.new = beyond(natural, columns)
+
+    def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
+        """The table's columns in staged types, and reasons by row of what could not be converted (NULL in the table)."""
+        reasons: dict[int, str] = {}
+        given = {
+            name: array for (name, _), array in zip(self._natural, arrays, strict=True) if not name.lower().startswith("_kafka_")
+        }
+        kinds = tuple((name, kind) for name, kind in self._natural if name in given)
+        found = self._members(given, kinds, self._columns.items, np.arange(rows), "", reasons)
+        return pa.table(found, names=list(self._columns.names())), reasons
+
+    def _members(
+        self,
+        given: dict[str, pa.Array],
+        kinds: tuple[tuple[str, Type], ...],
+        wanted: tuple[tuple[str, Type], ...],
+        rows: Rows,
+        path: str,
+        reasons: dict[int, str],
+    ) -> list[pa.Array]:
+        by_name = {name.lower(): (name, kind) for name, kind in kinds}
+        arrays = []
+        for name, kind in wanted:
+            item = by_name.get(name.lower())
+            if item is None:
+                arrays.append(pa.nulls(len(rows), staged_type(kind)))
+            else:
+                arrays.append(self._value(given[item[0]], item[1], kind, rows, path + item[0], reasons))
+        return arrays
+
+    def _value(self, array: pa.Array, natural: Type, wanted: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
+        target = staged_type(wanted)
+        if natural == wanted and "UUID" not in str(wanted):  # text that says it is a UUID is looked at
+            return array
+        if array.null_count == len(array):
+            return pa.nulls(len(array), target)
+        if isinstance(natural, Struct) and isinstance(wanted, Struct):
+            given = {name: pc.struct_field(array, [at]) for at, (name, _) in enumerate(natural.fields)}
+            members = self._members(given, natural.fields, wanted.fields, rows, f"{path}.", reasons)
+            return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
+        if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
+            inner = rows[pc.list_parent_indices(array).to_numpy()]
+            items = self._value(pc.list_flatten(array), natural.item, wanted.item, inner, f"{path}[]", reasons)
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+            offsets = pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())
+            return pa.ListArray.from_arrays(offsets, items, type=target, mask=array.is_null())
+        found = self._converted(array, natural, wanted, path)
+        bad = pc.indices_nonzero(pc.and_(array.is_valid(), found.is_null())).to_pylist()
+        for at in bad:
+            reasons.setdefault(int(rows[at]), str(wrong(_shown(array[at].as_py()), wanted, path)))
+        return found
+
+    def _converted(self, array: pa.Array, natural: Type, wanted: Type, path: str) -> pa.Array:
+        """NULL where a value cannot be converted."""
+        target = staged_type(wanted)
+        if wanted == JSON:
+            return _as_json(array, natural)
+        if not isinstance(wanted, Scalar) and natural == JSON:
+            return self._read(array, wanted, path)
+        if isinstance(natural, Struct) and isinstance(wanted, MapOf):
+            return self._read(_as_json(array, natural), wanted, path)
+        if isinstance(natural, Struct | ListOf | MapOf):
+            return _as_json(array, natural) if wanted == VARCHAR else pa.nulls(len(array), target)
+        if natural == JSON:  # text in JSON is text
+            array = in_memory.evaluated(array, "CASE WHEN json_type(v) = 'VARCHAR' THEN json_extract_string(v, '$') ELSE v END")
+        source, name = natural.name, str(wanted)
+        if source in _TEXTS or (natural == BLOB and wanted == VARCHAR):
+            if wanted == BLOB:
+                return array.cast(pa.binary())
+            if source in _TEXTS and wanted == VARCHAR:
+                return array
+            return self._read(array, wanted, path)
+        if wanted == VARCHAR:
+            return in_memory.evaluated(array, "CAST(v AS VARCHAR)")
+        if (source, name) in _TIMES:
+            return array.cast(pa.timestamp("us")).cast(target)
+        if _is_number(natural) and isinstance(wanted, Scalar) and _is_number(wanted):
+            return in_memory.evaluated(array, _number(natural, wanted)).cast(target)
+        return pa.nulls(len(array), target)
+
+    def _read(self, array: pa.Array, wanted: Type, path: str) -> pa.Array:
+        """Text as a value."""
+        texts = self._texts.setdefault((path, wanted), Texts(Columns(((path or "value", wanted),))))
+        return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
+
+
+def beyond(natural: Columns, columns: Columns) -> Columns:
+    """What a schema has beyond the table's columns; JSON where it is nested too deeply."""
+    found = _beyond(natural.items, columns.items)
+    return Columns(tuple((name, shallow(kind)) for name, kind in found if not name.lower().startswith("_kafka_")))
+
+
+def _beyond(natural: Sequence[tuple[str, Type]], columns: Sequence[tuple[str, Type]]) -> list[tuple[str, Type]]:
+    """Members without a column, and members inside of columns that their type lacks, as types with only these."""
+    known = {name.lower(): (name, kind) for name, kind in columns}
+    found: list[tuple[str, Type]] = []
+    for name, kind in natural:
+        if name.lower() not in known:
+            if nameable(name):
+                found.append((name, kind))
+            continue
+        column, wanted = known[name.lower()]
+        more = _more(kind, wanted)
+        if more is not None:
+            found.append((column, more))
+    return found
+
+
+def _more(natural: Type, wanted: Type) -> Type | None:
+    if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
+        item = _more(natural.item, wanted.item)
+        return None if item is None else ListOf(item)
+    if not isinstance(natural, Struct) or not isinstance(wanted, Struct):
+        return None
+    found = _beyond(natural.fields, wanted.fields)
+    return Struct(tuple(found)) if found else None
+
+
+def _is_number(kind: Scalar) -> bool:
+    return kind.name in _RANGES or kind.name in ("FLOAT", "DOUBLE", "HUGEINT") or kind.name.startswith("DECIMAL")
+
+
+def _number(natural: Scalar, wanted: Scalar) -> str:
+    """The expression that gives a number of the other type, or NULL where it would be another number."""
+    real = natural.name in ("FLOAT", "DOUBLE")
+    if wanted.name in _RANGES:
+        least, most = _RANGES[wanted.name]
+        exact = f"v = trunc(v) AND v BETWEEN {least} AND {most}" + (" AND abs(v) < 9007199254740992" if real else "")
+        return f"CASE WHEN {exact} THEN TRY_CAST(v AS {wanted}) END"
+    if wanted.name == "HUGEINT":
+        exact = "v = trunc(v)" + (" AND abs(v) < 9007199254740992" if real else "")
+        return f"CASE WHEN {exact} THEN CAST(TRY_CAST(v AS HUGEINT) AS VARCHAR) END"
+    if wanted.name == "FLOAT":
+        wide = "CAST(v AS DOUBLE)"
+        return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
+    if wanted.name == "DOUBLE":
+        return "CAST(v AS DOUBLE)"
+    return in_memory.parse_sql("CAST(v AS VARCHAR)", str(wanted)) if real else f"TRY_CAST(v AS {wanted})"
+
+
+def _as_json(array: pa.Array, natural: Type) -> pa.Array:
+    """Each value as JSON text; NULL where JSON has no such value (NaN, infinity)."""
+    if natural == JSON:
+        return array
+    text = _json_sql("v", natural, 0)
+    texts = in_memory.evaluated(array, f"CASE WHEN v IS NOT NULL AND {text} <> 'null' THEN {text} END")
+    odd = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(texts, "NaN|Infinity"), False)).to_pylist()
+    lost = [at for at in odd if not _is_json(texts[at].as_py())]
+    return pc.if_else(pa.array(np.isin(np.arange(len(texts)), lost)), None, texts) if lost else texts
+
+
+def _json_sql(value: str, kind: Type, depth: int) -> str:
+    """SQL of a value as JSON text. JSON inside of it stays as it is: DuckDB's to_json drops digits of its numbers."""
+    if kind == JSON:
+        return value
+    if "JSON" not in str(kind):
+        return f"CAST(to_json(TRY_CAST({value} AS {kind})) AS VARCHAR)"
+    if isinstance(kind, ListOf):
+        item = f"i{depth}"
+        items = f"list_transform({value}, lambda {item}: coalesce({_json_sql(item, kind.item, depth + 1)}, 'null'))"
+        return f"CASE WHEN {value} IS NOT NULL THEN concat('[', array_to_string({items}, ','), ']') END"
+    assert isinstance(kind, Struct)
+    parts = []
+    for at, (name, inner) in enumerate(kind.fields):
+        head = ("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"
+        member = f"struct_extract({value}, {_literal(name)})"
+        parts.append(f"{_literal(head)}, coalesce({_json_sql(member, inner, depth)}, 'null')")
+    return f"CASE WHEN {value} IS NOT NULL THEN concat({', '.join(parts)}, '}}') END"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _is_json(text: str) -> bool:
+    """DuckDB writes NaN and Infinity, and takes them; JSON has neither."""
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> Any:
+    """A value for a reason."""
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float | dict | list) else str(value)
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(text)

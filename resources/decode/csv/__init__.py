@@ -1,0 +1,1 @@
+"""Decode CSV records by the rules of LOAD DATA."""

@@ -1,0 +1,100 @@
+"""CSV payloads to columns, by the rules of MySQL's LOAD DATA: a payload holds one line or more, each of which is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kpipe.definition.formats import VARIABLE, Format
+from kpipe.schema.columns import VARCHAR, Columns
+from resources.decode.block import Decoded, Payloads
+from resources.decode.cast_text import Texts
+from resources.decode.csv.native import native_csv
+from resources.decode.csv.rows import Rules, lines
+from resources.decode.json.native import LOOK
+from resources.decode.json.rows import Reject
+from resources.duckdb_engine.arrow_types import schema
+
+__all__ = ["CsvDecoder"]
+
+
+class CsvDecoder:
+    """Decodes lines of fields.
+
+    A payload becomes rows only if every field of every line is a value of its column's type that loses nothing; else all of
+    it is a reject. A payload without a line gives no row. Fields whose column the table lacks are reported as new columns.
+
+    Args:
+        kind: the format.
+        columns: the payload columns.
+    """
+
+    takes_nulls = False
+
+    def __init__(self, kind: Format, columns: Columns) -> None:
+        self._rules, self._schema = Rules.of(kind), schema(columns)
+        fields = kind.fields or list(columns.names())
+        places = {name.lower(): at for at, name in enumerate(fields)}
+        #: For each column that has a field: which.
+        self._places = [places[name.lower()] for name in columns.names() if name.lower() in places]
+        self._texts = Texts(Columns(tuple((name, kind) for name, kind in columns if name.lower() in places)))
+        self._wanted = len(fields)
+        self._native = native_csv(self._rules, self._wanted, self._places)
+        new = [name for name in fields if not VARIABLE.fullmatch(name) and name not in columns]
+        self._new = Columns(tuple((name, VARCHAR) for name in new))
+
+    def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
+        """See `Decoder`."""
+        fields, kept, rejects = self._split(payloads)
+        table, reasons = self._texts.read(fields)
+        if reasons:  # a payload with a bad line gives no row at all: its dead letter holds it whole
+            bad: dict[int, str] = {}
+            for row in sorted(reasons):
+                bad.setdefault(int(kept[row]), self._where(kept, row) + reasons[row])
+            good = ~np.isin(kept, list(bad))
+            table, kept = table.filter(pa.array(good)), kept[good]
+            rejects = sorted([*rejects, *bad.items()])
+        given = set(table.column_names)
+        whole = [table.column(item.name) if item.name in given else pa.nulls(len(kept), item.type) for item in self._schema]
+        each = len(kept) == len(payloads) and bool((kept == np.arange(len(kept))).all())
+        return Decoded(pa.table(whole, schema=self._schema), len(kept), None if each else kept.tolist(), rejects, self._new)
+
+    def _where(self, kept: np.ndarray[Any, Any], row: int) -> str:
+        """Which line of its payload a row is; empty where there is one only."""
+        before, after = np.searchsorted(kept, kept[row], "left"), np.searchsorted(kept, kept[row], "right")
+        if after - before == 1 and not self._rules.skip_lines:
+            return ""
+        number = row - int(before) + 1
+        return f"row {number}: " if self._rules.line_start else f"line {number + self._rules.skip_lines}: "
+
+    def _split(self, payloads: Payloads) -> tuple[list[pa.Array], np.ndarray[Any, Any], list[tuple[int, str]]]:
+        """The fields of each column, the payload of each line, and payloads that are not lines of so many fields."""
+        if self._native is not None and payloads.bounds[-1] < 2**31:
+            fields, rows, status = self._native.split(payloads)
+            looked = np.flatnonzero(status == LOOK).tolist()
+            found, _, rejects = self._line_by_line(payloads, looked)
+            if not found:
+                return fields, np.repeat(np.arange(len(payloads)), rows), rejects
+        found, kept, rejects = self._line_by_line(payloads, range(len(payloads)))
+        fields = [pa.array([row[place] for row in found], pa.binary()) for place in self._places]
+        return fields, np.array(kept, np.int64), rejects
+
+    def _line_by_line(
+        self, payloads: Payloads, indices: Iterable[int]
+    ) -> tuple[list[Sequence[bytes | None]], list[int], list[tuple[int, str]]]:
+        rows: list[Sequence[bytes | None]] = []
+        kept: list[int] = []
+        rejects: list[tuple[int, str]] = []
+        for at in indices:
+            try:
+                found = lines(payloads[at], self._rules, self._wanted)
+            except Reject as error:
+                rejects.append((at, str(error)))
+                continue
+            rows += found
+            kept += repeat(at, len(found))
+        return rows, kept, rejects

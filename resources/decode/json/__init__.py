@@ -1,0 +1,1 @@
+"""Decode JSON records."""

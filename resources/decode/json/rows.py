@@ -1,0 +1,244 @@
+"""JSON objects to rows one by one, with the reason where one cannot be: slow, exact, and only for blocks that need it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from kpipe.schema.columns import JSON, Columns, ListOf, MapOf, Scalar, Struct, Type
+from kpipe.schema.inference import Values, nameable
+from kpipe.schema.nesting import DEEPEST_JSON
+from resources.decode.json.blocks import too_deep
+from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
+from resources.duckdb_engine.exact_numbers import whole
+from resources.duckdb_engine.in_memory import castable
+
+__all__ = ["Reject", "load", "row", "wire_value", "wrong"]
+
+_INTEGERS = {
+    "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
+    "UTINYINT": (0, 2**8), "USMALLINT": (0, 2**16), "UINTEGER": (0, 2**32), "UBIGINT": (0, 2**64),
+}  # fmt: skip
+# Members of a list's objects, whether they are there or not: each takes its place in a column.
+_MOST_VALUES = 1 << 23
+
+
+class Reject(Exception):
+    """Why a payload cannot become a row. The text quotes at most a few characters of it."""
+
+
+def _no_number(_: str) -> None:
+    """JSON has no such values (RFC 8259, section 6); Python's reader and Arrow's take them."""
+    raise Reject("NaN and Infinity are no JSON")
+
+
+class _Number(float):
+    """A number with a fraction or exponent that remembers how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Number:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise Reject(f"member {_short(twice)} is given twice")
+    return members
+
+
+def load(payload: bytes) -> dict[str, Any]:
+    """The object that a payload holds.
+
+    Raises:
+        Reject: not UTF-8, not JSON, not an object, nested too deeply, or a member is given twice.
+    """
+    if too_deep(payload):
+        raise Reject("not JSON: nested too deeply")
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Reject(f"not UTF-8 at byte {error.start}") from error
+    try:
+        value = json.loads(text, parse_float=_Number, parse_constant=_no_number, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise Reject(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from error
+    except RecursionError as error:
+        raise Reject("not JSON: nested too deeply") from error
+    except ValueError as error:  # Python's own limit (4300 digits) against numbers that take for ever
+        raise Reject("a number of too many digits") from error
+    if not isinstance(value, dict):
+        raise Reject(f"not a JSON object but {_name(value)}")
+    try:
+        text.encode("utf-8")
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Reject("not JSON: half of a surrogate pair") from error
+    return value
+
+
+def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A row of wire values, and what the object holds beyond the columns (a tree with the same shape).
+
+    Raises:
+        Reject: some member has no value of its column's type; names the member.
+    """
+    converted, extra = _members(value, columns.items, "", 0)
+    return converted, {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
+
+
+def wire_value(value: Any, kind: Type, path: str) -> Any:
+    """A value of a document as a wire value of that type; members that the type lacks are left out.
+
+    Raises:
+        Reject: it is none; names the path.
+    """
+    return _value(value, kind, path, 1)[0]
+
+
+def _members(
+    value: Mapping[str, Any], fields: tuple[tuple[str, Type], ...], path: str, depth: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    known = {name for name, _ in fields}
+    folded = {name.lower() for name, _ in fields}
+    converted: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for name, kind in fields:
+        converted[name], more = _value(value.get(name), kind, path + name, depth + 1)
+        if more is not None:
+            extra[name] = more
+    for name, item in value.items():
+        if name in known:
+            continue
+        if not nameable(name):
+            raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'} has no name that a column can have")
+        if name.lower() in folded:
+            raise Reject(f"member {_short(path + name)} differs from a column by upper and lower case only")
+        extra[name] = item
+    return converted, extra
+
+
+def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
+    if value is None:
+        return None, None
+    if depth > DEEPEST_JSON:
+        raise Reject(f"{_short(path)}: nested too deeply")
+    if isinstance(kind, Struct):
+        if not isinstance(value, dict):
+            raise wrong(value, kind, path)
+        converted, extra = _members(value, kind.fields, path + ".", depth)
+        return converted, extra or None
+    if isinstance(kind, ListOf):
+        if not isinstance(value, list):
+            raise wrong(value, kind, path)
+        if isinstance(kind.item, Struct) and len(value) * len(kind.item.fields) > _MOST_VALUES:
+            raise Reject(
+                f"{_short(path)}: a list of {len(value):,} objects, of {len(kind.item.fields):,} members each, is too large"
+            )
+        pairs = [_value(item, kind.item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
+        more = [item for _, item in pairs if item is not None]
+        return [item for item, _ in pairs], more or None
+    if isinstance(kind, MapOf):
+        if not isinstance(value, dict):
+            raise wrong(value, kind, path)
+        found = {name: _value(item, kind.item, f"{path}.{name}", depth + 1) for name, item in value.items()}
+        beyond = Values(item for _, item in found.values() if item is not None)
+        return [(name, item) for name, (item, _) in found.items()], beyond or None
+    return _scalar(value, kind, path), None
+
+
+def _scalar(value: Any, kind: Scalar, path: str) -> Any:
+    if kind == JSON:
+        return _text(value)
+    name = kind.name
+    if name == "VARCHAR":
+        return value if isinstance(value, str) else _text(value)
+    if name == "BOOLEAN":
+        if isinstance(value, bool):
+            return value
+    elif name in _INTEGERS:
+        return _integer(value, kind, path)
+    elif name in ("DOUBLE", "FLOAT"):
+        number = _real(value)
+        if number is not None and (name == "DOUBLE" or abs(number) <= LARGEST_FLOAT or not isfinite(number)):
+            return number
+    elif name == "BLOB":
+        if isinstance(value, str):
+            return value
+    else:
+        text = value if isinstance(value, str) else _text(value)
+        numeric = name.startswith("DECIMAL") or name == "HUGEINT"
+        plain = isinstance(value, str) or (numeric and isinstance(value, (int, float)) and not isinstance(value, bool))
+        found = castable(text, name) if plain else None
+        if found is not None:
+            return found
+    raise wrong(value, kind, path)
+
+
+def _real(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(str(value))  # beyond a DOUBLE's range: infinity, as the block reader has it
+    return float(value) if isinstance(value, str) and castable(value, "DOUBLE") is not None else None
+
+
+def _integer(value: Any, kind: Scalar, path: str) -> int:
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, _Number):
+        number = whole(value.text, 20)  # digits of a UBIGINT
+    elif isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,25}", value):
+        number = int(value)
+    low, high = _INTEGERS[kind.name]
+    if number is None or not low <= number < high:
+        raise wrong(value, kind, path)
+    return number
+
+
+def _text(value: Any) -> str:
+    """As compact JSON, numbers as they were written."""
+    try:
+        return _json(value)
+    except RecursionError as error:
+        raise Reject("nested too deeply") from error
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, _Number):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ",".join([f"{json.dumps(name, ensure_ascii=False)}:{_json(item)}" for name, item in value.items()]) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join([_json(item) for item in value]) + "]"
+    if isinstance(value, float) and not isfinite(value):
+        raise Reject("NaN and Infinity are no JSON")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def wrong(value: Any, kind: Type, path: str) -> Reject:
+    """That the value at this path is none of the column's type."""
+    article = "an" if str(kind)[0] in "AEIO" else "a"  # a UUID, a UBIGINT
+    return Reject(f"{_short(path)}: {_name(value)} is not {article} {_short(str(kind), 60)}")
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return _short(_text(value))
+
+
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[:most] + "..."

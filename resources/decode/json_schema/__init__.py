@@ -1,0 +1,1 @@
+"""Decode JSON records that must conform to a JSON Schema."""

@@ -1,0 +1,1 @@
+"""Decode the values that paths such as `user::name` select."""

@@ -1,0 +1,175 @@
+"""Columns that a schema has typed, taken by paths: `user::name`, `tags::0`, `%`. Absent and null are told apart, as in JSON.
+
+A path that the schema does not have, that leads through null, or behind the end of an array, leads nowhere: then its default
+stands in, and without one the record is a reject.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.definition.formats import VARIABLE, Mapped
+from kpipe.definition.json_path import parse_path, write_path
+from kpipe.errors import InvalidPipeline
+from kpipe.schema.columns import JSON, Columns, ListOf, Struct, Type
+from kpipe.schema.inference import infer
+from resources.decode.block import Payloads
+from resources.decode.convert import Fitting
+from resources.decode.json.decoder import JsonDecoder
+from resources.decode.json.rows import load
+from resources.duckdb_engine import in_memory
+from resources.duckdb_engine.arrow_types import staged_type
+
+__all__ = ["MappedFitting"]
+
+Absent = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A column, and the way to its value.
+
+    Attributes:
+        name: of the column, or @variable.
+        path: as it is written.
+        kind: type of what stands there; None: the schema has no such place.
+        steps: places of fields in records, (place,) in arrays; at last maybe a path inside of JSON, as text.
+        optional: whether it may lead nowhere.
+        default: what stands in then.
+    """
+
+    name: str
+    path: str
+    kind: Type | None
+    steps: tuple[int | tuple[int] | str, ...]
+    optional: bool
+    default: Any
+
+
+class MappedFitting:
+    """Like `Fitting`, by paths.
+
+    Args:
+        natural: the columns as the schema has them.
+        columns: those that are wanted. Other columns of the mapping are reported as new ones.
+        mapping: column, or @variable, to path.
+
+    Raises:
+        InvalidPipeline: a default is no value of its column's type.
+    """
+
+    def __init__(self, natural: Columns, columns: Columns, mapping: Mapping[str, str | Mapped]) -> None:
+        self._ways = [_way(name, item, Struct(natural.items)) for name, item in mapping.items()]
+        known = Columns(tuple((way.name, way.kind) for way in self._ways if way.kind is not None))
+        self._fitting = Fitting(known, columns)
+        defaults = infer([{way.name: way.default for way in self._ways if way.kind is None and way.name not in columns}])
+        inside = [way for way in self._ways if way.steps and isinstance(way.steps[-1], str)]
+        # Their types are those of the values: the schema only says that they are inside of JSON.
+        self._inside = [way for way in inside if way.name not in columns and not VARIABLE.fullmatch(way.name)]
+        wholes = {way.name for way in self._ways if not way.steps and way.name not in columns}
+        brought = Columns(tuple((name, JSON if name in wholes else kind) for name, kind in self._fitting.new))
+        new = brought.joined(defaults).without(way.name for way in self._inside)
+        self._named = new.without(name for name in new.names() if VARIABLE.fullmatch(name))
+        self.new, self._names = self._named, natural.names()
+        self._defaults = {
+            way.name: _default(way, columns) for way in self._ways if way.default is not None and way.name in columns
+        }
+
+    def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
+        """See `Fitting`."""
+        reasons: dict[int, str] = {}
+        whole = pa.StructArray.from_arrays(list(arrays), names=list(self._names))
+        found: list[pa.Array] = []
+        self.new = self._named
+        instead: dict[str, Absent] = {}
+        for way in self._ways:
+            absent = np.ones(rows, bool)
+            if way.kind is not None:
+                array, absent = _follow(whole, way)
+                found.append(array)
+                if way in self._inside:
+                    texts = array.drop_null().to_pylist()
+                    self.new = self.new.joined(infer({way.name: load(f'{{"v":{text}}}'.encode())["v"]} for text in texts))
+            if not way.optional:
+                for at in np.flatnonzero(absent).tolist():
+                    reasons.setdefault(at, f"{way.name}: the record has no {way.path} (DEFAULT NULL makes that NULL)")
+            elif absent.any() and way.name in self._defaults:
+                instead[way.name.lower()] = absent
+        table, more = self._fitting.fit(found, rows)
+        for at, name in enumerate(table.column_names):
+            if name.lower() in instead:
+                value = next(item for key, item in self._defaults.items() if key.lower() == name.lower())
+                table = table.set_column(at, name, pc.if_else(pa.array(~instead[name.lower()]), table.column(at), value))
+        return table, {**more, **reasons}
+
+
+def _way(name: str, item: str | Mapped, root: Type) -> _Way:
+    path = item.path if isinstance(item, Mapped) else item
+    kind: Type | None = root
+    parts = parse_path(path)
+    steps: list[int | tuple[int] | str] = []
+    for at, part in enumerate(parts):
+        if kind == JSON:
+            steps.append("$" + "".join(f"[{rest}]" if isinstance(rest, int) else "." + json.dumps(rest) for rest in parts[at:]))
+            break
+        if isinstance(kind, Struct) and isinstance(part, str):
+            place = _place([field for field, _ in kind.fields], part)
+            kind = None if place is None else kind.fields[place][1]
+            steps.append(place or 0)
+        elif isinstance(kind, ListOf) and isinstance(part, int):
+            kind = kind.item
+            steps.append((part,))
+        else:
+            kind = None
+        if kind is None:
+            break
+    optional, default = isinstance(item, Mapped), item.default if isinstance(item, Mapped) else None
+    return _Way(name, write_path(parts), kind, tuple(steps), optional, default)
+
+
+def _place(names: Sequence[str], name: str) -> int | None:
+    """Which member is called so; else the one that is whatever the case."""
+    if name in names:
+        return names.index(name)
+    return next((at for at, item in enumerate(names) if item.lower() == name.lower()), None)
+
+
+def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent]:
+    """What the way leads to, and where it leads nowhere."""
+    array, absent = whole, np.zeros(len(whole), bool)
+    for step in way.steps:
+        if isinstance(step, int):
+            absent |= array.is_null().to_numpy(zero_copy_only=False)
+            array = pc.struct_field(array, [step])
+        elif isinstance(step, tuple):
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+            there = lengths > step[0]
+            absent |= ~there
+            places = array.offsets.to_numpy()[:-1].astype(np.int64) + step[0]
+            array = array.values.take(pa.array(np.where(there, places, 0), mask=~there))
+        else:
+            quoted = step.replace("'", "''")
+            array = in_memory.evaluated(array, f"CAST(json_extract(v, '{quoted}') AS VARCHAR)")
+            absent |= array.is_null().to_numpy(zero_copy_only=False)
+            array = pc.if_else(pc.equal(array, "null"), None, array)
+    return array, absent
+
+
+def _default(way: _Way, columns: Columns) -> pa.Scalar:
+    """The default as a value of its column: read as it would be in a JSON record, so that it means the same."""
+    kind = columns.get(way.name)
+    assert kind is not None
+    text = json.dumps({"v": way.default}, ensure_ascii=False)
+    found = JsonDecoder(Columns((("v", kind),))).decode(Payloads.of([text.encode()]))
+    if found.rejects:
+        raise InvalidPipeline(
+            f"format.mapping: DEFAULT {way.default!r} of {way.name} is no {kind}", "write a value of the column's type"
+        )
+    return pa.scalar(found.table.column("v")[0].as_py(), staged_type(kind))

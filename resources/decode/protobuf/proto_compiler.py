@@ -1,0 +1,95 @@
+"""Text of .proto files to descriptors, by Google's own compiler (grpcio-tools), in a process of its own.
+
+A registry gives Protobuf schemas as text. Text is a stranger's: the compiler sees it in an empty folder, in a process that has no
+environment, and may take 20 s.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from kpipe.errors import NotAvailable
+from resources.decode.payload_schemas import Unfit
+
+__all__ = ["compiled"]
+
+# A compiler that hangs holds up a batch: a schema of thousands of messages takes less than one second.
+_LONGEST_S = 20.0
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+_ROOT = "kpipe.schema.columns.proto"
+_RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from grpc_tools import _protoc_compiler as c; " \
+       "sys.exit(c.run_main([item.encode() for item in sys.argv]))"  # fmt: skip
+
+#: What Confluent's registry knows without a reference (Apache License 2.0, github.com/confluentinc/schema-registry).
+KNOWN = {
+    "confluent/meta.proto": """syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }
+""",
+    "confluent/type/decimal.proto": """syntax = "proto3";
+package confluent.type;
+message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
+""",
+}
+
+
+def compiled(text: str, others: Mapping[str, str]) -> tuple[bytes, str]:
+    """A FileDescriptorSet, as bytes, of a file and all that it imports; and the file's name in it.
+
+    Args:
+        text: of the file.
+        others: texts of what it imports, by name.
+
+    Raises:
+        Unfit: it cannot be compiled; says why.
+        NotAvailable: there is no compiler.
+    """
+    found = importlib.util.find_spec("grpc_tools")
+    if found is None or found.origin is None:
+        raise NotAvailable(
+            "a Protobuf schema that is text needs a compiler, which is not installed",
+            "pip install 'grpcio-tools' (the extra `protobuf`), or give a descriptor set: protoc --include_imports -o FILE",
+        )
+    tools = Path(found.origin).parent
+    with tempfile.TemporaryDirectory(prefix="kpipe-proto-") as name:
+        folder = Path(name)
+        for other, content in {**KNOWN, **others, _ROOT: text}.items():
+            if not _NAME.fullmatch(other) or len(other) > 255:
+                raise Unfit(f"the schema refers to {other[:80]!r}, which is no name of a .proto file")
+            try:
+                (folder / "in" / other).parent.mkdir(parents=True, exist_ok=True)
+                (folder / "in" / other).write_text(content, encoding="utf-8")
+            except (OSError, UnicodeEncodeError) as error:
+                raise Unfit(f"the schema refers to {other[:80]!r}, which cannot be a file: {type(error).__name__}") from None
+        out = folder / "out"
+        arguments = [f"-I{folder / 'in'}", f"-I{tools / '_proto'}", "--include_imports", f"--descriptor_set_out={out}", _ROOT]
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-c", _RUN, str(tools.parent), *arguments],
+                cwd=folder,
+                env={},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_LONGEST_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Unfit(f"the schema could not be compiled within {_LONGEST_S:g} s") from None
+        if done.returncode or not out.exists():
+            lines = done.stderr.decode("utf-8", "replace").replace(f"{folder / 'in'}/", "").splitlines()
+            said = [line for line in lines if ".proto:" in line and "warning:" not in line] or lines
+            why = said[0].replace(_ROOT, "the schema") if said else f"the compiler ended with {done.returncode}"
+            raise Unfit(f"the schema cannot be compiled: {why[:300]}")
+        return out.read_bytes(), _ROOT

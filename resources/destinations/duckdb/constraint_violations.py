@@ -1,0 +1,59 @@
+"""Which staged rows a constraint of the table refuses: asked when it has refused some, to name the records."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as DuckDB gives them
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kpipe.batch.batch import Commit
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import ORIGINAL
+from resources.destinations.duckdb.target_table import projection
+from resources.destinations.sql.column_matching import by_shape
+from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine.file_connection import Connection, quote
+from resources.duckdb_engine.sql_types import READ
+
+__all__ = ["violations"]
+
+
+def violations(
+    connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
+) -> list[tuple[int, int | None, str]]:
+    """Partition and offset of each of these rows, and the constraint: CHECK, or NOT NULL of a column that the rows have.
+
+    Args:
+        connection: inside a transaction that will be rolled back, in which the table has been widened.
+        table: name of the table.
+        commit: what is written.
+        staged: its files of rows.
+        known: all columns of the table.
+    """
+    rules = connection.execute(
+        "SELECT constraint_type, expression, constraint_column_names FROM duckdb_constraints()"
+        " WHERE database_name = current_database() AND schema_name = 'main' AND lower(table_name) = lower($1)"
+        " AND constraint_type IN ('CHECK', 'NOT NULL')",
+        [table],
+    ).fetchall()
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_tried AS SELECT * FROM {quote('main', table)} LIMIT 0")
+    filled: set[str] = set()
+    for files in by_shape(staged):
+        names, values = projection(connection, files[0], commit, known, (ORIGINAL,))
+        filled.update(names)
+        connection.execute(
+            f"INSERT INTO temp.kpipe_tried ({', '.join(names)}) SELECT {', '.join(values)} FROM {READ.format('?')}",
+            [[file.path for file in files]],
+        )
+    found: list[tuple[int, int | None, str]] = []
+    for kind, expression, columns in rules:
+        if kind == "NOT NULL" and quote(columns[0]) not in filled:
+            continue  # its default stands in
+        condition = f"{quote(columns[0])} IS NULL" if kind == "NOT NULL" else f"NOT ({expression})"
+        reason = (
+            f"{columns[0]}: NULL, and the column takes none"
+            if kind == "NOT NULL"
+            else f"the table refuses it: CHECK {expression}"
+        )
+        rows = connection.execute(f"SELECT _kafka_partition, _kafka_offset FROM temp.kpipe_tried WHERE {condition}").fetchall()
+        found += [(number, offset, reason) for number, offset in rows]
+    return found

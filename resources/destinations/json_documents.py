@@ -1,0 +1,151 @@
+"""Rows as JSON documents, for destinations that take no columns. Whole blocks at once, by DuckDB.
+
+What `resources/decode/` reads of such a document is what went in: numbers with all their digits, JSON as it was written.
+Times are ISO 8601 (an instant in UTC, with Z), bytes are base64. What JSON has no number or time for is text: NaN, infinite
+numbers, infinite times and dates.
+"""
+
+# ruff: noqa: S608 - names are quoted or our own, values are columns
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from kpipe.schema.columns import JSON, Columns, ListOf, MapOf, Struct, Type
+from resources.duckdb_engine.sandbox import closed, literal, quote
+
+__all__ = ["documents", "encoded", "plain"]
+
+_BARE = {
+    "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+}  # fmt: skip
+
+
+def documents(block: pa.Table, columns: Columns) -> list[str]:
+    """One JSON object for each row, members in the order of the columns.
+
+    Args:
+        block: the rows; other columns are left out.
+        columns: which ones, with the types that they have in the pipeline.
+    """
+    found: list[str] = _asked(block, [_object([(name, quote(name), kind) for name, kind in columns])])[0]
+    return _finite(found) if any(_has_json(kind) for _, kind in columns) else found
+
+
+def encoded(block: pa.Table, columns: Columns) -> list[list[str]]:
+    """Each column as JSON, a list of values for each; NULL is null."""
+    if not columns:
+        return []
+    found: list[list[str]] = _asked(block, [f"coalesce({_text(quote(name), kind)}, 'null')" for name, kind in columns])
+    return [_finite(texts) if _has_json(kind) else texts for texts, (_, kind) in zip(found, columns, strict=True)]
+
+
+def plain(block: pa.Table, columns: Columns) -> list[list[str | None]]:
+    """Each column as text, a list of values for each: a text as it is, anything else as in a document. None is NULL."""
+    if not columns:
+        return []
+    found: list[list[str | None]] = _asked(block, [_plain(quote(name), kind) for name, kind in columns])
+    return [_finite(texts) if _has_json(kind) else texts for texts, (_, kind) in zip(found, columns, strict=True)]
+
+
+_Text = TypeVar("_Text", str, str | None)
+_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<bare>-?(?:nan|inf(?:inity)?))', re.IGNORECASE | re.DOTALL)
+
+
+def _finite(texts: list[_Text]) -> list[_Text]:
+    """Quote NaN and infinities: DuckDB writes them into values of type JSON, and reads them, in any case of letters."""
+
+    def quoted(found: re.Match[str]) -> str:
+        return f'"{found["bare"]}"' if found["bare"] else found[0]
+
+    def odd(text: str) -> bool:
+        lowered = text.lower()
+        return "nan" in lowered or "inf" in lowered
+
+    return [_CONSTANT.sub(quoted, text) if text is not None and odd(text) else text for text in texts]
+
+
+def _has_json(kind: Type) -> bool:
+    if isinstance(kind, Struct):
+        return any(_has_json(item) for _, item in kind.fields)
+    return _has_json(kind.item) if isinstance(kind, (ListOf, MapOf)) else kind == JSON
+
+
+def _asked(block: pa.Table, values: Sequence[str]) -> list[Any]:
+    engine = _engine()
+    engine.register("block", block)
+    try:
+        chosen = ", ".join(f"{value} AS c{at}" for at, value in enumerate(values))
+        found: pa.Table = engine.sql(f"SELECT {chosen} FROM block").to_arrow_table()
+    finally:
+        engine.unregister("block")
+    return [found.column(at).to_pylist() for at in range(len(values))]
+
+
+_own = threading.local()
+
+
+def _engine() -> duckdb.DuckDBPyConnection:
+    """One for each thread: destinations of several pipelines may be at work in one process."""
+    if not hasattr(_own, "engine"):
+        _own.engine = closed((), (), settings=("threads = 1", "TimeZone = 'UTC'"))  # one thread keeps the order
+    engine: duckdb.DuckDBPyConnection = _own.engine
+    return engine
+
+
+def _plain(value: str, kind: Type) -> str:
+    if str(kind) in ("VARCHAR", "UUID", "DATE", "TIME"):
+        return f"CAST({value} AS VARCHAR)"
+    text = _text(value, kind)
+    return f"trim({text}, '\"')" if str(kind) == "BLOB" or str(kind).startswith("TIMESTAMP") else text
+
+
+def _object(members: Sequence[tuple[str, str, Type]], depth: int = 0) -> str:
+    """SQL of an object. One function of all members: a chain of `||` is one level deeper with each (`max_expression_depth`)."""
+    parts = [f"{literal(_key(name) + ':')} || coalesce({_text(value, kind, depth)}, 'null')" for name, value, kind in members]
+    return "'{' || concat_ws(',', " + ", ".join(parts) + ") || '}'" if parts else "'{}'"
+
+
+def _key(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _text(value: str, kind: Type, depth: int = 0) -> str:
+    """SQL of a value as JSON; NULL where it is NULL."""
+    if isinstance(kind, ListOf):
+        each = f"e{depth}"
+        inside = f"coalesce({_text(each, kind.item, depth + 1)}, 'null')"
+        return f"'[' || array_to_string(list_transform({value}, lambda {each}: {inside}), ',') || ']'"
+    if isinstance(kind, MapOf):
+        each = f"e{depth}"
+        member = f"to_json({each}.key) || ':' || coalesce({_text(f'{each}.value', kind.item, depth + 1)}, 'null')"
+        return f"'{{' || array_to_string(list_transform(map_entries({value}), lambda {each}: {member}), ',') || '}}'"
+    if isinstance(kind, Struct):
+        fields = [(name, f"{value}[{literal(name)}]", item) for name, item in kind.fields]
+        return f"CASE WHEN {value} IS NOT NULL THEN {_object(fields, depth + 1)} END"
+    name = str(kind)
+    if name == "JSON":
+        return value
+    if name in _BARE or name.startswith("DECIMAL"):
+        return f"CAST({value} AS VARCHAR)"
+    if name in ("FLOAT", "DOUBLE"):
+        return f"CAST(CASE WHEN isfinite({value}) THEN to_json({value}) ELSE to_json(CAST({value} AS VARCHAR)) END AS VARCHAR)"
+    if name == "BLOB":
+        return f"'\"' || base64({value}) || '\"'"
+    if name == "TIMESTAMP":
+        return _time(value, value, "")
+    if name == "TIMESTAMP WITH TIME ZONE":
+        return _time(value, f"{value} AT TIME ZONE 'UTC'", "Z")
+    return f"CAST(to_json(CAST({value} AS VARCHAR)) AS VARCHAR)"
+
+
+def _time(value: str, local: str, zone: str) -> str:
+    """Return SQL of a time as JSON. PostgreSQL and DuckDB have infinite ones, which strftime leaves without quotes."""
+    written = f"strftime({local}, '\"%Y-%m-%dT%H:%M:%S.%f{zone}\"')"
+    return f"CASE WHEN isfinite({value}) THEN {written} ELSE '\"' || CAST({value} AS VARCHAR) || '\"' END"

@@ -1,5 +1,0 @@
-"""Another topic as a destination: rows, dead letters and ledger in one transaction of Kafka's."""
-
-from resources.destinations.kafka.destination import KafkaDestination
-
-__all__ = ["KafkaDestination"]

@@ -1,0 +1,224 @@
+"""The cluster that is written: what its topics are, where they end, and what they hold. Asked afresh every time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from kpipe.definition.pipeline import Into, Source
+from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, SourceError
+from kpipe.offsets import Range
+from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
+from resources.kafka.errors import Voice, failure
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.record_block import Held
+from resources.secrets import redact, secrets_in
+
+__all__ = ["Cluster", "Ends", "Topic", "unreachable"]
+
+_T = TypeVar("_T")
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
+# A topic that was just made, or whose leader just moved; longest wait for it in seconds.
+_UNSETTLED = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._NOENT}) | _UNKNOWN
+_SETTLE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as it is now.
+
+    Attributes:
+        name: of the topic.
+        id: made with the topic, never given again.
+        partitions: how many.
+    """
+
+    name: str
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Offsets of one partition: where its log starts, its last stable offset, its high watermark."""
+
+    start: int
+    stable: int
+    high: int
+
+
+def unreachable(place: str, error: SourceError) -> DestinationError:
+    """The same failure on the side that is written; to run again is of use unless credentials are wrong."""
+    kind = DestinationBusy if error.retriable else DestinationError
+    return kind(f"{place}: {error.what}".replace("source.", "into."), error.hint.replace("source.", "into."))
+
+
+class Cluster:
+    """One cluster, by the fields of `into`. Nothing is connected before something is asked.
+
+    Args:
+        into: brokers, settings and credentials.
+        environ: where the templates of credentials find their variables; None: this process's environment.
+
+    Raises:
+        InvalidPipeline: a setting is not allowed, or a variable is not set.
+    """
+
+    def __init__(self, into: Into, environ: Mapping[str, str] | None = None) -> None:
+        assert into.brokers is not None and into.topic is not None
+        source = Source(brokers=into.brokers, topic=into.topic, config=into.config, credentials=into.credentials)
+        try:
+            self.reading = client_config(source, environ)
+            self._timeout = operation_timeout_s(source)
+        except InvalidPipeline as error:  # the same rules as for a source, and another name of the field
+            raise InvalidPipeline(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
+        self.writing = admin_config(self.reading)
+        self.place, self.secrets = source.bootstrap, secrets_in(self.reading)
+        self._voice = Voice(self.secrets)
+        self._client: AdminClient | None = None
+
+    def forget(self) -> None:
+        """Drop the client: the next question goes through fresh connections."""
+        self._client = None
+
+    def topic(self, name: str) -> Topic | None:
+        """What that topic is; None where there is none.
+
+        Raises:
+            DestinationError: the brokers do not answer, or refuse.
+        """
+
+        def ask(client: AdminClient) -> Topic | None:
+            try:
+                told = client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)[name].result(
+                    self._timeout + 1
+                )
+            except KafkaException as error:
+                if error.args[0].code() in _UNKNOWN:
+                    return None
+                raise
+            return Topic(name, str(told.topic_id), len(told.partitions))
+
+        return self._asked(ask, f"topic {name}")
+
+    def make(self, name: str, config: Mapping[str, str]) -> None:
+        """Make a topic of one partition with the cluster's own replication; it may be there already.
+
+        Raises:
+            DestinationError: the brokers do not answer, or refuse.
+        """
+
+        def ask(client: AdminClient) -> None:
+            try:
+                made = client.create_topics([NewTopic(name, 1, -1, config=dict(config))], request_timeout=self._timeout)
+                made[name].result(self._timeout + 1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        self._asked(ask, f"making topic {name}")
+        deadline = time.monotonic() + _SETTLE_S
+        while self.topic(name) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Settings of a topic, defaults too.
+
+        Raises:
+            DestinationError: the brokers do not answer, or refuse.
+        """
+
+        def ask(client: AdminClient) -> dict[str, str]:
+            resource = ConfigResource(ResourceType.TOPIC, name)
+            told = client.describe_configs([resource], request_timeout=self._timeout)[resource].result(self._timeout + 1)
+            return {key: str(entry.value) for key, entry in told.items()}
+
+        return self._asked(ask, f"settings of topic {name}")
+
+    def ends(self, topic: Topic) -> list[Ends]:
+        """Offsets of all partitions, in their order.
+
+        The high watermark is asked for before the last stable offset: where that has reached it, every transaction that had
+        written anything by then has ended.
+
+        Raises:
+            DestinationError: the brokers do not answer, or refuse.
+        """
+        kinds = ((OffsetSpec.earliest(), True), (OffsetSpec.latest(), False), (OffsetSpec.latest(), True))
+
+        def ask(client: AdminClient) -> list[Ends]:
+            found = []
+            for spec, committed in kinds:
+                level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+                places = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+                answers = client.list_offsets(dict.fromkeys(places, spec), isolation_level=level, request_timeout=self._timeout)
+                found.append([answers[place].result(self._timeout + 1).offset for place in places])
+            return [Ends(start, stable, high) for start, high, stable in zip(*found, strict=True)]
+
+        return self._asked(ask, f"offsets of topic {topic.name}")
+
+    def settled(self, topic: Topic, patience_s: float) -> list[Ends]:
+        """Return `ends` once every transaction that has written by now has ended, or after so many seconds.
+
+        Brokers answer a commit before its markers are in every log, and its records are not readable until then.
+
+        Raises:
+            DestinationError: as `ends`.
+        """
+        deadline, found = time.monotonic() + patience_s, self.ends(topic)
+        goals = [item.high for item in found]
+        while any(item.stable < goal for item, goal in zip(found, goals, strict=True)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+            found = self.ends(topic)
+        return [Ends(item.start, item.stable, goal) for item, goal in zip(found, goals, strict=True)]
+
+    def read(self, topic: str, partition: int, span: Range) -> Iterator[Held]:
+        """Committed records of a range, in blocks, to an end that is proven.
+
+        Raises:
+            DestinationError: they cannot be read.
+        """
+        try:
+            with RangeReader(self.reading, topic, partition, span, stall_timeout_s=30, of_batch=False) as reader:
+                for held, _ in reader.blocks():
+                    yield held
+        except SourceError as error:
+            raise unreachable(self.place, error) from error
+
+    def _asked(self, ask: Callable[[AdminClient], _T], what: str) -> _T:
+        deadline = time.monotonic() + _SETTLE_S
+        while True:
+            try:
+                return ask(self._connected())
+            except FutureTimeout:
+                self.forget()
+                last = self._voice.explain()
+                raise DestinationBusy(
+                    f"{self.place}: {what}: no answer within {self._timeout:g} s{f': {last}' if last else ''}",
+                    "check into.brokers, and that Kafka runs",
+                ) from None
+            except KafkaException as error:
+                self.forget()
+                if error.args[0].code() in _UNSETTLED and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                    continue
+                refused = self._voice.final(what)
+                made = refused or failure(error.args[0], what, self.secrets)
+                raise unreachable(self.place, made) from None
+
+    def _connected(self) -> AdminClient:
+        if self._client is None:
+            self._voice = Voice(self.secrets)
+            try:
+                self._client = AdminClient({**self.writing, **self._voice.settings()})
+            except (KafkaException, ValueError, TypeError) as error:
+                # From None: librdkafka quotes the value that it does not like.
+                what = redact(str(error), self.secrets)
+                raise InvalidPipeline(f"into: the Kafka client refuses its settings: {what}") from None
+        return self._client

@@ -1,0 +1,212 @@
+"""The topics read again from their start, former ones too: what really is there, and the views over the ledger."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import DestinationError
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.offsets import Range
+from kpipe.verification.verify import Recount
+from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
+from resources.destinations.kafka_sink.ledger_topic import State, Written
+from resources.destinations.kafka_sink.messages import DELETE, ROW, origin, parsed_letter
+from resources.destinations.kafka_sink.order_check import OrderCheck
+from resources.destinations.lakehouse import ledger_tables
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.destinations.lakehouse.ledger_file import Item
+from resources.destinations.ledger_rows import entry
+from resources.destinations.sql import history_tables, table_definitions
+from resources.destinations.sql import recount as counting
+from resources.duckdb_engine.file_connection import Connection
+from resources.kafka.record_block import Headers
+
+__all__ = ["kept_letters", "lay_letters", "recount"]
+
+_SETTLE_S = 10.0  # a wrong verdict costs more than a wait for the markers of a commit
+
+_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+_LETTERS = pa.schema(
+    [
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS), ("stage", pa.string()), ("reason", pa.string()),
+    ]
+)  # fmt: skip
+_ROWS = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
+
+
+def recount(
+    folder: Path, cluster: Cluster, table: str, state: State, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]
+) -> Recount:
+    """Recount rows of the pipeline in its topic by the headers that each carries, and check their order.
+
+    Topics that an edit of the definition has left behind are judged the same. What of them cannot be proven is a problem, so
+    that the present one is proven all the same.
+
+    Raises:
+        DestinationError: the topic does not keep all that was written, so nothing can be proven by counting.
+    """
+    ranges: dict[str, list[Mapping[str, Any]]] = {}
+    for item in items:
+        for row in item["ranges"]:
+            ranges.setdefault(row["target_table"], []).append(row)
+    also = {}
+    for name, rows in sorted(ranges.items()):
+        committed = _Committed.of(name, state, rows)
+        if name != table and committed.anything:
+            found, forgets = _recount(folder, cluster, committed)
+            also[name] = replace(
+                found, dead_letters={}, problems=(*([f"topic {name} {forgets}"] if forgets else []), *found.problems)
+            )
+    found, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())), items, letters)
+    if forgets:
+        raise DestinationError(
+            f"topic {table} {forgets}",
+            "the ledger's own sums are in `kpipe batches`; to prove rows by counting, the topic must keep them",
+        )
+    return replace(found, also=also)
+
+
+@dataclass(frozen=True)
+class _Committed:
+    """What the ledger says of one topic.
+
+    Attributes:
+        pipeline: its name.
+        table: the topic.
+        written: as its commits have found it; None where none has noted it.
+        ranges: rows of `kpipe_batches`, in the order of the commits.
+        rows, tombstones: that they hold.
+    """
+
+    pipeline: str
+    table: str
+    written: Written | None
+    ranges: Sequence[Mapping[str, Any]]
+    rows: int
+    tombstones: int
+
+    @classmethod
+    def of(cls, table: str, state: State, ranges: Sequence[Mapping[str, Any]]) -> _Committed:
+        counts = [entry(row).counts for row in ranges]
+        sums = sum(found.rows for found in counts), sum(found.deletes for found in counts)
+        return cls(state.record.pipeline, table, state.written(table), ranges, *sums)
+
+    @property
+    def anything(self) -> bool:
+        """Whether the topic must hold something."""
+        return bool(self.rows or self.tombstones)
+
+    def identity(self, topic: Topic | None) -> list[str]:
+        """Return what is wrong with the topic that has the name now, a sentence."""
+        if not self.anything:
+            return []
+        held = f"its {self.rows} rows and {self.tombstones} tombstones"
+        if topic is None:
+            return [f"topic {self.table} is missing: {held} cannot be counted"]
+        if self.written is not None and self.written.id != topic.id:
+            return [
+                f"topic {self.table} was recreated after {held} were committed: expected id {self.written.id}, found {topic.id}"
+            ]
+        return []
+
+
+def _recount(
+    folder: Path, cluster: Cluster, committed: _Committed, items: Sequence[Item] = (), letters: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Recount, str]:
+    """Recount one topic, and dead letters; the text says why it does not keep all that was written, if it does not."""
+    table, topic, forgets = committed.table, cluster.topic(committed.table), ""
+    rows, check = _ROWS.empty_table(), OrderCheck(table, committed.ranges)
+    with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
+        # Of this topic only: the engine would not tell it from one whose name differs in case.
+        table_definitions.BATCHES.insert(connection, ledger_tables.DIALECT, committed.ranges)
+        lay_letters(connection, items, letters)
+        if topic is not None:
+            ends = cluster.settled(topic, _SETTLE_S)
+            rows = pa.concat_tables([rows, *_rows(cluster, table, committed.pipeline, ends, check)])
+            why = _forgets(committed.written, ends, cluster.settings(table).get("cleanup.policy", ""))
+            if why and committed.anything:
+                wrong = check.order()
+                forgets = (
+                    f"does not keep all that was written ({why}): rows cannot be recounted;"
+                    f" what it still holds is {f'out of order: {wrong[0]}' if wrong else 'in order'}"
+                )
+        connection.register(table, rows)
+        found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, list(_ROWS.names))
+    return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), forgets
+
+
+def _forgets(written: Written | None, ends: Sequence[Ends], policy: str) -> str:
+    """Return why a topic does not hold all that was written; empty where it may."""
+    starts = written.starts if written is not None else {number: item.start for number, item in enumerate(ends)}
+    gone = [f"{number} starts at {item.start}" for number, item in enumerate(ends) if item.start > starts.get(number, 0)]
+    if gone:
+        return f"the log of partition {gone[0]}"
+    return f"cleanup.policy is {policy}" if "compact" in policy else ""
+
+
+def _rows(cluster: Cluster, table: str, pipeline: str, ends: Sequence[Ends], check: OrderCheck) -> Iterator[pa.Table]:
+    own = pipeline.encode()
+    for number, item in enumerate(ends):
+        for held in cluster.read(table, number, Range(item.start, item.stable)):
+            rows: list[tuple[str, int | None, int | None]] = []
+            for at, headers in zip(held.offsets, held.headers(), strict=True):
+                said = origin(headers or ())
+                kind = said.get("kpipe.kind")
+                if said.get("kpipe.definition.pipeline") != own or kind not in (ROW, DELETE):
+                    continue
+                topic = (said.get("kpipe.topic") or b"").decode()
+                partition, offset = _whole(said.get("kpipe.partition")), _whole(said.get("kpipe.offset"))
+                check.add(number, int(at), (topic, partition or 0), offset, kind == DELETE)
+                if kind == ROW:
+                    rows.append((topic, partition, offset))
+            yield pa.table([[row[at] for row in rows] for at in range(len(_ROWS))], schema=_ROWS)
+
+
+def _whole(text: bytes | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> list[Mapping[str, Any]]:
+    """The pipeline's dead letters, in the order of their topic."""
+    found: list[Mapping[str, Any]] = []
+    there = cluster.topic(topic)
+    for number, ends in enumerate(cluster.settled(there, _SETTLE_S)) if there is not None else ():
+        for held in cluster.read(topic, number, Range(ends.start, ends.stable)):
+            headers: list[Headers | None] = held.headers()
+            for key, value, said in zip(held.keys(), held.values, headers, strict=True):
+                letter = parsed_letter(key, value, said or ())
+                if letter is not None and letter["pipeline"] == pipeline:
+                    found.append(letter)
+    return found
+
+
+def lay_letters(connection: Connection, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]) -> None:
+    """Dead letters as rows of `kpipe_errors`; those of no known commit are no dead letters."""
+    by_batch: dict[str, list[Mapping[str, Any]]] = {}
+    for letter in letters:
+        by_batch.setdefault(letter["batch"], []).append(letter)
+    for item in items:
+        mine = by_batch.get(item["commit"]["batch_id"])
+        if not mine:
+            continue
+        ranges = (entry(row) for row in item["ranges"])
+        steps = tuple(Step(Lane(r.source, r.range.start, r.range.start, r.range.end), r.range.end) for r in ranges)
+        commit = Commit(item["commit"]["batch_id"], item["commit"]["pipeline_name"], (), steps=steps)
+        moment = datetime.fromisoformat(item["commit"]["committed"]).timestamp()
+        rows = [{name: letter[name] for name in _LETTERS.names} for letter in mine]
+        connection.register("kpipe_letters_found", pa.Table.from_pylist(rows, _LETTERS))
+        connection.execute(*history_tables.letters(ledger_tables.DIALECT, commit, int(moment * 1e6), "kpipe_letters_found"))
+        connection.execute(
+            f"UPDATE {table_definitions.ERRORS.sql} SET error_unix_timestamp = $1, version = $2, database_name = $3"
+            " WHERE batch_id = $4 AND dead_letter",
+            [moment, item["commit"]["version"], item["ranges"][0]["database_name"] if item["ranges"] else "", commit.id],
+        )

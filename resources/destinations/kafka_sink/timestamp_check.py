@@ -1,0 +1,114 @@
+"""Find rows whose time a topic does not take: brokers would refuse their whole block, without naming a record.
+
+Source of the rule: Kafka's topic settings `message.timestamp.type`, `message.timestamp.before.max.ms`, `….after.max.ms`
+(KIP-937, from 3.6 on; the default of the second is an hour from 4.0 on) and `….difference.max.ms` (older brokers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.topics import PartitionId
+from resources.destinations.sql.row_rejections import by_steps
+from resources.destinations.staged_file_check import Proven
+
+__all__ = ["Times", "check_times"]
+
+_ANY = 2**63 - 1
+_BLOCK = 65_536
+_BEFORE, _AFTER, _DIFFERENCE = (f"message.timestamp.{name}.max.ms" for name in ("before", "after", "difference"))
+
+
+@dataclass(frozen=True)
+class Times:
+    """How far from a broker's clock the times of a topic's records may be, in ms.
+
+    Attributes:
+        before, after: the limits.
+        names: the settings that they come from.
+    """
+
+    before: int = _ANY
+    after: int = _ANY
+    names: tuple[str, str] = (_BEFORE, _AFTER)
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Times:
+        """Return the limits of a topic with these settings."""
+        if settings.get("message.timestamp.type") == "LogAppendTime":  # brokers put in their own
+            return cls()
+        old = int(settings.get(_DIFFERENCE, _ANY))
+        limits = [int(settings.get(name, _ANY)) for name in (_BEFORE, _AFTER)]
+        names = [_DIFFERENCE if limit == _ANY else name for limit, name in zip(limits, (_BEFORE, _AFTER), strict=True)]
+        before, after = (old if limit == _ANY else limit for limit in limits)
+        return cls(before, after, (names[0], names[1]))
+
+    def refused(self, moments: pa.Array, now: int) -> dict[int, str]:
+        """Return positions of times that are refused, with the reasons.
+
+        Args:
+            moments: µs since 1970, or NULL. Negative ones are not sent.
+            now: ms since 1970.
+        """
+        times = np.asarray(moments.fill_null(-1)) // 1000
+        late = times > min(now + self.after, _ANY)
+        early = times < now - self.before
+        found = np.flatnonzero((times >= 0) & (late | early))
+        return {at: self._reason(int(times[at]), bool(late[at])) for at in found.tolist()}
+
+    def _reason(self, moment: int, late: bool) -> str:
+        at = int(late)
+        side, limit = ("before", "after")[at], (self.before, self.after)[at]
+        return f"the record's timestamp {moment} ms is further {side} now than the topic takes: {self.names[at]} is {limit}"
+
+
+def check_times(commit: Commit, files: Sequence[Proven], topic: str, times: Times, now: int) -> None:
+    """Check that the topic takes the times of all rows.
+
+    Args:
+        commit: what is written.
+        files: its rows and tombstones.
+        topic: that is written.
+        times: its limits.
+        now: ms since 1970.
+
+    Raises:
+        SchemaConflict: it does not; names the records, so that `errors.constraint` decides what becomes of them.
+    """
+    if times == Times():
+        return
+    found: dict[PartitionId, dict[int, str]] = {}
+    named = {(step.source.topic.name, step.source.partition): step.source for step in commit.steps}
+    by_number, first = by_steps(commit), ""
+    for file in files:
+        names = [f"_kafka_{name}" for name in ("timestamp", "partition", "offset", "topic") if f"_kafka_{name}" in file.names]
+        if names[:1] != ["_kafka_timestamp"]:
+            continue
+        with pq.ParquetFile(file.path) as parquet:
+            for block in parquet.iter_batches(batch_size=_BLOCK, columns=names):
+                micros = block.column("_kafka_timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+                for at, reason in times.refused(micros, now).items():
+                    first = first or reason
+                    row = {name: block.column(name)[at].as_py() for name in names[1:]}
+                    number, offset = row["_kafka_partition"], row["_kafka_offset"]
+                    if offset is None:
+                        continue
+                    where = named.get((row["_kafka_topic"], number)) if "_kafka_topic" in row else by_number(number, offset)
+                    if where is not None:
+                        found.setdefault(where, {})[offset] = reason
+    if first:
+        error = SchemaConflict(
+            f"topic {topic}: batch {commit.id}: {first if not found else 'nothing was written'}",
+            f"raise the setting (kafka-configs.sh --alter --entity-type topics --entity-name {topic}), or set its"
+            " message.timestamp.type to LogAppendTime",
+            first,
+        )
+        error.name(found)
+        raise error

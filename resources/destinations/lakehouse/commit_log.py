@@ -1,0 +1,90 @@
+"""Commits as files: the newest in the record itself, older ones in segments that are merged as they become many.
+
+So a commit writes what fits into some 64 KiB however long the history is, and reading all of it opens few files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kpipe.errors import LedgerMismatch
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.ledger_file import Item, Record, Segment, folder_of, mark
+
+__all__ = ["extended", "find", "items"]
+
+_TAIL_BYTES, _TAIL_COMMITS = 64 << 10, 64  # what a record may hold of the history before it becomes a segment
+_FANOUT = 16  # segments of one level that become one of the next
+
+
+def extended(folder: Folder, record: Record, item: Item) -> Record:
+    """The record with one more commit at the end of its history. Writes segments when it is time.
+
+    Raises:
+        DestinationError: the disk refuses.
+        LedgerMismatch: an older segment is not what a commit has left.
+    """
+    tail = (*record.tail, item)
+    size = len(json.dumps(tail, default=str))
+    if len(tail) < _TAIL_COMMITS and size < _TAIL_BYTES:
+        return replace(record, tail=tail)
+    segments, gone = [*record.segments, _made(folder, record.pipeline, 0, tail)], list(record.gone)
+    level = 0
+    while sum(segment.level == level for segment in segments) >= _FANOUT:
+        merged = [segment for segment in segments if segment.level == level]
+        inside = [item for segment in merged for item in _read(folder, record.pipeline, segment)]
+        segments = [segment for segment in segments if segment.level > level]
+        segments.append(_made(folder, record.pipeline, level + 1, inside))
+        gone += [(record.seq, segment.name) for segment in merged]
+        level += 1
+    return replace(record, tail=(), segments=tuple(segments), gone=tuple(gone))
+
+
+def items(folder: Folder, record: Record, newest_first: bool = False, after: int = 0) -> Iterator[Item]:
+    """Commits with a higher sequence number than `after`.
+
+    Raises:
+        LedgerMismatch: a segment is missing, or not what a commit has left.
+    """
+    if newest_first:
+        yield from (item for item in reversed(record.tail) if item["commit"]["seq"] > after)
+        for segment in reversed(record.segments):
+            if segment.last > after:
+                found = _read(folder, record.pipeline, segment)
+                yield from (item for item in reversed(found) if item["commit"]["seq"] > after)
+        return
+    for segment in record.segments:
+        if segment.last > after:
+            found = _read(folder, record.pipeline, segment)
+            yield from (item for item in found if item["commit"]["seq"] > after)
+    yield from (item for item in record.tail if item["commit"]["seq"] > after)
+
+
+def find(folder: Folder, record: Record, batch: str) -> int | None:
+    """Sequence number of a batch; None when it has not landed. Newest first, so one that has just landed is found at once."""
+    return next(
+        (item["commit"]["seq"] for item in items(folder, record, newest_first=True) if item["commit"]["batch_id"] == batch), None
+    )
+
+
+def _made(folder: Folder, pipeline: str, level: int, inside: Sequence[Item]) -> Segment:
+    data = gzip.compress(json.dumps(list(inside), separators=(",", ":"), default=str).encode(), 1, mtime=0)
+    first, last = inside[0]["commit"]["seq"], inside[-1]["commit"]["seq"]
+    made = Segment(f"{first:012}-{last:012}-{mark(data):016x}.json.gz", mark(data), level, first, last)
+    folder.write(f"{folder_of(pipeline)}/{made.name}", data)
+    return made
+
+
+def _read(folder: Folder, pipeline: str, segment: Segment) -> Sequence[Item]:
+    data = folder.read(f"{folder_of(pipeline)}/{segment.name}")
+    if data is None or mark(data) != segment.mark:
+        raise LedgerMismatch(
+            f"pipeline {pipeline}: the history in {folder.place} was changed by hand:"
+            f" {segment.name} is {'missing' if data is None else 'not what a commit has left'}",
+            "restore a backup of the folder",
+        )
+    found: Sequence[Item] = json.loads(gzip.decompress(data))
+    return found

@@ -1,0 +1,211 @@
+"""Staged files as files of a table: linked where they are what its readers expect, written anew where a type differs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.batch.batch import Commit
+from kpipe.definition.lakehouse_options import Part
+from kpipe.errors import SchemaConflict, StagingFailed
+from kpipe.schema.columns import Columns
+from resources.destinations.arrow_types import cast, of_schema, same
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.partitions import division
+from resources.destinations.sql.column_matching import matched
+from resources.destinations.staged_file_check import Proven
+from resources.object_store.open_file import opened
+from resources.table_partitions import Values, apart
+
+__all__ = ["Brought", "bring", "day"]
+
+_YEARS = (-719_162, 2_932_896)  # days of years 1 to 9999
+_DAY_MS = 86_400_000
+_LONGEST = 64  # characters of a text that is a bound of its column
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A file in the table's folder that nothing refers to yet.
+
+    Attributes:
+        name: relative to the table.
+        size: bytes.
+        rows: how many.
+        modified: ms since 1970.
+        low, high: bounds by column, where they are exact.
+        nulls: by column.
+        values: that all rows share, of the columns that the table is divided by.
+    """
+
+    name: str
+    size: int
+    rows: int
+    modified: int
+    low: Mapping[str, Any]
+    high: Mapping[str, Any]
+    nulls: Mapping[str, int]
+    values: Values = ()
+
+
+def bring(
+    folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, staged: Sequence[Proven], parts: Sequence[Part] = ()
+) -> list[Brought]:
+    """Make staged files the table's own, durable.
+
+    A file's name is made of its batch and its place in it, so a batch that was tried before takes the same names.
+
+    Args:
+        folder: of the table.
+        wanted: its columns, as they stand in files.
+        known: the same, as kpipe knows them.
+        commit: whose files these are.
+        staged: the files, verified.
+        parts: what the table is divided by. Tasks leave files of one division each; any other is taken apart here.
+
+    Raises:
+        StagingFailed: a file holds other columns than its commit.
+        SchemaConflict: a column's values cannot become the table's.
+        DestinationError: the disk refuses.
+    """
+    by_name = {field.name.lower(): field for field in wanted}
+    stem, found = hashlib.sha256(commit.id.encode()).hexdigest()[:32], []
+    for at, file in enumerate(staged):
+        name = f"kpipe-{stem}-{at:05}.parquet"
+        with opened(file.path) as stream, pq.ParquetFile(stream) as source:
+            schema, values = source.schema_arrow, division(source, parts)
+        matched(of_schema(schema, f"staged file {file.path!r}"), file, commit, known)
+        goal = pa.schema([by_name[field.name.lower()] for field in schema])
+        if values is None:
+            found += _taken_apart(folder, file, goal, name.removesuffix(".parquet"), commit, parts)
+            continue
+        if all(field.name == other.name and same(field.type, other.type) for field, other in zip(schema, goal, strict=True)):
+            folder.take(file.path, name)
+        else:
+            _written_anew(folder, file, goal, name, commit)
+        found.append(_looked_at(folder, name, file.rows, values))
+    folder.settle()
+    return found
+
+
+def _taken_apart(
+    folder: Folder, file: Proven, goal: pa.Schema, stem: str, commit: Commit, parts: Sequence[Part]
+) -> list[Brought]:
+    found = []
+    with opened(file.path) as stream, pq.ParquetFile(stream) as source:
+        for at, (values, rows) in enumerate(apart(source.read(), parts)):
+            name = f"{stem}-{at:05}.parquet"
+            with folder.aside() as aside:
+                columns = [_cast(rows.column(i), field, commit) for i, field in enumerate(goal)]
+                pq.write_table(pa.table(columns, schema=goal), aside, compression="snappy")
+                with aside.open("rb") as written:
+                    os.fsync(written.fileno())
+                folder.take(str(aside), name)
+            found.append(_looked_at(folder, name, rows.num_rows, values))
+    return found
+
+
+def _written_anew(folder: Folder, file: Proven, goal: pa.Schema, name: str, commit: Commit) -> None:
+    with folder.aside() as aside:
+        with (
+            opened(file.path) as stream,
+            pq.ParquetFile(stream) as source,
+            pq.ParquetWriter(aside, goal, compression="snappy") as out,
+        ):
+            for at in range(source.num_row_groups):
+                table = source.read_row_group(at)
+                columns = [_cast(table.column(i), field, commit) for i, field in enumerate(goal)]
+                out.write_table(pa.table(columns, schema=goal))
+        with aside.open("rb") as written:
+            os.fsync(written.fileno())
+        folder.take(str(aside), name)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, commit: Commit) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        return cast(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaConflict(
+            f"column {field.name} of batch {commit.id} is {column.type} and cannot become {field.type}: {error}",
+            "change the column's type, or declare that type under `columns`",
+        ) from error
+
+
+def _looked_at(folder: Folder, name: str, rows: int, values: Values) -> Brought:
+    with folder.opened(name) as stream, pq.ParquetFile(stream) as parquet:
+        meta = parquet.metadata
+        if meta.num_rows != rows:
+            raise StagingFailed(f"{folder.place}/{name} holds {meta.num_rows} rows, {rows} are staged")
+        low, high, nulls = _bounds(meta, parquet.schema_arrow)
+    found = folder.look(name)
+    if found is None:
+        raise StagingFailed(f"{folder.place}/{name} was removed while it was brought")
+    return Brought(name, found[0], rows, found[1], low, high, nulls, values)
+
+
+def _bounds(meta: Any, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Exact bounds and numbers of nulls, out of the file's footer; columns of which it does not tell are left out."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    groups = [meta.row_group(at) for at in range(meta.num_row_groups)]
+    for index in range(meta.num_columns):
+        name = groups[0].column(index).path_in_schema if groups else ""
+        if name not in schema.names or pa.types.is_nested(schema.field(name).type):
+            continue
+        found = [group.column(index).statistics for group in groups]
+        if any(item is None or not item.has_null_count for item in found):
+            continue
+        nulls[name] = sum(item.null_count for item in found)
+        bounds = [item for item in found if item.has_min_max]
+        empty = sum(item.num_values == 0 for item in found if not item.has_min_max)
+        if not bounds or len(bounds) + empty < len(found):
+            continue
+        least, most = _ends(bounds, schema.field(name).type)
+        if least is not None and most is not None:
+            low[name], high[name] = least, most
+    return low, high, nulls
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+
+
+def _ends(bounds: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
+    """Bounds of a column as Delta's statistics have them; None where they would not be exact, or cannot be written there.
+
+    Texts may be cut, a NaN has no place, and times stand there as text, which is the same to all readers in years 1 to 9999.
+    """
+    if _is_time(kind):
+        least, most = min(item.min_raw for item in bounds), max(item.max_raw for item in bounds)
+        return _time(least, kind, up=False), _time(most, kind, up=True)
+    if pa.types.is_integer(kind):
+        return min(item.min for item in bounds), max(item.max for item in bounds)
+    if not pa.types.is_string(kind):
+        return None, None
+    texts = min(item.min for item in bounds), max(item.max for item in bounds)
+    return texts if all(len(text) <= _LONGEST and text.isascii() for text in texts) else (None, None)
+
+
+def _time(value: int, kind: pa.DataType, up: bool) -> str | None:
+    if pa.types.is_date32(kind):
+        return day(value)
+    numbers = -(-value // 1000) if up else value // 1000  # readers keep milliseconds: the bound must hold them
+    if not _YEARS[0] * _DAY_MS <= numbers < (_YEARS[1] + 1) * _DAY_MS:
+        return None
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=numbers)
+    return moment.isoformat(timespec="milliseconds") + ("Z" if kind.tz is not None else "")
+
+
+def day(value: int) -> str | None:
+    """A DATE as text, from its days since 1970; None outside of years 1 to 9999."""
+    return (date(1970, 1, 1) + timedelta(days=value)).isoformat() if _YEARS[0] <= value <= _YEARS[1] else None

@@ -1,0 +1,343 @@
+"""A table in a lake as a destination: rows, dead letters and ledger become visible with one commit of the table's own log."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from kpipe.batch.batch import Batch, Commit, Committed
+from kpipe.batch.conflicts import applied
+from kpipe.errors import DestinationError, KpipeError, LedgerMismatch
+from kpipe.failpoints import reach
+from kpipe.interfaces import Publication
+from kpipe.ledger.ledger import Ledger, seal
+from kpipe.schema.columns import Columns
+from kpipe.verification.verify import Entry, Recount
+from resources.destinations.commit_protocol import Failure, land
+from resources.destinations.lakehouse import commit_log
+from resources.destinations.lakehouse import ledger_file as records
+from resources.destinations.lakehouse import ledger_tables as tables
+from resources.destinations.lakehouse.ledger_file import Item, Record
+from resources.destinations.lakehouse.pipeline_state import Notes, marker
+from resources.destinations.lakehouse.table_format import Overtaken, State, Table
+from resources.destinations.ledger_rows import SKIPS, commit_row, end_rows, entry, range_rows
+from resources.destinations.sql import recount as counting
+from resources.destinations.sql.history_tables import check_letters
+from resources.destinations.staged_file_check import Proven, check_totals, verify
+from resources.type_compatibility import COORDINATES, carried
+
+__all__ = ["LakeDestination"]
+
+_LOOKS = 3  # at a ledger that others are changing: its record may be superseded between two looks
+_TRIED = 8  # commits that then try to remove it
+
+
+class LakeDestination:
+    """One pipeline's table in a lake.
+
+    Args:
+        lake: the table.
+        table: its name.
+        pipeline: name of the pipeline.
+        config_json: the pipeline's definition for people, without secrets.
+        staging: folders that staged files lie in.
+    """
+
+    def __init__(
+        self,
+        lake: Table,
+        table: str,
+        pipeline: str,
+        config_json: Mapping[str, Any] | None = None,
+        staging: Sequence[Path | str] = (),
+    ) -> None:
+        self.lake, self.table, self.pipeline, self.staging = lake, table, pipeline, tuple(staging)
+        self.config = dict(config_json or {})
+        self._notes, self._own = Notes(lake.ledger, pipeline), records.folder_of(pipeline)
+
+    def describe(self) -> str:
+        """Kind, place and table."""
+        return f"{self.lake.kind} {self.lake.place}, table {self.table}"
+
+    def columns(self) -> Columns | None:
+        """Payload columns of the table; None if there are none yet.
+
+        Raises:
+            SchemaConflict: a column has a type that kpipe cannot write.
+            LedgerMismatch: the table is gone although rows were written to it.
+        """
+        state, _ = self._look()
+        return (state.columns.without(COORDINATES.names()) or None) if state is not None else None
+
+    def ledger(self) -> tuple[str, Ledger]:
+        """Registration id and ledger."""
+        _, record = self._look()
+        return (record.uid, record.ledger) if record is not None else ("", Ledger(self.pipeline))
+
+    def commit(self, commit: Commit) -> Committed:
+        """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
+        done = land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit))
+        with suppress(KpipeError):  # the commit has landed, whatever becomes of its litter
+            self._tidy()
+        return done
+
+    def _attempt(self, commit: Commit) -> Failure | None:
+        """One commit of the table. Its own answer is never believed."""
+        step = ""
+
+        def enter(name: str) -> None:
+            nonlocal step
+            step = name
+            reach(f"commit.{name}")
+
+        try:
+            enter("verify")  # 1: every staged file is what was reported
+            rows, dead = verify(commit.files, self.staging), verify(commit.dead_letters, self.staging)
+            check_totals(commit)
+            check_letters(dead)
+            enter("open")  # 2: the state that everything is validated against, and that the commit is made upon
+            state, record = self._look()
+            enter("begin")
+            enter("ledger")  # 3
+            if record and (record.reread or not commit.changes) and self._find(record, commit) is not None:
+                return None  # it has landed before, and lanes would not tell
+            ledger = applied(record.ledger if record else Ledger(self.pipeline), commit)
+            enter("register")  # 4: the number of the commit
+            new = self._next(state, record, ledger, commit)
+            enter("table")  # 5: made or widened, with the commit
+            wanted = carried(commit, [name for file in rows for name in file.names]) if commit.columns or rows else Columns()
+            schema = self.lake.prepare(state, wanted)
+            enter("data")  # 6: files that nothing refers to
+            brought = self.lake.bring(schema, commit, rows) if rows else ()
+            enter("dead_letters")  # 7: the same
+            letters = self._bring(dead, new.seq)
+            enter("history")  # 8: the record that speaks of all of this, under a name that nothing says yet
+            pointer = records.write(self.lake.ledger, self._told(new, commit, letters))
+            enter("before")  # 9: one new entry in the table's log, or none
+            self.lake.land(state, schema, brought, new, pointer)
+            enter("after")
+        except Overtaken as error:
+            text = f"{self.describe()}: batch {commit.id}: other commits were always first: {error}"
+            return Failure(DestinationError(text, "nothing was written; run it again"), sent=True, again=True)
+        except Exception as error:
+            sent = step in ("before", "after")
+            if isinstance(error, KpipeError):
+                return Failure(error, sent)
+            what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
+            return Failure(DestinationError(what, "nothing was written; run it again"), sent)
+        return None
+
+    def _next(self, state: State | None, record: Record | None, ledger: Ledger, commit: Commit) -> Record:
+        now = time.time()
+        last = record or Record(self.pipeline, str(uuid.uuid4()), created=now)
+        moved = (lane for change in commit.changes for lane in (change.expect, change.become))
+        ends = {json.dumps([row["cluster_id"], row["topic_id"], row["topic"], row["partition"]]): row for row in end_rows(commit)}
+        return replace(
+            last,
+            seq=ledger.seq,
+            seal=last.seal ^ seal(moved),
+            lanes=ledger.lanes,
+            table=self.table,
+            base=state.version if state else -1,
+            rows=last.rows + commit.totals.rows,
+            dead_letters=last.dead_letters + commit.totals.dead_letters,
+            skipped=last.skipped + (commit.kind in SKIPS),
+            reread=last.reread or commit.kind == "reread",
+            last=commit.id,
+            updated=now,
+            config={"json": json.dumps(self.config)},
+            ends={**last.ends, **ends},
+            gone=(*last.gone, (ledger.seq, self._before(state))) if record else (),
+        )
+
+    def _before(self, state: State | None) -> str:
+        pointer = state.pointer(self.pipeline) if state else None
+        return pointer.name if pointer else ""
+
+    def _told(self, record: Record, commit: Commit, letters: Sequence[Mapping[str, Any]]) -> Record:
+        """The record with the commit in its history."""
+        item = {
+            "commit": commit_row(commit, self.table, record.seq),
+            "ranges": range_rows(commit, self.table, record.seq, self.lake.place),
+            "dead": letters,
+        }
+        longer = commit_log.extended(self.lake.ledger, record, item)
+        mirrored = self._mirrored(record, spilled=longer.segments != record.segments)
+        published = mirrored[-1]["commit"]["seq"] if mirrored else record.published
+        passed = ((record.seq, marker(known)) for known in mirrored if known["commit"]["metadata"])
+        gone = tuple(item for item in (*longer.gone, *passed) if item[0] > record.seq - self.lake.kept - _TRIED)
+        return replace(longer, published=published, gone=gone)
+
+    def _mirrored(self, record: Record, spilled: bool) -> list[Item]:
+        """Commits, the next ones in order, that have been mirrored since it was looked, or have nothing to mirror.
+
+        Segments are looked into only when one is made: a commit must not cost more because nobody mirrors.
+        """
+        found: list[Item] = []
+        if spilled or not record.segments or record.segments[-1].last <= record.published:
+            for known in commit_log.items(self.lake.ledger, record, after=record.published):
+                if known["commit"]["metadata"] and not self._notes.is_published(known):
+                    break
+                found.append(known)
+        return found
+
+    def _bring(self, dead: Sequence[Proven], seq: int) -> list[dict[str, Any]]:
+        """Files of dead letters, durable; only a record speaks of them."""
+        files = []
+        for proven in dead:
+            name = f"{self._own}/dead/{seq:012}-{uuid.uuid4().hex}.parquet"
+            self.lake.ledger.take(proven.path, name)
+            files.append({"name": name, "rows": proven.rows})
+        if files:
+            self.lake.ledger.settle(f"{self._own}/dead")
+        return files
+
+    def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
+        """Sequence number of the commit if it is there, else the ledger, through a fresh look."""
+        reach("readback")
+        _, record = self._look()
+        if record is None:
+            return None, Ledger(self.pipeline)
+        return self._find(record, commit), record.ledger
+
+    def _find(self, record: Record, commit: Commit) -> int | None:
+        return commit_log.find(self.lake.ledger, record, commit.id)
+
+    def _tidy(self) -> None:
+        """Remember that there is a ledger, remove what is superseded, and let the table look after itself."""
+        state, record = self._look()
+        if record is not None:
+            self._notes.register()
+            for seq, name in record.gone:
+                if seq <= record.seq - self.lake.kept:
+                    self.lake.ledger.remove(f"{self._own}/{name}")
+        self.lake.upkeep(state)
+
+    def _look(self) -> tuple[State | None, Record | None]:
+        """The table and the pipeline's record as they are now.
+
+        Raises:
+            LedgerMismatch: the ledger is gone, or is not what commits have left.
+        """
+        pointer = None
+        for _ in range(_LOOKS):
+            state = self.lake.load()
+            pointer = state.pointer(self.pipeline) if state is not None else None
+            if state is None or pointer is None:
+                if self._notes.registered():
+                    what = f"table {self.table} is gone" if state is None else f"table {self.table} knows nothing of it any more"
+                    raise self._gone(what)
+                return state, None
+            record = records.read(self.lake.ledger, self.pipeline, pointer, self.describe())
+            if record is not None:
+                state.check(record)
+                return state, record
+        raise self._gone(f"record {pointer.name if pointer else ''} of its ledger is missing in {self.lake.ledger.place}")
+
+    def _gone(self, what: str) -> LedgerMismatch:
+        return LedgerMismatch(
+            f"pipeline {self.pipeline}: {self.describe()}: {what}, and commits had landed there",
+            f"restore a backup; or remove {self.lake.ledger.place} too, and begin anew with another pipeline name",
+        )
+
+    def _items(self, record: Record, **how: Any) -> Iterator[Item]:
+        return commit_log.items(self.lake.ledger, record, **how)
+
+    def history(self) -> Sequence[Entry]:
+        """Every committed range of the pipeline, in order of commit."""
+        _, record = self._look()
+        return [entry(row) for item in self._items(record) for row in _sorted(item)] if record is not None else []
+
+    def recount(self) -> Recount:
+        """The table and the dead letters counted afresh, of one state of the table."""
+        state, record = self._look()
+        if state is None or record is None:
+            return Recount()
+        mine = list(self._items(record))
+        with tables.desk(self.lake.ledger, mine) as (connection, files):
+            for pipeline in filter(None, map(records.pipeline_of, self.lake.ledger.names(""))):
+                pointer = state.pointer(pipeline)
+                other = records.read(self.lake.ledger, pipeline, pointer, self.describe()) if pointer else None
+                if other is not None:
+                    tables.lay_commits(connection, self._items(other), self.table)
+            tables.lay_dead_letters(connection, mine, files, self.lake.place)
+            held = [name for name, _ in state.columns if name.lower() in ("_kafka_partition", "_kafka_offset", "_kafka_topic")]
+            connection.register(self.table, self.lake.rows(state, held))
+            return counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held)
+
+    def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
+        _, record = self._look()
+        if record is None:
+            return []
+        events = self._notes.events() if name in ("errors", "pipelines") else []
+        newest = list(_enough(self._items(record, newest_first=True), limit)) if name == "errors" else []
+        with tables.desk(self.lake.ledger, newest) as (connection, files):
+            tables.lay_pipeline(connection, record, self._notes.state(), self.lake.place, len(events))
+            if name in ("batches", "batches_summary"):
+                found = (item for item in self._items(record, newest_first=True) if item["ranges"])
+                tables.lay_commits(connection, islice(found, limit), self.table)
+            if name == "errors":
+                tables.lay_events(connection, events)
+                tables.lay_dead_letters(connection, newest, files, self.lake.place)
+            return tables.shown(connection, name, self.pipeline, limit)
+
+    def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
+        """Note the pipeline's state and, when given, an error event. Nothing reads it back to decide."""
+        found, record = self._look()
+        if state == "running":
+            self.lake.upkeep(found)  # what a run that was killed has left undone
+        if record is not None:
+            self._notes.note(state, error, kind, batch, stderr, self.lake.place)
+
+    def clear_errors(self) -> int:
+        """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
+        return self._notes.clear() if self._look()[1] is not None else 0
+
+    def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
+        """Metadata of commits that have not been mirrored, oldest first."""
+        return [
+            Publication(item["commit"]["batch_id"], item["commit"]["seq"], json.loads(item["commit"]["metadata"]))
+            for item in islice(self._waiting(), limit)
+        ]
+
+    def published(self, batches: Sequence[str]) -> Sequence[str]:
+        """Mark them as mirrored; gives those that this very call marked."""
+        asked = set(batches)
+        known = {item["commit"]["batch_id"]: item for item in self._waiting(asked)} if asked else {}
+        return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
+
+    def _waiting(self, asked: set[str] | None = None) -> Iterator[Item]:
+        _, record = self._look()
+        left = len(asked) if asked else -1
+        for item in self._items(record, after=record.published) if record is not None else ():
+            if asked and item["commit"]["batch_id"] not in asked:
+                continue
+            if item["commit"]["metadata"] and not self._notes.is_published(item):
+                yield item
+            left -= 1
+            if left == 0:
+                return
+
+
+def _sorted(item: Item) -> list[Mapping[str, Any]]:
+    names = ("cluster_id", "topic_id", "topic", "batch_source_partition_id", "batch_earliest_offset")
+    return sorted(item["ranges"], key=lambda row: tuple(row[name] for name in names))
+
+
+def _enough(items: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """Commits with dead letters, newest first, until they hold so many."""
+    found = 0
+    for item in items:
+        if limit is not None and found >= limit:
+            return
+        if item["dead"]:
+            found += sum(file["rows"] for file in item["dead"])
+            yield item

@@ -1,0 +1,126 @@
+"""The ledger's files laid out as the tables of docs/design.md 4.5, in an engine in memory: there its views and sums are made."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from kpipe.batch.batch import Commit
+from kpipe.ledger.ledger import Lane, Step
+from resources.destinations.duckdb.sql_dialect import DIALECT as DUCKDB
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.ledger_file import Item, Record
+from resources.destinations.ledger_rows import entry
+from resources.destinations.sql import history_tables, table_definitions, views
+from resources.duckdb_engine.file_connection import Connection
+from resources.duckdb_engine.sandbox import closed
+from resources.duckdb_engine.sql_types import READ
+
+__all__ = ["DIALECT", "desk", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "shown"]
+
+# Rows are looked for where they are registered, not in a schema.
+DIALECT = replace(DUCKDB, schema="")
+
+
+@contextmanager
+def desk(folder: Folder, dead: Iterable[Item] = ()) -> Iterator[tuple[Connection, Mapping[str, Path]]]:
+    """An empty layout, and the files of dead letters of these commits; nothing but a folder with them can be read through it."""
+    with folder.here([file["name"] for item in dead for file in item["dead"]]) as (there, files):
+        connection = closed([], [str(there)], "")
+        try:
+            table_definitions.create(connection, DIALECT)
+            yield connection, files
+        finally:
+            connection.close()
+
+
+def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any], database: str, events: int) -> None:
+    """The pipeline's row, its lanes, and where its partitions end."""
+    row = {
+        "database_name": database,
+        "pipeline_name": record.pipeline,
+        "pipeline_id": record.uid,
+        "config_json": record.config.get("json"),
+        "state": notes.get("state", "running"),
+        "skipped_batches": record.skipped,
+        "seq": record.seq,
+        "seal": record.seal,
+        "target_table": record.table,
+        "rows": record.rows,
+        "dead_letters": record.dead_letters,
+        "error_events": record.dead_letters + events,
+        "last_batch_id": record.last,
+        "last_error": notes.get("last_error"),
+        "created": _instant(record.created),
+        "updated": _instant(max(record.updated, notes.get("updated", 0.0))),
+    }
+    table_definitions.PIPELINES.insert(connection, DIALECT, [row])
+    table_definitions.LANES.insert(connection, DIALECT, [_lane(record.pipeline, lane) for lane in record.lanes.values()])
+    table_definitions.PARTITIONS.insert(connection, DIALECT, list(record.ends.values()))
+
+
+def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> None:
+    """Commits and their ranges. The table is known by the name that the asker uses: where it lies is what tells it apart."""
+    known = list(items)
+    table_definitions.COMMITS.insert(connection, DIALECT, [{**item["commit"], "target_table": table} for item in known])
+    table_definitions.BATCHES.insert(
+        connection, DIALECT, [{**row, "target_table": table} for item in known for row in item["ranges"]]
+    )
+
+
+def lay_dead_letters(connection: Connection, items: Iterable[Item], files: Mapping[str, Path], database: str) -> None:
+    """Dead letters, out of their files. A file that is gone holds none: the recount says so."""
+    for item in items:
+        there = [str(files[file["name"]]) for file in item["dead"] if file["name"] in files]
+        if not there:
+            continue
+        ranges = (entry(row) for row in item["ranges"])
+        steps = tuple(Step(Lane(r.source, r.range.start, r.range.start, r.range.end), r.range.end) for r in ranges)
+        commit = Commit(item["commit"]["batch_id"], item["commit"]["pipeline_name"], (), steps=steps)
+        moment = datetime.fromisoformat(item["commit"]["committed"]).timestamp()
+        connection.execute(*history_tables.letters(DIALECT, commit, int(moment * 1e6), READ.format("$11"), [there]))
+        connection.execute(
+            f"UPDATE {table_definitions.ERRORS.sql} SET error_unix_timestamp = $1, version = $2, database_name = $3"
+            " WHERE batch_id = $4 AND dead_letter",
+            [moment, item["commit"]["version"], database, commit.id],
+        )
+
+
+def lay_events(connection: Connection, events: Sequence[Mapping[str, Any]]) -> None:
+    """What stopped runs."""
+    table_definitions.ERRORS.insert(connection, DIALECT, events)
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
+def _lane(pipeline: str, lane: Lane) -> dict[str, Any]:
+    topic = lane.source.topic
+    return {
+        "pipeline_name": pipeline,
+        "cluster_id": topic.cluster,
+        "topic_id": topic.topic_id,
+        "topic": topic.name,
+        "partition": lane.source.partition,
+        "lane_start": lane.start,
+        "next_offset": lane.next,
+        "lane_end": lane.end,
+        "kind": lane.kind,
+    }
+
+
+def shown(connection: Connection, name: str, pipeline: str, limit: int | None) -> Sequence[Mapping[str, Any]]:
+    """Rows of a view, newest first.
+
+    Raises:
+        KeyError: there is no such view.
+    """
+    described = connection.execute(f"DESCRIBE kpipe_{name}").fetchall()
+    instants = [(column, kind == "TIMESTAMP WITH TIME ZONE") for column, kind, *_ in described]
+    return views.rows(connection, DIALECT, name, instants, pipeline, limit)

@@ -1,0 +1,92 @@
+"""What is noted about a pipeline between its commits: its state, what stopped runs, which metadata was mirrored.
+
+None of it decides anything about rows, so none of it stands in the table's own log.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kpipe.batch.batch import Batch
+from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.lakehouse.ledger_file import Item, folder_of, mark
+from resources.destinations.ledger_rows import clean, event_row
+
+__all__ = ["Notes", "marker"]
+
+
+def marker(item: Item) -> str:
+    """Name of the file that says that a commit's metadata was given out."""
+    return f"published/{item['commit']['seq']:012}-{mark(item['commit']['batch_id'].encode()):016x}"
+
+
+class Notes:
+    """The notes of one pipeline.
+
+    Args:
+        folder: kpipe's own files of the table.
+        pipeline: its name.
+    """
+
+    def __init__(self, folder: Folder, pipeline: str) -> None:
+        self._folder, self._pipeline, self._own = folder, pipeline, folder_of(pipeline)
+
+    def registered(self) -> bool:
+        """Whether a commit has landed here, ever."""
+        return self._folder.read(f"{self._own}/registered") is not None
+
+    def register(self) -> None:
+        """Remember that one has."""
+        if not self.registered():
+            self._folder.write(f"{self._own}/registered", b"")
+
+    def state(self) -> Mapping[str, Any]:
+        """`state`, `last_error` and `updated` (seconds since 1970), as far as they are known."""
+        data = self._folder.read(f"{self._own}/state.json")
+        known: Mapping[str, Any] = json.loads(data) if data else {}
+        return known
+
+    def note(self, state: str, error: str, kind: str, batch: Batch | None, stderr: str, database: str) -> None:
+        """Write the state and, when given, an error event."""
+        text = clean(error)
+        said = {"state": state, "last_error": text or None, "updated": time.time()}
+        self._folder.write(f"{self._own}/state.json", json.dumps(said).encode())
+        if error:
+            number = time.time_ns() // 1000
+            row = event_row(self._pipeline, text, kind, batch, clean(stderr), number, database)
+            self._folder.claim(f"{self._own}/events/{number:020}-{uuid.uuid4().hex}.json", json.dumps(row).encode())
+
+    def events(self) -> Sequence[Mapping[str, Any]]:
+        """Error events, as rows of `kpipe_errors`, oldest first."""
+        found = (self._folder.read(f"{self._own}/events/{name}") for name in self._folder.names(f"{self._own}/events"))
+        return [json.loads(data) for data in found if data]
+
+    def clear(self) -> int:
+        """Remove the error events, and the last error; how many there were."""
+        names = self._folder.names(f"{self._own}/events")
+        for name in names:
+            self._folder.remove(f"{self._own}/events/{name}")
+        if known := self.state():
+            self._folder.write(f"{self._own}/state.json", json.dumps({**known, "last_error": None}).encode())
+        return len(names)
+
+    def is_published(self, item: Item) -> bool:
+        """Whether somebody was given the metadata of that commit."""
+        return self._folder.read(f"{self._own}/{marker(item)}") is not None
+
+    def publish(self, item: Item) -> bool:
+        """Give it out; True for one caller only, ever."""
+        return self._folder.claim(f"{self._own}/{marker(item)}", uuid.uuid4().bytes)
+
+    def mirrored(self) -> int:
+        """Where to look for commits that were not given out; 0 when nothing is known."""
+        data = self._folder.read(f"{self._own}/mirrored")
+        return int(data) if data else 0
+
+    def set_mirrored(self, at: int) -> None:
+        """Every commit before that place was given out, or has nothing to give."""
+        self._folder.write(f"{self._own}/mirrored", str(at).encode())

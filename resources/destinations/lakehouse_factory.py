@@ -1,0 +1,208 @@
+"""Which table of a lake `into` names: where it lies, and with which credentials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.interfaces import Destination
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.credentials import secrets
+from resources.object_store.uri import SCHEME, is_remote
+from resources.schema_registry.config import is_local
+
+# Credentials of a REST catalogue: a token, or what it gives one for.
+_REST = ("catalog.token", "catalog.client.id", "catalog.client.secret")
+
+__all__ = ["open_delta", "open_iceberg", "open_parquet"]
+
+
+class Home(Protocol):
+    """The folders that a table in a lake needs of `KPIPE_HOME`."""
+
+    @property
+    def data(self) -> Path:
+        """Where tables lie by default."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Where tasks leave finished files."""
+
+
+def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
+    """A Delta table, in a folder or in an object store.
+
+    Raises:
+        NotAvailable, InvalidPipeline: it cannot be had, or not as `into` says.
+    """
+    _no_key(pipeline)
+    try:
+        from resources.destinations.delta import DeltaLake
+    except ImportError as error:
+        raise _lacking(pipeline, "deltalake", "delta", error) from error
+    from resources.destinations.lakehouse import LakeDestination
+
+    table = pipeline.into.table
+    lake = DeltaLake(_folder(pipeline, home).below(table), pipeline.into.parts)
+    return LakeDestination(lake, table, pipeline.name, config, home.roots)
+
+
+def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
+    """An Iceberg table, in a catalogue beside it.
+
+    Raises:
+        NotAvailable, InvalidPipeline: it cannot be had, or not as `into` says.
+    """
+    _no_key(pipeline)
+    try:
+        from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake
+    except ImportError as error:
+        raise _lacking(pipeline, "pyiceberg", "iceberg", error) from error
+    from resources.destinations.lakehouse import LakeDestination
+
+    into = pipeline.into
+    folder = _folder(pipeline, home, _of_catalogue(into.catalog))
+    audit = Audit(into.audit) if into.audit else None
+    lake = IcebergLake(folder, into.table, _catalogue(pipeline, folder), into.namespace, audit, into.parts)
+    kind = LakeDestination if audit is None else AuditedDestination
+    return kind(lake, into.table, pipeline.name, config, home.roots)
+
+
+def _of_catalogue(address: str | None) -> tuple[str, ...]:
+    """Names of the catalogue's credentials."""
+    if address is None:
+        return ()
+    return ("catalog.password",) if address.startswith("postgresql:") else _REST
+
+
+def _catalogue(pipeline: Pipeline, folder: Any) -> Any:
+    """The catalogue that `into.catalog` names.
+
+    Raises:
+        NotAvailable: a package is missing.
+        InvalidPipeline: it cannot be one, or credentials do not fit.
+    """
+    from resources.destinations.iceberg import Postgres, Rest, SQLite
+
+    into = pipeline.into
+    if into.catalog is None:
+        if is_remote(folder.place):
+            raise InvalidPipeline(
+                f"pipeline {pipeline.name}: into.catalog is missing: a catalogue in a file cannot be in an object store",
+                "write postgresql://user@host:5432/database, or the address of a REST catalogue",
+            )
+        if into.catalog_name is not None:
+            raise InvalidPipeline(f"pipeline {pipeline.name}: into.catalog_name without into.catalog", "remove it")
+        return SQLite(folder.path)
+    known = _of_catalogue(into.catalog)
+    mine = {name.removeprefix("catalog."): given for name, given in into.credentials.items() if name in known}
+    given = secrets(mine, [name.removeprefix("catalog.") for name in known])
+    if not into.catalog.startswith("postgresql:"):
+        if given and {*given} not in ({"token"}, {"client.id", "client.secret"}):
+            raise InvalidPipeline(
+                f"pipeline {pipeline.name}: into.credentials of a REST catalogue",
+                f"give {_REST[0]}, or {_REST[1]} and {_REST[2]}",
+            )
+        place = urlsplit(into.catalog)
+        if given and place.scheme == "http" and not is_local(place.hostname or ""):
+            raise InvalidPipeline(
+                f"pipeline {pipeline.name}: into.catalog: credentials would go to {place.hostname} unencrypted", "write https://"
+            )
+        return Rest(into.catalog, given, into.catalog_name)
+    try:
+        from resources.destinations.postgres.connection import Server
+    except ImportError as error:
+        raise _lacking(pipeline, "psycopg", "iceberg,postgres", error) from error
+    return Postgres(Server(into.catalog, given, f"kpipe {pipeline.name}"), into.catalog_name)
+
+
+def open_parquet(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
+    """A folder of Parquet files, on a disk or in an object store.
+
+    Raises:
+        NotAvailable, InvalidPipeline: it cannot be had, or not as `into` says.
+    """
+    from resources.destinations.lakehouse import LakeDestination
+    from resources.destinations.parquet import ParquetFolder
+
+    _no_key(pipeline)
+    table = pipeline.into.table
+    return LakeDestination(ParquetFolder(_folder(pipeline, home).below(table)), table, pipeline.name, config, home.roots)
+
+
+def _no_key(pipeline: Pipeline) -> None:
+    if KeyRule.of(pipeline) is not None:
+        fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
+            "leave them out, and pick the latest row of each key in a view over the table",
+        )
+
+
+def _lacking(pipeline: Pipeline, package: str, extra: str, error: ImportError) -> NotAvailable:
+    what = f"pipeline {pipeline.name}: {pipeline.into.type} needs the package {package} ({error})"
+    return NotAvailable(what, f"pip install 'kpipe[{extra}]'")
+
+
+def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any:
+    """The folder that `into.database` names, for tables that are folders in it.
+
+    Args:
+        pipeline: whose table it is.
+        home: where it lies unless it is said.
+        others: names of credentials that are not the folder's.
+
+    Raises:
+        NotAvailable: it is in a store that kpipe does not know, or files are staged where its tables cannot take them from.
+        InvalidPipeline: it is no name of objects, or credentials are of no use.
+    """
+    from resources.destinations.lakehouse.folder import LocalFolder
+
+    into = pipeline.into
+    if pipeline.also:
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: also is not available for {into.type}: no commit changes two of its tables at once",
+            "use into.type duckdb or postgres, or a pipeline for each table",
+        )
+    given = into.database if into.database is not None else str(home.data / into.type)
+    mine = {name: template for name, template in into.credentials.items() if name not in others}
+    if given.startswith(SCHEME):
+        return _bucket(pipeline, given, mine)
+    scheme, found, rest = given.partition("://")
+    if found and scheme != "file":
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: into.database {scheme}:// is not available in this version",
+            f"name a folder, or {SCHEME}bucket/key",
+        )
+    if mine:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials: {next(iter(mine))}: a folder has none", "remove it")
+    if any(map(is_remote, home.roots)):
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, and the table lies on this machine's disks",
+            "let into.database name the store, too; or leave KPIPE_STAGING out",
+        )
+    return LocalFolder(Path(rest if found else given).expanduser().resolve())
+
+
+def _bucket(pipeline: Pipeline, place: str, credentials: Mapping[str, str]) -> Any:
+    if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*/?", place) or "/../" in f"{place}/":
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.database {place!r} is no name of objects",
+            "s3://bucket/key, of letters, digits and _ . = - between slashes",
+        )
+    try:
+        from resources.destinations.lakehouse.object_store_folder import BucketFolder
+        from resources.object_store.s3 import SECRETS, store
+    except ImportError as error:
+        raise _lacking(pipeline, "boto3", "s3", error) from error
+    given = secrets(credentials, SECRETS)
+    if given and not {*SECRETS[:2]} <= {*given}:
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.credentials: one is missing", f"give {SECRETS[0]} and {SECRETS[1]}"
+        )
+    return BucketFolder(store(tuple(sorted(given.items()))), place)

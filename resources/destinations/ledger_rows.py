@@ -1,0 +1,155 @@
+"""What a commit leaves besides rows, as rows of the ledger's tables (docs/design.md 4.5). Pure, for every destination."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime, timezone
+from typing import Any
+
+from kpipe.batch.batch import Batch, Commit, Counts
+from kpipe.errors import RecordRejected, SourceError, TransformFailed, by_name
+from kpipe.offsets import Range
+from kpipe.topics import PartitionId, TopicId, part
+from kpipe.verification.clearing import CLEARED
+from kpipe.verification.verify import Entry
+
+__all__ = [
+    "DEAD_LETTER", "LOOSE", "SKIPS", "STATES", "SUCCEEDED", "UNREAD", "clean", "commit_row", "end_rows", "entry", "event_row",
+    "keyed", "made_entry", "range_rows",
+]  # fmt: skip
+
+SKIPS = ("jump", "loss", "skip", "give_up")  #: kinds of commit that leave offsets unread
+LOOSE = "Landed"  #: state of a range whose rows landed before the ledger moved (`delivery: at_least_once`)
+SUCCEEDED = "Succeeded"
+#: State of a range by the kind of its commit, where that is not `SUCCEEDED`.
+STATES = {"reread": "Reread", "rows": LOOSE, "give_up": "GivenUp", "clear": "Cleared"}
+#: What `closed_by` says of ranges of which nothing was read.
+UNREAD = ("reread", "given_up")
+#: Columns of a staged file of dead letters.
+DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
+
+
+def commit_row(commit: Commit, table: str, seq: int) -> dict[str, Any]:
+    """The commit's row of `kpipe_commits`."""
+    return {
+        "pipeline_name": commit.pipeline,
+        "batch_id": commit.id,
+        "seq": seq,
+        "target_table": table,
+        "kind": commit.kind,
+        "run_id": commit.run_id,
+        "version": commit.version,
+        "started": datetime.fromtimestamp(commit.started_ms / 1000, timezone.utc),
+        "committed": datetime.now(timezone.utc),
+        "seconds": commit.seconds,
+        **vars(commit.totals),
+        "note": commit.note,
+        "metadata": json.dumps(keyed(commit), default=str) if commit.metadata else None,
+    }
+
+
+def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict[str, Any]]:
+    """Its rows of `kpipe_batches`, one for each range."""
+    rows = []
+    for step in commit.steps:
+        counts = commit.counts.get(step.lane.key, Counts())
+        rows.append(
+            {
+                "pipeline_name": commit.pipeline,
+                "batch_id": commit.id,
+                "seq": seq,
+                "target_table": table,
+                "database_name": database,
+                "batch_state": STATES.get(commit.kind, SUCCEEDED),
+                "batch_rows_written": counts.inserted + counts.updated + counts.deleted,
+                "batch_time": commit.seconds,
+                "batch_start_unix_timestamp": commit.started_ms / 1000,
+                "batch_partition_state": "Succeeded",
+                "batch_partition_parsed_rows": counts.rows,
+                "batch_source_partition_id": step.source.partition,
+                "batch_earliest_offset": step.range.start,
+                "batch_latest_offset": step.range.end,
+                "batch_partition_time": commit.seconds,
+                "batch_partition_extracted_bytes": counts.bytes,
+                "batch_partition_extracted_rows": counts.messages,
+                "cluster_id": step.source.topic.cluster,
+                "topic_id": step.source.topic.topic_id,
+                "topic": step.source.topic.name,
+                "closed_by": step.closed_by,
+                **vars(counts),
+            }
+        )
+    return rows
+
+
+def end_rows(commit: Commit) -> list[dict[str, Any]]:
+    """Where the partitions' ends were: rows of `kpipe_partitions`."""
+    return [
+        {
+            "pipeline_name": commit.pipeline,
+            "cluster_id": source.topic.cluster,
+            "topic_id": source.topic.topic_id,
+            "topic": source.topic.name,
+            "partition": source.partition,
+            "earliest_offset": earliest,
+            "latest_offset": latest,
+            "updated_unix_timestamp": time.time(),
+        }
+        for source, (earliest, latest) in commit.ends.items()
+    ]
+
+
+def event_row(
+    pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str, number: int | None, database: str
+) -> dict[str, Any]:
+    """What stopped a batch, as a row of `kpipe_errors`. `number` counts up within the pipeline."""
+    steps = batch.steps if batch is not None else ()
+    only = steps[0] if len(steps) == 1 else None  # an event of several ranges names none of them
+    external = issubclass(by_name(kind), (SourceError, TransformFailed, RecordRejected))
+    return {
+        "database_name": database,
+        "pipeline_name": pipeline,
+        "error_unix_timestamp": time.time(),
+        "error_type": "Error",
+        "error_code": kind,
+        "error_message": error,
+        "error_kind": "External" if external else "Internal",
+        "std_error": stderr or None,
+        "batch_id": batch.id if batch is not None else None,
+        "error_id": number,
+        "batch_source_partition_id": only.source.partition if only else None,
+        "batch_earliest_offset": only.range.start if only else None,
+        "batch_latest_offset": only.range.end if only else None,
+        "dead_letter": False,
+        "topic": only.source.topic.name if only else None,
+        "partition": only.source.partition if only else None,
+    }
+
+
+def entry(row: Mapping[str, Any]) -> Entry:
+    """A row of `kpipe_batches` as the range that was committed."""
+    source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
+    where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
+    counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers know fewer
+    return made_entry(row["batch_id"], source, where, counts, row["closed_by"], row["batch_state"])
+
+
+def made_entry(
+    batch: str, source: PartitionId, where: Range, counts: Counts, closed_by: str, state: str, table: str = ""
+) -> Entry:
+    """Return the range with what its columns `closed_by` and `batch_state` mean."""
+    unread, given_up, cleared = closed_by in UNREAD, closed_by == "given_up", closed_by == CLEARED
+    return Entry(batch, source, where, counts, unread, state == LOOSE, given_up, cleared, table)
+
+
+def keyed(commit: Commit) -> dict[str, Mapping[str, object]]:
+    """The metadata by partition number; by TOPIC:NUMBER where the pipeline has several topics."""
+    return {str(part(source, commit.several)): values for source, values in commit.metadata.items()}
+
+
+def clean(text: str) -> str:
+    """Text from outside, as UTF-8 can hold it."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,64 @@
+"""Which staged rows a constraint of the table in MariaDB or MySQL refuses: CHECK of MariaDB and MySQL 8, and NOT NULL."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from kpipe.batch.batch import Commit
+from kpipe.schema.columns import Columns, Type
+from resources.destinations.mysql import insert_literals, target_table
+from resources.destinations.mysql.session import Session
+from resources.destinations.sql import constraint_violations as relational
+from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.staged_file_check import Proven
+
+__all__ = ["checks", "violations"]
+
+_TRIED = "kpipe_tried"
+_CHECK = re.compile(
+    r'CONSTRAINT (?P<name>`(?:[^`]|``)+`|"(?:[^"]|"")+") CHECK \((?P<condition>.+)\)(?P<off> /\*!80016 NOT ENFORCED \*/)?,?'
+)
+
+
+def checks(made: str) -> list[tuple[str, str]]:
+    """Names and conditions of the CHECKs that MySQL 8 enforces, as SHOW CREATE TABLE has them: a line for each, names quoted."""
+    found = []
+    for line in made.splitlines():
+        match = _CHECK.fullmatch(line.strip())
+        if match is not None and not match["off"]:
+            mark = match["name"][0]
+            found.append((match["name"][1:-1].replace(mark * 2, mark), match["condition"]))
+    return found
+
+
+def violations(
+    session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
+) -> list[tuple[int, int | None, str]]:
+    """See `relational.found`."""
+    rules: Sequence[tuple[str, str]]
+    if session.maria:
+        rules = session.execute(
+            "SELECT constraint_name, check_clause FROM information_schema.check_constraints"
+            " WHERE constraint_schema = database() AND table_name = $1",
+            [table],
+        ).fetchall()
+    else:
+        # MySQL's check_constraints says no table's name, and escapes conditions twice: they would be no SQL.
+        rules = checks(session.execute(f"SHOW CREATE TABLE {quote(table)}").fetchone()[1])
+    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {_TRIED}")  # of another table of the batch
+    # From an outer join, so that all columns take NULL; checks stay behind.
+    session.execute(
+        f"CREATE TEMPORARY TABLE {_TRIED} ENGINE=InnoDB AS SELECT {', '.join(f't.{quote(name)}' for name in known.names())}"
+        f" FROM (SELECT 1 AS one) AS o LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
+    )
+
+    def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        fields = [insert_literals.field(match) for match in matches]
+        return insert_literals.insert(session, reader, _TRIED, into, fields, paths, f"table {table}")
+
+    required = target_table.required(session, table)
+    return relational.found(session, reader, _TRIED, rules, required, commit, staged, known, put)

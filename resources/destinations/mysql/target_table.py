@@ -1,0 +1,226 @@
+"""The table that rows go to in MariaDB or MySQL: its columns, making and widening it, and the INSERT of staged rows.
+
+MySQL commits at once what changes a definition. So a table is made and widened before the transaction of the commit, which then
+sees that the table still is what it needs, and keeps others from changing it until it ends.
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymysql
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.schema.columns import Columns, Scalar, Type
+from resources.destinations.mysql import insert_literals
+from resources.destinations.mysql.session import Session
+from resources.destinations.mysql.sql_dialect import NOTES, MySQLDialect
+from resources.destinations.mysql.types import kpipe_type, noted, sql_type
+from resources.destinations.sql import history_tables
+from resources.destinations.sql.column_matching import by_shape, check_inserted, matched, unsuitable, widening
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.sql.staged_reader import stored
+from resources.destinations.staged_file_check import Proven
+from resources.type_compatibility import COORDINATES, carried, grown
+
+__all__ = ["columns", "insert", "make", "needed_by", "prepare", "primary_key", "required", "set_aside"]
+
+_LONGEST = 64  # characters of a name
+_INDEXED = 191  # characters of a text that an index holds: four bytes each, 3,072 bytes for all of a key
+_LETTERS = {
+    "topic": "longtext", "partition": "int", "offset": "bigint", "timestamp": "datetime(6)", "key": "longblob",
+    "value": "longblob", "headers": "longtext", "stage": "longtext", "reason": "longtext",
+}  # fmt: skip
+
+
+def columns(session: Session, table: str) -> Columns:
+    """All columns of a table that exists and that can be written, coordinates too.
+
+    Raises:
+        SchemaConflict: a column's type is none that kpipe can write.
+    """
+    rows = session.execute(
+        "SELECT column_name, column_type, extra FROM information_schema.columns"
+        " WHERE table_schema = database() AND table_name = $1 ORDER BY ordinal_position",
+        [table],
+    ).fetchall()
+    notes = dict(session.execute(f"SELECT column_name, kind FROM {NOTES.sql} WHERE target_table = $1", [table]).fetchall())
+    documents = _documents(session, table)
+    result: list[tuple[str, Type]] = []
+    for name, found, extra in rows:
+        if "GENERATED" in extra.upper():
+            continue  # the server's own affair
+        own = COORDINATES.get(name)
+        shown = "json" if name in documents else found
+        kind = kpipe_type(shown, notes.get(name) or (str(own) if own is not None else ""))
+        if kind is None:
+            raise unsuitable(f"table {table}", name, found)
+        result.append((name, kind))
+    return Columns(tuple(result))
+
+
+def _documents(session: Session, table: str) -> set[str]:
+    """Columns of MariaDB's type JSON, which is a text with a check."""
+    if not session.maria:
+        return set()
+    rows = session.execute(
+        "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = database() AND table_name = $1",
+        [table],
+    ).fetchall()
+    found = (re.fullmatch(r'\(?json_valid\((["`])(.*)\1\)\)?', clause, re.IGNORECASE | re.DOTALL) for (clause,) in rows)
+    return {match[2].replace(match[1] * 2, match[1]) for match in found if match}
+
+
+def required(session: Session, table: str) -> list[str]:
+    """Payload columns that take no NULL: an INSERT names every column of the file, so no default stands in."""
+    rows = session.execute(
+        "SELECT column_name, extra FROM information_schema.columns"
+        " WHERE table_schema = database() AND table_name = $1 AND is_nullable = 'NO' ORDER BY ordinal_position",
+        [table],
+    ).fetchall()
+    return [name for name, extra in rows if name not in COORDINATES and "auto_increment" not in extra.lower()]
+
+
+def primary_key(session: Session, table: str) -> tuple[str, ...]:
+    """Columns of the table's primary key; none where it has none, or is not there."""
+    rows = session.execute(
+        "SELECT column_name FROM information_schema.statistics WHERE table_schema = database() AND table_name = $1"
+        " AND index_name = 'PRIMARY' ORDER BY seq_in_index",
+        [table],
+    ).fetchall()
+    return tuple(name for (name,) in rows)
+
+
+def needed_by(commit: Commit, staged: Sequence[Proven]) -> Columns:
+    """Columns that the table must have.
+
+    Raises:
+        SchemaConflict: a name is none in MySQL.
+    """
+    needed = carried(commit, [name for file in staged for name in file.names])
+    for name in needed.names():
+        if len(name) > _LONGEST or name.endswith(" ") or "\x00" in name or any(ord(char) > 0xFFFF for char in name):
+            raise SchemaConflict(
+                f"column {name!r} of batch {commit.id} is no name in MySQL: at most {_LONGEST} characters, no space at the end,"
+                " none beyond U+FFFF",
+                "let a program rename it, or leave it out: declare `columns` with `schema: ignore`",
+            )
+    return needed
+
+
+def make(session: Session, dialect: MySQLDialect, table: str, there: bool, needed: Columns, key: Sequence[str]) -> None:
+    """Create the table, or add columns to it. Each step is committed at once; any of them may be the last.
+
+    Raises:
+        SchemaConflict: the table cannot take them.
+    """
+    if not there:
+        if needed:
+            _note(session, table, needed)
+            session.execute("COMMIT")
+            parts = [f"{quote(name)} {sql_type(kind)}" for name, kind in needed]
+            folded = {name.lower(): kind for name, kind in needed}
+            wanted = [name for name in key if name.lower() in folded]
+            if wanted and len(wanted) == len(key):
+                parts.append(f"KEY kpipe_key ({', '.join(_indexed(name, folded[name.lower()], len(wanted)) for name in wanted)})")
+            session.define(f"CREATE TABLE IF NOT EXISTS {quote(table)} ({', '.join(parts)}){dialect.ending()}")
+        return
+    fresh = [(path[0], kind) for path, kind in widening(columns(session, table), needed) if len(path) == 1]
+    if fresh:
+        _note(session, table, fresh)
+        session.execute("COMMIT")
+        parts = [f"ADD COLUMN {quote(name)} {sql_type(kind)}{_collated(dialect, kind)}" for name, kind in fresh]
+        session.define(f"ALTER TABLE {quote(table)} {', '.join(parts)}")
+
+
+def _collated(dialect: MySQLDialect, kind: Type) -> str:
+    """A user's table may have another default."""
+    return f" CHARACTER SET utf8mb4 COLLATE {dialect.collation}" if kind == Scalar("VARCHAR") else ""
+
+
+def _indexed(name: str, kind: Type, parts: int) -> str:
+    prefix = f"({_INDEXED // parts if parts > 4 else _INDEXED})" if sql_type(kind) in ("longtext", "longblob", "json") else ""
+    return quote(name) + prefix
+
+
+def prepare(session: Session, table: str, exists: bool, needed: Columns) -> Columns:
+    """All columns of the table, which holds what is needed; nobody changes its definition until the transaction ends.
+
+    Raises:
+        pymysql.err.OperationalError: somebody has just changed it: to be tried again.
+        SchemaConflict: the table cannot take the columns.
+    """
+    if not exists:
+        if needed:
+            raise pymysql.err.OperationalError(1412, f"table {table} has just been dropped")
+        return needed
+    session.execute(f"SELECT 1 FROM {quote(table)} LIMIT 0")  # holds its definition
+    known = columns(session, table)
+    names = {name.lower(): name for name, _ in known}
+    changed: dict[str, Type] = {}
+    for path, kind in widening(known, needed):
+        if len(path) == 1:
+            raise pymysql.err.OperationalError(1412, f"column {path[0]!r} of table {table} has just been dropped")
+        name = names[path[0].lower()]  # nested values are JSON: only the note of their type grows
+        have = changed.get(name) or known.get(name)
+        assert have is not None
+        changed[name] = grown(have, path[1:], kind)
+    _note(session, table, changed.items())
+    return columns(session, table) if changed else known
+
+
+def _note(session: Session, table: str, kinds: Any) -> None:
+    """Note what these columns mean, where their types do not tell."""
+    for name, kind in kinds:
+        if noted(kind):
+            session.execute(f"REPLACE INTO {NOTES.sql} VALUES ($1, $2, $3)", [table, name, str(kind)])
+        else:
+            session.execute(f"DELETE FROM {NOTES.sql} WHERE target_table = $1 AND column_name = $2", [table, name])
+
+
+def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
+    """Insert the rows of all staged files, and count them.
+
+    Args:
+        session: inside a transaction.
+        reader: DuckDB's connection to the staged files.
+        table: name of the table.
+        commit: what is written.
+        staged: its files of rows.
+        known: all columns of the table.
+
+    Raises:
+        StagingFailed: a file holds other columns than the commit, or other rows than were counted.
+        SchemaConflict: a value is one that the table does not take.
+    """
+    names = {name.lower(): name for name, _ in known}
+    for files in by_shape(staged):
+        matches = matched(stored(reader, files[0]), files[0], commit, known)
+        into = [quote(names[name.lower()]) for name, _, _ in matches]
+        fields = [insert_literals.field(match) for match in matches]
+        paths = [file.path for file in files]
+        check_inserted(
+            commit, files, insert_literals.insert(session, reader, quote(table), into, fields, paths, f"table {table}")
+        )
+
+
+def set_aside(session: Session, dialect: MySQLDialect, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
+    """Insert the staged dead letters; how many there were."""
+    temporary(session, dialect, "kpipe_letters", _LETTERS)
+    for files in by_shape(staged):
+        found = stored(reader, files[0])
+        into = [quote(name.lower()) for name, _ in found]
+        fields = [insert_literals.field((name, kind, kind)) for name, kind in found]
+        insert_literals.insert(session, reader, "kpipe_letters", into, fields, [file.path for file in files], "dead letters")
+    statement, parameters = history_tables.letters(dialect, commit, events, "kpipe_letters")
+    return int(session.execute(statement, parameters).rowcount)
+
+
+def temporary(session: Session, dialect: MySQLDialect, name: str, kinds: Mapping[str, str]) -> None:
+    """An empty table that is gone with the connection; that it is made commits nothing."""
+    parts = ", ".join(f"{quote(column)} {kind}" for column, kind in kinds.items())
+    session.execute(f"CREATE TEMPORARY TABLE {quote(name)} ({parts}){dialect.ending()}")

@@ -1,0 +1,41 @@
+"""Which staged rows a constraint of the table in PostgreSQL refuses."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kpipe.batch.batch import Commit
+from kpipe.schema.columns import Columns, Type
+from resources.destinations.postgres import target_table
+from resources.destinations.postgres.connection import Session
+from resources.destinations.sql import constraint_violations as relational
+from resources.destinations.sql import csv_copy
+from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.staged_file_check import Proven
+
+__all__ = ["violations"]
+
+_TRIED = "pg_temp.kpipe_tried"
+
+
+def violations(
+    session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
+) -> list[tuple[int, int | None, str]]:
+    """See `relational.found`; the table has been widened in the transaction at hand."""
+    rules = session.execute(
+        "SELECT conname, pg_get_expr(conbin, conrelid) FROM pg_constraint"
+        f" WHERE contype = 'c' AND conrelid = {target_table.THIS}",
+        [table],
+    ).fetchall()
+    session.execute(f"DROP TABLE IF EXISTS {_TRIED}")  # of another table of the batch
+    session.execute(f"CREATE TEMP TABLE kpipe_tried ON COMMIT DROP AS SELECT * FROM {quote(table)} WITH NO DATA")
+
+    def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        statement = f"COPY {_TRIED} ({', '.join(into)}) FROM STDIN (FORMAT csv)"
+        return session.copy(statement, csv_copy.blocks(reader, csv_copy.lines(matches), [list(paths)]))
+
+    required = target_table.required(session, table)
+    return relational.found(session, reader, _TRIED, rules, required, commit, staged, known, put)

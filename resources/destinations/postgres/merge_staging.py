@@ -1,0 +1,79 @@
+"""The writes of a batch with a key, copied into one temporary table."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from kpipe.batch.batch import Commit
+from kpipe.schema.columns import Columns, Type
+from resources.destinations.postgres import target_table
+from resources.destinations.postgres.connection import Session
+from resources.destinations.sql import csv_copy
+from resources.destinations.sql.column_matching import Match
+from resources.destinations.sql.merge_staging import GONE, PLACE, RECORD, collect
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.staged_file_check import Writes
+
+__all__ = ["DUPLICATES", "FATES", "FOLDED", "ROWS", "WRITES", "copy"]
+
+WRITES, FATES = "pg_temp.kpipe_writes", "pg_temp.kpipe_fates"
+FOLDED, ROWS = "pg_temp.kpipe_folded", "pg_temp.kpipe_rows"
+_KINDS = {"key": "bytea", "value": "bytea", "headers": "json"}
+
+#: Records whose rows were duplicates, in the columns of staged dead letters, with the topics and partitions of the batch as $7
+#: and $8; there until the transaction ends.
+DUPLICATES = (
+    "SELECT coalesce(nullif(f.tn, ''), ($7::VARCHAR[])[array_position($8::INTEGER[], w._kafka_partition)]) AS topic,"
+    " w._kafka_partition AS partition,"
+    f' w._kafka_offset AS "offset", w._kafka_timestamp AS "timestamp", w.{RECORD["key"]} AS key,'
+    f" w.{RECORD['value']} AS value, w.{RECORD['headers']} AS headers, 'duplicate_key' AS stage,"
+    f" 'a row of the same key is in the table' AS reason FROM {WRITES} AS w JOIN {FATES} AS f ON f.wid = w.ctid"
+    " WHERE f.fate = 'duplicate' ORDER BY f.tn, f.p, f.o, f.place"
+)
+
+
+def copy(
+    session: Session,
+    reader: Any,
+    table: str,
+    commit: Commit,
+    staged: Writes,
+    key: Sequence[str],
+    known: Columns,
+    expressions: bool,
+) -> list[str]:
+    """Make `kpipe_writes`, which is gone when the transaction ends. For arguments, result and errors see `collect`.
+
+    With `expressions`, columns that the rows do not fill have the table's defaults there: an inserted row has these values,
+    and an update expression sees them.
+
+    Raises:
+        SchemaConflict: a value is one that PostgreSQL does not take.
+    """
+    originals = [f"NULL::{kind} AS {RECORD[name]}" for name, kind in _KINDS.items()]
+    # From the table, so that collations are its own: two that differ cannot be compared.
+    session.execute(
+        f"CREATE TEMP TABLE kpipe_writes ON COMMIT DROP AS SELECT NULL::boolean AS {GONE}, NULL::bigint AS {PLACE},"
+        f" {', '.join([*originals, *map(quote, known.names())])} FROM {quote(table)} WITH NO DATA"
+    )
+    if expressions:
+        for name, value in target_table.defaults(session, table).items():
+            session.execute(f"ALTER TABLE {WRITES} ALTER COLUMN {quote(name)} SET DEFAULT {value}")
+
+    def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        fields = [csv_copy.filled(value, kind) for value, kind in first]
+        try:
+            return session.copy(
+                f"COPY {WRITES} ({', '.join(into)}) FROM STDIN (FORMAT csv)",
+                csv_copy.blocks(reader, csv_copy.lines(matches, first=fields), [list(paths)]),
+            )
+        except psycopg.DataError as error:
+            raise target_table.explained(error, reader, matches, paths, table) from error
+
+    carried = collect(session, reader, WRITES, commit, staged, key, known, put)
+    session.execute(f"ANALYZE {WRITES}")
+    return carried

@@ -1,0 +1,109 @@
+"""Which tables a schema has, and what differs in PostgreSQL's SQL."""
+
+from __future__ import annotations
+
+from kpipe.errors import SchemaConflict
+from resources.destinations.postgres.connection import Session
+from resources.destinations.sql import table_definitions
+from resources.destinations.sql.sql_dialect import Dialect, quote
+
+__all__ = ["DIALECT", "create", "exists", "keep_out", "present", "take_turns"]
+
+DIALECT = Dialect(
+    schema="",  # a session sees one schema
+    create_view="CREATE OR REPLACE VIEW ",
+    same_name="{0} = {1}",
+    micros="(extract(epoch FROM {0}) * 1000000)::BIGINT",
+    # width_bucket searches the ranges of a partition by halves: a join on both bounds would compare every row with each.
+    hits=(
+        "SELECT r.id, x.at, x.n FROM ("
+        "  SELECT b.ids[width_bucket(t._kafka_offset, b.starts)] AS id, t._kafka_offset AS at, count(*) AS n"
+        "  FROM {table} AS t JOIN (SELECT batch_source_partition_id, topic,"
+        "    array_agg(batch_earliest_offset ORDER BY batch_earliest_offset) AS starts,"
+        "    array_agg(id ORDER BY batch_earliest_offset) AS ids FROM kpipe_ranges"
+        "    GROUP BY batch_source_partition_id, topic) AS b"
+        "  ON t._kafka_partition = b.batch_source_partition_id {topic}"
+        "  WHERE t._kafka_offset >= b.starts[1] GROUP BY 1, 2) AS x"
+        " JOIN kpipe_ranges AS r ON r.id = x.id WHERE x.at < r.batch_latest_offset"
+    ),
+    lock=" FOR UPDATE",
+    types={"HEADERS": "JSON"},  # not JSONB, which refuses a NUL in a header's name
+)
+# What runs, sensors and views ask for stays fast when there are many commits.
+_INDEXES = (
+    "CREATE INDEX IF NOT EXISTS kpipe_commits_waiting ON kpipe_commits (pipeline_name, seq)"
+    " WHERE published_at IS NULL AND metadata IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS kpipe_batches_order ON kpipe_batches (pipeline_name, seq)",
+    "CREATE INDEX IF NOT EXISTS kpipe_errors_order ON kpipe_errors (pipeline_name, error_id)",
+)
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence", "c": "a type", "i": "an index"}
+
+
+def exists(session: Session, name: str) -> bool:
+    """Whether the schema has a table of that name.
+
+    Raises:
+        SchemaConflict: it is something else, or a table whose rows a crash of the server would take away.
+    """
+    row = session.execute(
+        "SELECT relkind, relpersistence FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace",
+        [name],
+    ).fetchone()
+    if row is None:
+        return False
+    kind, persistence = (value.decode() if isinstance(value, bytes) else value for value in row)
+    if kind not in ("r", "p"):
+        raise SchemaConflict(f"{name} is {_KINDS.get(kind, 'no table')} in PostgreSQL", "name a table: into.table")
+    if persistence != "p":
+        raise SchemaConflict(
+            f"table {name} is UNLOGGED: a crash of the server would empty it, and the ledger would not know",
+            f'ALTER TABLE "{name}" SET LOGGED',
+        )
+    return True
+
+
+def present(session: Session) -> bool:
+    """Whether the ledger's tables are there.
+
+    Raises:
+        LedgerMismatch: only some of them are.
+    """
+    return table_definitions.present(lambda name: exists(session, name))
+
+
+def create(session: Session) -> None:
+    """Make the ledger's tables and views that are missing, inside the transaction at hand; one transaction at a time."""
+    take_turns(session, "")
+    table_definitions.create(session, DIALECT)
+    for statement in _INDEXES:
+        session.execute(statement)
+
+
+def keep_out(session: Session, table: str) -> None:
+    """Let nobody else write the table until the transaction ends, so that what a key meets stays true; all may read it.
+
+    A policy of row security would hide rows from the look at what is there: PostgreSQL now says so instead.
+
+    Raises:
+        SchemaConflict: another table differs from this one in case only, and the sums of both would be one.
+    """
+    session.execute("SELECT set_config('row_security', 'off', true)")
+    session.execute(f"LOCK TABLE {quote(table)} IN SHARE ROW EXCLUSIVE MODE")
+    other = session.execute(
+        "SELECT relname FROM pg_class WHERE lower(relname) = lower($1) AND relname <> $1 AND relkind IN ('r', 'p')"
+        " AND relnamespace = current_schema()::regnamespace",
+        [table],
+    ).fetchone()
+    if other is not None:
+        raise SchemaConflict(f"tables {table} and {other[0]} differ in case only, which rows with a key cannot", "rename one")
+
+
+def take_turns(session: Session, pipeline: str) -> None:
+    """Wait until no other transaction that has called this for the pipeline is on its way any more.
+
+    Not the fence: that are the compare-and-swap and the lock of the pipeline's row. It is how a commit whose answer was lost
+    is waited for, and it keeps a run that is too late from copying rows for nothing. The lock ends with the transaction.
+    """
+    session.execute(
+        "SELECT pg_advisory_xact_lock(hashtextextended('kpipe:' || current_schema() || ':' || $1::text, 0))", [pipeline]
+    )

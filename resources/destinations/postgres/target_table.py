@@ -1,0 +1,226 @@
+"""The table that rows go to in PostgreSQL: its columns, making and widening it, and the COPY of staged rows."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.schema.columns import Columns, Type
+from resources.destinations.postgres import binary_copy
+from resources.destinations.postgres.connection import Session
+from resources.destinations.postgres.sql_dialect import DIALECT
+from resources.destinations.postgres.types import kpipe_type, note, sql_type
+from resources.destinations.sql import csv_copy, history_tables
+from resources.destinations.sql.column_matching import Match, by_shape, check_inserted, matched, unsuitable, widening
+from resources.destinations.sql.sql_dialect import quote
+from resources.destinations.sql.staged_reader import stored
+from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine.sql_types import READ
+from resources.native import library
+from resources.type_compatibility import COORDINATES, carried, grown
+
+__all__ = ["THIS", "columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
+
+#: The table whose name is $1, in the schema where kpipe's tables are.
+THIS = "(SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
+
+_LONGEST = 63  # bytes of a name; PostgreSQL would cut the rest off without a word
+_LETTERS = {
+    "topic": "text", "partition": "integer", "offset": "bigint", "timestamp": "timestamptz", "key": "bytea", "value": "bytea",
+    "headers": "json", "stage": "text", "reason": "text",
+}  # fmt: skip
+
+
+def columns(session: Session, table: str) -> Columns:
+    """All columns of a table that exists and that can be written, coordinates too.
+
+    Raises:
+        SchemaConflict: a column's type is none that kpipe can write.
+    """
+    rows = session.execute(
+        "SELECT attname, format_type(atttypid, atttypmod), col_description(attrelid, attnum) FROM pg_attribute"
+        f" WHERE attrelid = {THIS}"
+        # Generated columns are PostgreSQL's own affair.
+        " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum",
+        [table],
+    ).fetchall()
+    result: list[tuple[str, Type]] = []
+    for name, found, comment in rows:
+        kind = kpipe_type(found, comment)
+        if kind is None:
+            raise unsuitable(f"table {table}", name, found)
+        result.append((name, kind))
+    return Columns(tuple(result))
+
+
+def required(session: Session, table: str) -> list[str]:
+    """Payload columns that take no NULL: COPY names every column of the file, so no default stands in."""
+    rows = session.execute(
+        "SELECT attname FROM pg_attribute"
+        f" WHERE attrelid = {THIS}"
+        " AND attnum > 0 AND NOT attisdropped AND attnotnull AND attidentity = ''",
+        [table],
+    ).fetchall()
+    return [name for (name,) in rows if name not in COORDINATES]
+
+
+def defaults(session: Session, table: str) -> dict[str, str]:
+    """Return the default expression of each column that has one, as SQL; generated columns are left out."""
+    rows = session.execute(
+        "SELECT a.attname, CASE a.attidentity WHEN 'd'"
+        "  THEN format('nextval(%L)', pg_get_serial_sequence(a.attrelid::regclass::text, a.attname))"
+        "  ELSE pg_get_expr(d.adbin, d.adrelid) END"
+        " FROM pg_attribute AS a LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
+        f" WHERE a.attrelid = {THIS} AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''"
+        " AND (a.attidentity = 'd' OR d.adbin IS NOT NULL)",
+        [table],
+    ).fetchall()
+    return dict(rows)
+
+
+def primary_key(session: Session, table: str) -> tuple[str, ...]:
+    """Columns of the table's primary key; none where it has none, or is not there."""
+    rows = session.execute(
+        "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)"
+        " WHERE i.indisprimary"
+        f" AND i.indrelid = {THIS}"
+        " ORDER BY array_position(i.indkey::int2[], a.attnum)",
+        [table],
+    ).fetchall()
+    return tuple(name for (name,) in rows)
+
+
+def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: Sequence[Proven]) -> Columns:
+    """Create the table, or widen it, for the columns of the commit and the coordinates that its files carry.
+
+    Returns:
+        All columns of the table afterwards.
+
+    Raises:
+        SchemaConflict: the table cannot take them.
+    """
+    needed = carried(commit, [name for file in staged for name in file.names])
+    for name in needed.names():
+        if len(name.encode()) > _LONGEST:
+            raise SchemaConflict(
+                f"column {name!r} of batch {commit.id} has a name of more than {_LONGEST} bytes, which PostgreSQL would cut",
+                "let a program rename it, or leave it out: declare `columns` with `schema: ignore`",
+            )
+    if not exists:
+        if not needed:
+            return needed
+        parts = ", ".join(f"{quote(name)} {sql_type(kind)}" for name, kind in needed)
+        session.execute(f"CREATE TABLE {quote(table)} ({parts})")
+        for name, kind in needed:
+            _note(session, table, name, kind)
+        return needed
+    known = columns(session, table)
+    steps = widening(known, needed)
+    names = {name.lower(): name for name, _ in known}
+    changed: dict[str, Type] = {}
+    fresh = [(path[0], kind) for path, kind in steps if len(path) == 1]
+    if fresh:  # one statement: each takes as long as the table has columns
+        more = ", ".join(f"ADD COLUMN {quote(name)} {sql_type(kind)}" for name, kind in fresh)
+        session.execute(f"ALTER TABLE {quote(table)} {more}")
+        changed |= dict(fresh)
+    for path, kind in steps:
+        if len(path) == 1:
+            continue
+        name = names[path[0].lower()]  # nested values are JSON: only the note of their type grows
+        have = changed.get(name) or known.get(name)
+        assert have is not None
+        changed[name] = grown(have, path[1:], kind)
+    for name, kind in changed.items():
+        _note(session, table, name, kind)
+    return columns(session, table) if steps else known
+
+
+def _note(session: Session, table: str, name: str, kind: Type) -> None:
+    if text := note(kind):
+        session.execute(f"COMMENT ON COLUMN {quote(table, name)} IS {session.literal(text)}")
+
+
+def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
+    """Copy the rows of all staged files, and count them.
+
+    Args:
+        session: inside a transaction.
+        reader: DuckDB's connection to the staged files.
+        table: name of the table.
+        commit: what is written.
+        staged: its files of rows.
+        known: all columns of the table.
+
+    Raises:
+        StagingFailed: a file holds other columns than the commit, or other rows than were counted.
+        SchemaConflict: a value is one that PostgreSQL does not take.
+    """
+    names, plain = {name.lower(): name for name, _ in known}, _plain(session, table, known)
+    for files in by_shape(staged):
+        matches = matched(stored(reader, files[0]), files[0], commit, known)
+        into = [names[name.lower()] for name, _, _ in matches]
+        paths = [file.path for file in files]
+        if library() is None:
+            how, rows = "csv", csv_copy.blocks(reader, csv_copy.lines(matches), [paths])
+        else:
+            how, rows = "binary", binary_copy.blocks(reader, matches, [name in plain for name in into], paths)
+        try:
+            count = session.copy(f"COPY {quote(table)} ({', '.join(map(quote, into))}) FROM STDIN (FORMAT {how})", rows)
+        except psycopg.DataError as error:
+            raise explained(error, reader, matches, paths, table) from error
+        check_inserted(commit, files, count)
+
+
+def _plain(session: Session, table: str, known: Columns) -> set[str]:
+    """Columns of the type `json`, whose binary form is not that of `jsonb`; to everything else they are the same."""
+    if not any(sql_type(kind) == "jsonb" for _, kind in known):
+        return set()
+    rows = session.execute(
+        "SELECT attname FROM pg_attribute WHERE atttypid = 'json'::regtype AND attnum > 0 AND NOT attisdropped"
+        f" AND attrelid = {THIS}",
+        [table],
+    ).fetchall()
+    return {name for (name,) in rows}
+
+
+def explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
+    """Which record holds a NUL, which is what PostgreSQL's texts and its jsonb refuse; else what PostgreSQL says."""
+    at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
+    for match in matches:
+        sign = f"contains({csv_copy.field(match)}, chr(0)) OR contains({csv_copy.field(match)}, '\\u0000')"
+        where = ", ".join(map(quote, at)) or "NULL"
+        row = reader.execute(
+            f"SELECT {where} FROM {READ.format('?')} WHERE {sign} ORDER BY ALL LIMIT 1", [list(paths)]
+        ).fetchone()
+        if row is not None and error.sqlstate in ("22021", "22P05"):
+            record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
+            return SchemaConflict(
+                f"table {table}, column {match[0]!r}: the record at {record} holds the character NUL, which PostgreSQL's"
+                f" {sql_type(match[2])} cannot; nothing was written",
+                "set such records aside with `errors: {constraint: dead_letter}`; or declare the column as BLOB under `columns`",
+            )
+    return SchemaConflict(
+        f"table {table} refuses a value: {error.diag.message_primary or error}; nothing was written",
+        "change the column's type, or declare another one under `columns`",
+    )
+
+
+def set_aside(session: Session, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
+    """Insert the staged dead letters; how many there were."""
+    parts = ", ".join(f"{quote(name)} {kind}" for name, kind in _LETTERS.items())
+    session.execute(f"CREATE TEMP TABLE kpipe_letters ({parts}) ON COMMIT DROP")
+    for files in by_shape(staged):
+        found = stored(reader, files[0])
+        into = ", ".join(quote(name.lower()) for name, _ in found)
+        select = csv_copy.lines([(name, kind, kind) for name, kind in found], nul="\\x00")  # reasons may quote what was found
+        session.copy(
+            f"COPY pg_temp.kpipe_letters ({into}) FROM STDIN (FORMAT csv)",
+            csv_copy.blocks(reader, select, [[file.path for file in files]]),
+        )
+    statement, parameters = history_tables.letters(DIALECT, commit, events, "pg_temp.kpipe_letters")
+    return int(session.execute(statement, parameters).rowcount)

@@ -1,0 +1,75 @@
+"""Times and numbers that a destination's columns can hold, where these are fewer than DuckDB's.
+
+Sources: Parquet, "LogicalTypes", and the Delta and Iceberg specs have no infinite time; PostgreSQL 17 and MySQL 8.4 manuals,
+"Date and Time Types"; PostgreSQL 17, "Numeric Types", and numeric_in in its numeric.c; MariaDB takes years 1 to 999 as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.schema.columns import INSTANT
+
+__all__ = ["Limits", "limits_of"]
+
+Ends = tuple[int, int]
+
+# Arrow's numbers; DuckDB's infinite times are the largest of them, with either sign.
+_INSTANTS, _DAYS = (-(2**63) + 2, 2**63 - 2), (-(2**31) + 2, 2**31 - 2)
+_MIDNIGHT = 86_400_000_000  # in DuckDB and PostgreSQL a day ends at 24:00:00; Iceberg and Java end it a microsecond before
+_YEARS = ((-62_135_596_800_000_000, 253_402_300_799_999_999), (-719_162, 2_932_896))  # 1 to 9999
+
+
+@dataclass(frozen=True)
+class Limits:
+    """First and last values of types, inclusive.
+
+    Attributes:
+        place: what people call the destination.
+        instants: TIMESTAMP and TIMESTAMP WITH TIME ZONE, µs since 1970.
+        days: DATE, days since 1970.
+        times: TIME, µs since midnight.
+        infinite: whether infinite times are there beyond these.
+        finite: whether there is neither NaN nor an infinite FLOAT or DOUBLE.
+        nested_json: whether lists and STRUCTs are JSON text there, which has every time and no NaN.
+        digits: of a number in JSON, before and behind the point, at most; None: as many as there are.
+        exponent: of such a number, as it is written, either way.
+        divided: columns, in lower case, that the table is divided by: names of divisions have years 1 to 9999.
+        blank: whether a text in such a column may be empty.
+    """
+
+    place: str
+    instants: Ends = _INSTANTS
+    days: Ends = _DAYS
+    times: Ends = (0, _MIDNIGHT)
+    infinite: bool = False
+    finite: bool = False
+    nested_json: bool = False
+    digits: tuple[int, int] | None = None
+    exponent: int = 0
+    divided: tuple[str, ...] = ()
+    blank: bool = True
+
+    def ends(self, kind: str, column: str) -> Ends | None:
+        """Of a type, in a column; None: it has none."""
+        instants, days = _YEARS if column.lower() in self.divided else (self.instants, self.days)
+        return {"DATE": days, "TIME": self.times, "TIMESTAMP": instants, str(INSTANT): instants}.get(kind)
+
+
+def limits_of(pipeline: Pipeline) -> Limits | None:
+    """Limits of the pipeline's destination; None where it holds all that DuckDB does."""
+    kind, divided = pipeline.into.type, tuple(part.column.lower() for part in pipeline.into.parts)
+    if kind == "delta":
+        return Limits("Delta", divided=divided, blank=False)
+    if kind == "iceberg":
+        return Limits("Iceberg", times=(0, _MIDNIGHT - 1), divided=divided)
+    if kind == "parquet":
+        return Limits("Parquet", times=(0, _MIDNIGHT - 1))
+    if kind == "postgres":  # from 24 November 4714 BC; dates to the end of 5874897
+        instants, days = (-210_866_803_200_000_000, 2**63 - 2), (-2_440_588, 2_145_042_905)
+        digits = (131_072, 16_383)  # JSON is jsonb, a number in it a numeric
+        return Limits("PostgreSQL", instants, days, infinite=True, nested_json=True, digits=digits, exponent=2**30 - 2)
+    if kind in ("mysql", "singlestore"):
+        return Limits("MySQL", *_YEARS, finite=True, nested_json=True)
+    return None

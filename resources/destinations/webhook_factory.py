@@ -1,0 +1,81 @@
+"""Addresses that rows go to: what `into: {type: webhook}` names, looked at before anything is sent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.definition.sink_options import check_header
+from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.interfaces import Destination
+from kpipe.tables.upsert import KeyRule
+from resources.destinations.credentials import secrets
+from resources.destinations.webhook.sender import Endpoint
+from resources.destinations.webhook.signature import keys
+from resources.destinations.webhook.url_guard import VARIABLE, Url
+from resources.net.http import authorization
+from resources.secrets import Secret
+
+__all__ = ["open_webhook"]
+
+_HEADER = "header."  # a credential of that beginning is a header
+
+
+def open_webhook(pipeline: Pipeline, path: Path, shown: Mapping[str, Any], staging: Sequence[Path]) -> Destination:
+    """The destination of a pipeline with `into: {type: webhook}`. Sends nothing yet.
+
+    Args:
+        pipeline: the definition.
+        path: of the ledger's file.
+        shown: the definition for people, without secrets.
+        staging: folders that staged files lie in.
+
+    Raises:
+        InvalidPipeline: a field, or a secret, cannot be what it is.
+        NotAvailable: it cannot do what the definition asks for.
+    """
+    from resources.destinations.webhook import Rules, WebhookDestination  # an engine is loaded when it is used
+
+    name, into, errors = pipeline.name, pipeline.into, pipeline.errors
+    refused = {
+        "into.key, into.on_conflict, into.on_null and errors.duplicate_key": KeyRule.of(pipeline) is not None,
+        "also": bool(pipeline.also),
+        f"delivery: {pipeline.delivery}": pipeline.delivery != "exactly_once",
+        "errors.batch: skip": errors.batch == "skip",
+    }
+    for what, given in refused.items():
+        if given:
+            raise NotAvailable(f"pipeline {name}: a webhook does not know {what}", "leave it out; see docs/guide/webhook.md")
+    known = ("url", "token", "username", "password", "signing_secret", *(k for k in into.credentials if k.startswith(_HEADER)))
+    found = secrets(into.credentials, known)
+    headers = dict(into.headers)
+    for key, value in found.items():
+        if key.startswith(_HEADER):
+            try:
+                check_header(key[len(_HEADER) :], value)
+            except ValueError as error:
+                raise InvalidPipeline(f"pipeline {name}: into.credentials: {error}", "header.NAME is a header's name") from None
+            headers[key[len(_HEADER) :]] = value
+        elif key != "signing_secret" and not (value.isprintable() and value.isascii()):
+            raise InvalidPipeline(f"pipeline {name}: into.credentials: {key} holds signs beyond ASCII", "see the variable")
+    if ("username" in found) != ("password" in found) or ("token" in found and "username" in found):
+        raise InvalidPipeline(f"pipeline {name}: into.credentials: token, or username and password", "give one of the two")
+    headers |= authorization(*(found.get(key, "") for key in ("username", "password", "token")))
+    url = Url.of(found.get("url") or str(into.url))
+    signing = keys(found["signing_secret"]) if "signing_secret" in found else ()
+    hidden = [*found.values(), *([Secret(url.target)] if "url" in found and url.target != "/" else [])]
+    endpoint = Endpoint(
+        url=url,
+        headers=headers,
+        signing=signing,
+        secrets=hidden,
+        allowed=(*into.allow_hosts, *os.environ.get(VARIABLE, "").split(",")),
+        connections=into.concurrency,
+        timeout_s=into.timeout_s,
+        retry_s=into.retry_s,
+    )
+    rules = Rules(errors.constraint, errors.max_dead_letters)
+    return WebhookDestination(into, endpoint, path, name, shown, staging, rules)

@@ -1,0 +1,145 @@
+"""One Kafka node in KRaft mode (broker and controller in one process), started by Java without Kafka's shell scripts."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import subprocess
+import uuid
+from pathlib import Path
+
+from kpipe.errors import KpipeError
+from resources.dev_broker.kafka_jars import VERSION, jars_folder
+from resources.java import find_java
+
+__all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", "new_cluster_id", "write_configuration"]
+
+FORMAT_SECONDS = 180.0
+
+# Nothing of the caller's: it may hold secrets that are none of the broker's business. Without a UTF-8 locale, Java
+# cannot open paths outside of ASCII.
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+
+JVM: tuple[str, ...] = (
+    "-Xms64m", "-Xmx512m",
+    "-XX:+UseSerialGC",         # one thread instead of a dozen; pauses do not matter here
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",         # no files outside of the home
+    "-Djava.awt.headless=true",
+)  # fmt: skip
+
+# A development node: small, local, and it never invents a topic. Only what Kafka's defaults would not do.
+# broker.session.timeout.ms: after a kill, a node is let in again only when the session of its former self is over.
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+num.network.threads=2
+num.io.threads=4
+background.threads=2
+group.initial.rebalance.delay.ms=0
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+log.cleaner.dedupe.buffer.size=16777216
+"""
+
+LOG4J2 = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {logs}/kafka.log
+appender.file.filePattern = {logs}/kafka.log.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = [%d] %p %m (%c)%n
+appender.file.policies.type = Policies
+appender.file.policies.startup.type = OnStartupTriggeringPolicy
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 5MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def cluster_id(folder: Path) -> str | None:
+    """What the data folder was formatted with; None before the first start."""
+    try:
+        properties = (folder / "data" / "meta.properties").read_text(encoding="latin-1")
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^cluster\.id=(\S+)", properties, re.MULTILINE)
+    return found[1] if found else None
+
+
+def write_configuration(folder: Path, port: int, controller_port: int) -> None:
+    """`server.properties` and `log4j2.properties` for this start."""
+    (folder / "logs").mkdir(exist_ok=True)
+    properties = PROPERTIES.format(port=port, controller_port=controller_port, data=_escaped(folder / "data"))
+    (folder / "server.properties").write_text(properties, encoding="latin-1")
+    (folder / "log4j2.properties").write_text(LOG4J2.format(logs=_escaped(folder / "logs")), encoding="latin-1")
+
+
+def new_cluster_id() -> str:
+    """16 random bytes in Kafka's base64; a first "-" would be read as an option."""
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")[1:]
+
+
+def format_storage(folder: Path, cluster: str | None = None) -> None:
+    """Write a cluster id into an empty data folder, a new one unless it is given; does nothing if that was done.
+
+    Raises:
+        KpipeError: the tool refused; its last lines are in the message.
+    """
+    if cluster_id(folder) is not None:
+        return
+    arguments = ["format", "--cluster-id", cluster or new_cluster_id(), "--config", str(folder / "server.properties")]
+    done = subprocess.run(
+        [*_java(folder), "kafka.tools.StorageTool", *arguments, "--ignore-formatted"],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the caller: half a format would have to be cleaned up
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=FORMAT_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        told = (done.stdout + done.stderr).splitlines()
+        last = " | ".join([line for line in told if line and not line[0].isspace()][-3:])
+        raise KpipeError(f"Kafka cannot prepare {folder / 'data'}: {last}", "`kpipe broker start` on an empty folder")
+
+
+def command(folder: Path) -> list[str]:
+    """What runs the node in the foreground."""
+    return [*_java(folder), "kafka.Kafka", str(folder / "server.properties")]
+
+
+def _java(folder: Path) -> list[str]:
+    options = [f"-Dkafka.logs.dir={folder / 'logs'}", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+    return [str(find_java().executable), *JVM, *options, "-cp", f"{jars_folder()}/*"]
+
+
+def _escaped(path: Path) -> str:
+    """A path as the value of a Java properties file, where characters outside ASCII are escaped."""
+    units = str(path).replace("\\", "\\\\").encode("utf-16-be")
+    codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
+    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)

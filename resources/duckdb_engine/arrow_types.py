@@ -1,0 +1,180 @@
+"""Column types as Arrow has them: on the wire (what a JSON reader can prove) and in staged files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from kpipe.schema.columns import BLOB, BOOLEAN, DOUBLE, JSON, VARCHAR, WIDEST_STRUCT, Columns, ListOf, MapOf, Scalar, Struct, Type
+from kpipe.schema.nesting import ends
+
+__all__ = [
+    "LARGEST_FLOAT", "beyond", "carried", "cast_type", "entries", "from_arrow", "is_direct", "names", "needs_cast", "schema",
+    "staged_type", "wire_type",
+]  # fmt: skip
+
+LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN are kept as they are
+
+_DIRECT = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(), "UBIGINT": pa.uint64(),
+    "DOUBLE": pa.float64(), "VARCHAR": pa.string(),
+}  # fmt: skip
+_STAGED = {
+    "FLOAT": pa.float32(),
+    "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"), "BLOB": pa.binary(),
+}  # fmt: skip
+# Text of these may stand in JSON as a string only, so that a strict reader can take them as text; those of the other
+# types that are not direct (DECIMAL, HUGEINT, JSON) also stand there as numbers or objects.
+_TEXT = {"DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID", "BLOB"}
+
+
+def wire_type(kind: Type) -> pa.DataType:
+    """Arrow type in which values of the column leave the JSON reader; text for all that JSON itself has no type for."""
+    if isinstance(kind, Struct):
+        return pa.struct([(name, wire_type(item)) for name, item in kind.fields])
+    if isinstance(kind, ListOf):
+        return pa.list_(wire_type(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), wire_type(kind.item))
+    if kind.name == "FLOAT":  # read as DOUBLE, so that the cast can see what is out of range
+        return pa.float64()
+    return _DIRECT.get(kind.name, pa.string())
+
+
+def carried(kind: Type) -> pa.DataType:
+    """Arrow type in which a value leaves a reader whose schema has types: as it is staged, but JSON as the bytes of its part."""
+    if isinstance(kind, Struct):
+        return pa.struct([(name, carried(item)) for name, item in kind.fields])
+    if isinstance(kind, ListOf):
+        return pa.list_(carried(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), carried(kind.item))
+    return pa.binary() if kind == JSON else staged_type(kind)
+
+
+def staged_type(kind: Type) -> pa.DataType:
+    """Arrow type of the column in a staged file. JSON, UUID and HUGEINT are text, checked, and cast by the destination."""
+    if isinstance(kind, Struct):
+        return pa.struct([(name, staged_type(item)) for name, item in kind.fields])
+    if isinstance(kind, ListOf):
+        return pa.list_(staged_type(kind.item))
+    if isinstance(kind, MapOf):
+        return pa.map_(pa.string(), staged_type(kind.item))
+    decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", kind.name)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _DIRECT.get(kind.name) or _STAGED.get(kind.name, pa.string())
+
+
+def is_direct(kind: Type) -> bool:
+    """Whether a strict JSON reader, given the wire type, takes every good value of the column and no bad one."""
+    return _proven(kind) or (isinstance(kind, Scalar) and kind.name in _TEXT)
+
+
+def _proven(kind: Type) -> bool:
+    """Inside structs and lists text of another type is not taken: it could not be looked at before it is cast."""
+    if isinstance(kind, Struct):
+        return all(_proven(item) for _, item in kind.fields)
+    if isinstance(kind, ListOf):
+        return _proven(kind.item)
+    if isinstance(kind, MapOf):
+        return False
+    return kind.name in _DIRECT or kind.name == "FLOAT"
+
+
+def needs_cast(kind: Type) -> bool:
+    """Whether the wire type is not yet the staged type, or its text has to be checked."""
+    if isinstance(kind, Struct):
+        return any(needs_cast(item) for _, item in kind.fields)
+    if isinstance(kind, (ListOf, MapOf)):
+        return needs_cast(kind.item)
+    return kind.name not in _DIRECT and kind != JSON
+
+
+def cast_type(kind: Type) -> Type:
+    """The type to cast to in SQL: JSON stays text, it was checked when it was read."""
+    if isinstance(kind, Struct):
+        return Struct(tuple((name, cast_type(item)) for name, item in kind.fields))
+    if isinstance(kind, ListOf):
+        return ListOf(cast_type(kind.item))
+    if isinstance(kind, MapOf):
+        return MapOf(cast_type(kind.item))
+    return VARCHAR if kind == JSON else kind
+
+
+def names(kind: pa.DataType) -> Iterator[str]:
+    """Names of all members, at any depth."""
+    if pa.types.is_list(kind):
+        yield from names(kind.value_type)
+    elif pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            yield kind.field(at).name
+            yield from names(kind.field(at).type)
+
+
+def from_arrow(kind: pa.DataType, levels: int = 0, lists: int = 0) -> Type | None:
+    """The column type for what a JSON reader inferred; None while only nulls or empty values were seen.
+
+    Args:
+        kind: what was inferred.
+        levels: lists and STRUCTs of the column around it.
+        lists: lists among them.
+    """
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_boolean(kind):
+        return BOOLEAN
+    if pa.types.is_integer(kind):
+        return Scalar("BIGINT")
+    if pa.types.is_floating(kind):
+        return DOUBLE
+    if pa.types.is_nested(kind) and ends(levels, lists, pa.types.is_list(kind)):
+        return JSON
+    if pa.types.is_list(kind):
+        item = from_arrow(kind.value_type, levels + 1, lists + 1)
+        return None if item is None else ListOf(item)
+    if pa.types.is_struct(kind):
+        known = [(kind.field(i).name, from_arrow(kind.field(i).type, levels + 1, lists)) for i in range(kind.num_fields)]
+        fields = tuple((name, item) for name, item in known if item is not None)
+        if len(fields) > WIDEST_STRUCT or len({name.lower() for name, _ in fields}) < len(fields):
+            return JSON
+        return Struct(fields) if fields else None
+    return BLOB if pa.types.is_binary(kind) else VARCHAR  # text, also what the reader took for a timestamp
+
+
+def beyond(found: pa.DataType, known: Type, levels: int = 0, lists: int = 0) -> Type | None:
+    """Members inside a column that its type lacks, as a type with only these (JSON: too many for one); None: there are none."""
+    if isinstance(known, ListOf) and pa.types.is_list(found):
+        item = beyond(found.value_type, known.item, levels + 1, lists + 1)
+        return None if item is None else ListOf(item)
+    if not isinstance(known, Struct) or not pa.types.is_struct(found):
+        return None
+    members = dict(known.fields)
+    extra: list[tuple[str, Type]] = []
+    for at in range(found.num_fields):
+        field = found.field(at)
+        if field.name in members:
+            inner = beyond(field.type, members[field.name], levels + 1, lists)
+        else:
+            inner = from_arrow(field.type, levels + 1, lists)
+        if inner is not None:
+            extra.append((field.name, inner))
+    if len(extra) > WIDEST_STRUCT:
+        return JSON
+    return Struct(tuple(extra)) if extra else None
+
+
+def entries(array: pa.Array) -> pa.Array:
+    """Return a column of maps as lists of entries, laid out as `MapOf.entries`."""
+    kind = array.type
+    return array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+
+
+def schema(columns: Columns) -> pa.Schema:
+    """Arrow schema of the columns in a staged file."""
+    return pa.schema([(name, staged_type(kind)) for name, kind in columns])

@@ -1,0 +1,100 @@
+"""Whether a text is one expression of one record, before anything is known of the record's types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+from kpipe.errors import InvalidPipeline
+from kpipe.expressions.languages import is_mysql
+from kpipe.expressions.mysql.function_list import is_name
+from kpipe.schema.columns import Columns
+from resources.duckdb_engine import in_memory
+from resources.duckdb_engine.error_messages import in_words
+from resources.duckdb_engine.expressions import empty, in_duckdb, records
+
+__all__ = ["check"]
+
+# Volatile functions (duckdb_functions(), DuckDB 2.0) that change nothing and wait for nothing.
+_HARMLESS = {"random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "error"}
+_REFUSED_CLASSES = {
+    "SUBQUERY": "holds a query",
+    "WINDOW": "holds a window",
+    "STAR": "holds a *",
+    "PARAMETER": "holds a parameter",
+}
+
+
+def check(text: str, where: str) -> None:
+    """Whether DuckDB's own parser reads one expression there, and nothing in it reaches beyond the row.
+
+    Args:
+        text: the expression, as DuckDB is to run it.
+        where: for messages.
+
+    Raises:
+        InvalidPipeline: it is not one, or it calls what changes or waits for something.
+    """
+    if is_mysql(text):  # every part of it is known; what its columns are, the first batch tells
+        in_duckdb(Columns(), where, text)
+        return
+    found = json.loads(in_memory.ask("SELECT json_serialize_sql($1)", [f"SELECT ({text}\n)"]))
+    if found["error"]:
+        raise InvalidPipeline(f"{where}: not an expression: {in_words(found['error_message'])}")
+    nodes = [statement["node"] for statement in found["statements"]]
+    plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE" and len(nodes[0]["select_list"]) == 1
+    extra = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
+    if not plain or nodes[0]["from_table"]["type"] != "EMPTY" or any(nodes[0][key] for key in extra):
+        raise InvalidPipeline(f"{where}: not one expression")
+    for node in _walk(nodes[0]["select_list"]):
+        kind, name = node.get("class"), str(node.get("function_name", "")).lower()
+        if kind in _REFUSED_CLASSES:
+            raise InvalidPipeline(f"{where}: it {_REFUSED_CLASSES[kind]}", "an expression sees one record at a time")
+        if kind == "FUNCTION" and name in _volatile() - _HARMLESS:
+            raise InvalidPipeline(f"{where}: {name} is not for a record: it changes, waits for or asks about the engine")
+    nothing = Columns(tuple((name, None) for name in _names(nodes[0]["select_list"])))  # type: ignore[misc]
+    try:
+        in_memory.query(f"SELECT 1 FROM {records(nothing)} WHERE ({text}\n) IS NULL", empty(nothing))  # noqa: S608
+    except duckdb.CatalogException as error:  # without types only this is certain: there is no such function
+        called = (str(node.get("function_name", "")) for node in _walk(nodes[0]["select_list"]))
+        theirs = any(is_name(name) and not _is_function(name) for name in called)
+        hint = f"MySQL's functions stand in an expression that begins with mysql: `mysql: {text}`" if theirs else ""
+        raise InvalidPipeline(f"{where}: {in_words(str(error))}", hint) from error
+    except duckdb.BinderException as error:
+        if "aggregates" in str(error) or "UNNEST" in str(error):
+            raise InvalidPipeline(f"{where}: {in_words(str(error))}", "an expression gives one value for one record") from error
+    except duckdb.Error:
+        pass
+
+
+def _walk(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, dict):
+        yield node
+        for item in node.values():
+            yield from _walk(item)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _walk(item)
+
+
+def _names(node: Any) -> list[str]:
+    found = {str(item["column_names"][0]).lower(): item["column_names"][0] for item in _walk(node) if item.get("column_names")}
+    return list(found.values())
+
+
+def _is_function(name: str) -> bool:
+    return bool(in_memory.ask("SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = $1", [name.lower()]))
+
+
+_known_volatile: set[str] = set()
+
+
+def _volatile() -> set[str]:
+    if not _known_volatile:
+        sql = "SELECT list(DISTINCT lower(function_name)) FROM duckdb_functions() WHERE stability = 'VOLATILE'"
+        _known_volatile.update(in_memory.ask(sql, []))
+        _known_volatile.update(("query", "query_table", "getenv", "getvariable", "current_setting"))
+    return _known_volatile

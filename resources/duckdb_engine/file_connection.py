@@ -1,0 +1,151 @@
+"""Connections to one DuckDB file: opened late, hardened, closed at once, and a held lock waited for.
+
+One process at a time can have the file (others wait), so nothing here keeps it longer than a transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import duckdb
+
+from kpipe.errors import DestinationBusy, DestinationError
+from resources.duckdb_engine.sandbox import Engine, engine, literal, quote
+
+__all__ = ["Connection", "Database", "literal", "quote"]
+
+Connection = duckdb.DuckDBPyConnection
+
+_FIRST_NAP_S, _LONGEST_NAP_S = 0.01, 0.2  # a commit takes some 50 ms: look again soon, then seldom
+_HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
+
+
+class Database:
+    """A DuckDB file.
+
+    Args:
+        path: of the file; made on the first write, with its folder.
+        roots: folders whose files may be read.
+        lock_timeout_s: longest wait for another process.
+    """
+
+    def __init__(self, path: Path, roots: Sequence[Path], lock_timeout_s: float = 30) -> None:
+        # The resolved path: a name such as `md:x` must not select an extension, and DuckDB knows files by their names.
+        self.path = path.expanduser().resolve()
+        self.roots = tuple(root.expanduser().resolve() for root in roots)
+        self.lock_timeout_s = lock_timeout_s
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.path.exists()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that cannot write; the file must exist. Many processes may have one while none writes.
+
+        Raises:
+            DestinationBusy, DestinationError.
+        """
+        with self._connected(read_only=True) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A connection that may write. Whatever was not committed when it closes is rolled back.
+
+        Raises:
+            DestinationBusy, DestinationError.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DestinationError(f"cannot make the folder {self.path.parent}: {error.strerror}") from error
+        if not self.exists():
+            self._make()
+        with self._connected(read_only=False) as connection:
+            yield connection
+
+    def _make(self) -> None:
+        """A new file, whole or not at all: where DuckDB is killed while it makes one, it leaves one that nobody can open.
+
+        Raises:
+            DestinationError: the disk refuses.
+        """
+        self._check_name()
+        aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
+        try:
+            duckdb.connect(str(aside)).close()  # DuckDB syncs it
+            with suppress(FileExistsError):  # another run was first
+                os.link(aside, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except (duckdb.Error, OSError) as error:
+            raise DestinationError(
+                f"cannot make {self.path}: {error}", "free space, or name another file: into.database"
+            ) from error
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def _check_name(self) -> None:
+        if "?" in str(self.path):
+            raise DestinationError(f"{self.path}: DuckDB cannot keep a log beside a file whose path has a '?'", "move it")
+
+    @contextmanager
+    def _connected(self, read_only: bool) -> Iterator[Connection]:
+        engine, connection = self._open(read_only)
+        try:
+            yield connection
+        finally:
+            engine.release(connection)
+
+    def _open(self, read_only: bool) -> tuple[Engine, Connection]:
+        self._check_name()
+        found = engine(self.path, self.roots)
+        deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
+        while True:
+            try:
+                connection = found.acquire(read_only)
+                if connection is not None:
+                    return found, connection
+                holder: str | None = "this process, in another thread"
+            except duckdb.Error as error:
+                holder = _holder(str(error))
+                if holder is None:
+                    raise self._unopened(error) from error
+            if time.monotonic() >= deadline:
+                raise DestinationBusy(
+                    f"{self.path} is held by {holder}; waited {self.lock_timeout_s:g} s",
+                    "close that connection (DuckDB lets one process at a time have a file), then run it again",
+                )
+            time.sleep(nap * random.uniform(0.5, 1))  # only so that two do not keep colliding
+            nap = min(nap * 2, _LONGEST_NAP_S)
+
+    def _unopened(self, error: duckdb.Error) -> DestinationError:
+        text = str(error)
+        if "WAL" in text:
+            return DestinationError(
+                f"{self.path}: its write-ahead log cannot be replayed: {text}",
+                f"keep {self.path.name}.wal: it may hold committed rows together with their offsets. Copy both files"
+                " away, then restore a backup of both, or open the copy with the DuckDB version that wrote it",
+            )
+        return DestinationError(f"cannot open {self.path}: {text}")
+
+
+def _holder(text: str) -> str | None:
+    """Who holds the file, from DuckDB's message; None when the message says something else."""
+    if "different configuration" in text or "file handle conflict" in text:
+        return "this process, through another connection"
+    if "Could not set lock" not in text:
+        return None
+    found = _HOLDER.search(text)
+    return f"{found['program']} (PID {found['pid']})" if found else "another process"

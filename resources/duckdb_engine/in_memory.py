@@ -1,0 +1,242 @@
+"""DuckDB as the worker's vector engine: one connection in memory for each thread, closed to everything outside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from kpipe.expressions.mysql.functions import byte_operations
+from kpipe.expressions.mysql.json import document_functions
+from kpipe.schema.columns import Columns, Type
+from resources.decode import json_members
+from resources.duckdb_engine import exact_numbers
+from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
+
+__all__ = [
+    "ask",
+    "cast",
+    "castable",
+    "evaluated",
+    "forget",
+    "interrupter",
+    "json_valid",
+    "parse_sql",
+    "parsed",
+    "query",
+    "register",
+]
+
+
+_own = threading.local()
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """This thread's own: a connection takes one call at a time."""
+    if not hasattr(_own, "connection"):
+        _own.connection = _made()
+    found: duckdb.DuckDBPyConnection = _own.connection
+    return found
+
+
+def _made() -> duckdb.DuckDBPyConnection:
+    # One thread: Spark runs a task per core. Settings: reliability rules on replacement scans and extensions.
+    settings = {
+        "threads": "1",
+        "TimeZone": "UTC",
+        "python_enable_replacements": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
+        "enable_external_access": "false",
+    }
+    connection = duckdb.connect(":memory:")
+    connection.create_function("kpipe_fixed", exact_numbers.fixed, ["VARCHAR", "INTEGER"], "VARCHAR")
+    connection.create_function("kpipe_real", exact_numbers.real, ["VARCHAR"], "VARCHAR")
+    register(connection)
+    for name, value in settings.items():
+        connection.execute(f"SET {name} = '{value}'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def register(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give a connection the functions that compiled expressions call."""
+    for name, result in document_functions.NAMES.items():
+        connection.create_function(
+            name,
+            json_members.documents if result == "JSON" else json_members.texts,
+            ["VARCHAR", "VARCHAR[]"],
+            result,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,  # NULL is an argument like others
+        )
+    connection.create_function(
+        byte_operations.NAME,
+        byte_operations.call,
+        ["VARCHAR", "VARCHAR[]"],
+        "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL,
+    )
+
+
+def interrupter() -> Callable[[], None]:
+    """Return what another thread calls to end the query that this thread has under way; it does nothing where there is none."""
+    own = vars(_own)  # this thread's, whoever reads it
+
+    def interrupt() -> None:
+        connection = own.get("connection")
+        if connection is not None:
+            connection.interrupt()
+
+    return interrupt
+
+
+def forget() -> None:
+    """Close this thread's connection; the next call makes another one."""
+    if hasattr(_own, "connection"):
+        _own.connection.close()
+        del _own.connection
+
+
+def query(sql: str, table: pa.Table) -> pa.Table:
+    """What a query gives over a table called `block`.
+
+    Raises:
+        duckdb.Error: it fails.
+    """
+    connection = _connection()
+    connection.register("block", table)
+    try:
+        return connection.sql(sql).to_arrow_table()
+    finally:
+        connection.unregister("block")
+
+
+def ask(sql: str, values: Sequence[object]) -> Any:
+    """The one value of a query without a table.
+
+    Raises:
+        duckdb.Error: it fails.
+    """
+    return _connection().execute(sql, values).fetchall()[0][0]  # all of it: else the connection stays busy
+
+
+def json_valid(values: pa.Array) -> pa.Array:
+    """For each text whether it is one whole JSON document."""
+    table = pa.table({"v": values})
+    return query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
+
+
+def cast(table: pa.Table, columns: Columns) -> pa.Table:
+    """The table with every column in its staged type.
+
+    Raises:
+        duckdb.Error: some value cannot be cast.
+    """
+    if not any(needs_cast(kind) for _, kind in columns):
+        return table
+    renamed = table.rename_columns([f"c{at}" for at in range(table.num_columns)])
+    lossy = [f"({_LOSSY[str(kind)].format(f'c{at}')})" for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
+    sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
+    if lossy and query(sql, renamed).column("n")[0].as_py():
+        msg = "text that a cast would take and change"
+        raise duckdb.ConversionException(msg)
+    parts = [_cast(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
+    result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
+    arrays = [
+        result.column(at).cast(staged_type(kind)) if result.column(at).type != staged_type(kind) else result.column(at)
+        for at, (_, kind) in enumerate(columns)
+    ]
+    return pa.table(arrays, names=list(columns.names()))
+
+
+_DATE = r"\s*(-?[0-9]+[-/\\ ][0-9][0-9]?[-/\\ ][0-9][0-9]?( \(BC\))?|epoch|-?inf(inity)?)\s*"
+_TIME = r"\s*[0-9][0-9]?:[0-9][0-9]?(:[0-9][0-9]?([.][0-9]*)?)?\s*"
+# Text that DuckDB casts without a word while it drops or rounds something (measured on 2.0.0), as conditions on a column.
+# DECIMAL rounds to its scale, and times are cut to microseconds: that is what the declared types mean. Of a TIME it leaves
+# out whatever follows the digits (PM, a zone), of a DATE a time of day; `2026-11-20` is not looked at for longer than needed.
+_LOSSY = {
+    "DATE": f"(length({{0}}) <> 10 OR contains({{0}}, ':')) AND NOT regexp_full_match({{0}}, '{_DATE}', 'i')",
+    "TIME": f"NOT regexp_full_match({{0}}, '{_TIME}')",
+    "HUGEINT": "NOT regexp_full_match({0}, '[+-]?[0-9]+')",
+}
+
+
+def _cast(column: str, kind: Type) -> str:
+    if not needs_cast(kind):
+        return column
+    if str(kind) == "TIMESTAMP":  # cast directly, `10:00+02:00` becomes 10:00; a time without zone is UTC
+        return f"CAST(CAST({column} AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS TIMESTAMP) AS {column}"
+    if str(kind) == "BLOB":
+        return f"encode({column}) AS {column}"
+    if staged_type(kind) == pa.string():  # UUID, HUGEINT: checked, kept as text
+        return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
+    return f"CAST({_exact(column, str(kind))} AS {cast_type(kind)}) AS {column}"
+
+
+def _exact(column: str, kind: str) -> str:
+    """SQL of a text that DuckDB casts to that scalar type exactly; another type's text is as it is."""
+    if not kind.startswith("DECIMAL("):
+        return column
+    scale = int(kind.removesuffix(")").rpartition(",")[2])
+    other = f"strlen({column}) > {exact_numbers.PLAIN} OR contains(lower({column}), 'e')"
+    return f"CASE WHEN {other} THEN kpipe_fixed({column}, {scale}) ELSE {column} END"
+
+
+def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
+    """Columns of text as columns of their (scalar) types, in staged types; NULL where a text is no such value, or not exactly."""
+    renamed = texts.rename_columns([f"c{at}" for at in range(texts.num_columns)])
+    parts = [f"{parse_sql(f'c{at}', str(kind))} AS c{at}" for at, (_, kind) in enumerate(columns)]
+    result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
+    arrays = [result.column(at).cast(staged_type(kind)) for at, (_, kind) in enumerate(columns)]
+    return pa.table(arrays, names=list(columns.names()))
+
+
+def parse_sql(column: str, kind: str) -> str:
+    """SQL of text as a value of a scalar type, in its staged form; NULL where it is no such value, or not exactly."""
+    if kind == "JSON":
+        return f"CASE WHEN json_valid({column}) THEN {column} END"
+    if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 become 16
+        value = f"CASE WHEN regexp_full_match({column}, '[+-]?[0-9]+') THEN TRY_CAST({column} AS {kind}) END"
+        return f"CAST({value} AS VARCHAR)" if kind == "HUGEINT" else value
+    if kind in ("DOUBLE", "FLOAT"):
+        exact = f"CASE WHEN strlen({column}) > {exact_numbers.LONGEST} THEN kpipe_real({column}) ELSE {column} END"
+        wide = f"TRY_CAST({exact} AS DOUBLE)"
+        if kind == "DOUBLE":
+            return wide
+        # Beyond the range of a FLOAT a cast gives infinity.
+        return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
+    value = f"TRY_CAST({_exact(column, kind)} AS {kind})"
+    if kind.startswith("TIMESTAMP"):
+        instant = f"TRY_CAST({column} AS TIMESTAMPTZ)"
+        return f"CAST({instant} AT TIME ZONE 'UTC' AS TIMESTAMP)" if kind == "TIMESTAMP" else instant
+    if kind == "UUID":
+        value = f"CAST({value} AS VARCHAR)"
+    lossy = _LOSSY.get(kind)
+    return f"CASE WHEN NOT ({lossy.format(column)}) THEN {value} END" if lossy else value
+
+
+@lru_cache(maxsize=4096)
+def castable(text: str, kind: str) -> str | None:
+    """The text as it can be cast to that type without losing anything; None if it cannot. Times with a zone come in UTC."""
+    value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else _exact("$1", kind)
+    refused = _LOSSY.get(kind, "false").format("$1")
+    where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({refused})"
+    found = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
+    return str(found[0][0]) if found and found[0][0] is not None else None
+
+
+def evaluated(values: pa.Array, expression: str) -> pa.Array:
+    """An SQL expression over a column that is called v there. The expression holds nothing that a record said.
+
+    Raises:
+        duckdb.Error: it cannot be evaluated.
+    """
+    found = query(f"SELECT {expression} AS x FROM block", pa.table({"v": values}))  # noqa: S608 - our own text
+    return found.column("x").combine_chunks()

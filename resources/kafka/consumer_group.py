@@ -1,0 +1,75 @@
+"""A consumer group whose offsets in Kafka follow the commits, so that tools that watch lag see kpipe. Nothing reads them back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from kpipe.definition.pipeline import Source
+from kpipe.errors import InvalidPipeline
+from kpipe.topics import PartitionId
+from resources.kafka.client_config import admin_config, client_config
+from resources.kafka.errors import Voice
+from resources.secrets import redact, secrets_in
+
+__all__ = ["GroupOffsets"]
+
+_LOG = logging.getLogger("kpipe.kafka")
+_PATIENCE_S = 2.0  # the next batch waits for this
+
+
+class GroupOffsets:
+    """Sets the offsets of the group that `source.group` names.
+
+    Args:
+        source: of the pipeline.
+        environ: where the templates of credentials find their variables; None: this process's environment.
+    """
+
+    def __init__(self, source: Source, environ: Mapping[str, str] | None = None) -> None:
+        assert source.group is not None
+        self._group = source.group
+        self._config = admin_config(client_config(source, environ))
+        self._secrets = secrets_in(self._config)
+        self._admin: AdminClient | None = None
+        self._failed = False
+
+    def follow(self, positions: Mapping[PartitionId, int]) -> bool:
+        """Set them to these next offsets. A failure is logged, once until it works again, and changes nothing else.
+
+        Returns:
+            Whether it worked.
+
+        Raises:
+            InvalidPipeline: the client refuses the source's settings.
+        """
+        if not positions:
+            return True
+        places = [TopicPartition(source.topic.name, source.partition, at) for source, at in sorted(positions.items())]
+        try:
+            answers = self._client().alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self._group, places)], request_timeout=_PATIENCE_S
+            )
+            told = answers[self._group].result(_PATIENCE_S + 1).topic_partitions
+            wrong = next((place.error for place in told if place.error is not None), None)
+        except (KafkaException, FutureTimeout) as error:
+            wrong = error.args[0] if error.args else type(error).__name__
+        if wrong is not None and not self._failed:
+            text = redact(str(wrong), self._secrets)
+            _LOG.warning("group %s: offsets could not be set (ingest goes on, its own are in the ledger): %s", self._group, text)
+        self._failed = wrong is not None
+        return wrong is None
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            try:
+                self._admin = AdminClient({**self._config, **Voice(self._secrets).settings()})
+            except (KafkaException, ValueError, TypeError) as error:
+                # From None: librdkafka quotes the value that it does not like.
+                what = redact(str(error), self._secrets)
+                raise InvalidPipeline(f"source: the Kafka client refuses its settings: {what}") from None
+        return self._admin

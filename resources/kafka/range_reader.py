@@ -1,0 +1,320 @@
+"""A bounded read of one partition, inside a task: `[start, end)`, in blocks, to an end that is proven.
+
+Rules: docs/design.md, section 6. `assign` at the start, never `seek`, never a group's offset. Silence proves nothing, a count
+proves nothing: only an offset or an end-of-partition event does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadStalled
+from kpipe.failpoints import reach
+from kpipe.offsets import Range
+from resources.kafka.consumer import BindingClient, Client, Event
+from resources.kafka.errors import DAMAGED, OUT_OF_RANGE, Voice, failure, unreachable_hint
+from resources.kafka.native_consumer import NativeClient, available
+from resources.kafka.record_block import Held
+from resources.secrets import redact, secrets_in
+
+__all__ = ["RangeReader", "ReadReport"]
+
+BLOCK_RECORDS = 16_384
+BLOCK_BYTES = 4 << 20
+"""A block that still lies in the processor's cache when it is decoded; with twice or half as much nothing is gained."""
+
+_WAIT_SECONDS = 0.2
+"""Longest sleep in the client when it holds no record: how soon refused credentials or the deadline are noticed."""
+
+_ASK_SECONDS = 2.0
+"""Silence after which the brokers are asked for the topic; and how long that may take."""
+
+_LOG_START_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What a finished read has proven.
+
+    Attributes:
+        records: number of records.
+        bytes: of their keys and values.
+        gaps: offsets of the range without a record.
+        last: offset of the last record; None if there was none.
+        proof: what showed that the range is complete: `last_offset` (the record at `end - 1`), `later_record` (one at
+            or beyond `end`), `end_of_partition` (the event, at or beyond `end`), `empty` (nothing was to be read).
+        seconds: from opening the client to the proof, the caller's own work in between included.
+    """
+
+    records: int
+    bytes: int
+    gaps: int
+    last: int | None
+    proof: str
+    seconds: float
+
+
+class RangeReader:
+    """Reads one range once. A context manager: leaving it closes the client, whatever happened.
+
+    Nothing that it gave may be kept unless `blocks` ended by itself, without an error.
+
+    Args:
+        config: `client_config` of the source.
+        topic: topic's name.
+        partition: partition's number.
+        span: what to read, `[start, end)`; an empty range needs no broker.
+        stall_timeout_s: longest time without a record, or with nothing but unfinished ends, in seconds. The time that
+            the caller spends on a block does not count.
+        of_batch: whether the read is a step of a batch, with its crash-points; else it is of a ledger.
+
+    Attributes:
+        count: records given so far.
+        bytes: bytes of their keys and values.
+        report: None until the end of the range has been proven.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        partition: int,
+        span: Range,
+        *,
+        stall_timeout_s: float = 60.0,
+        of_batch: bool = True,
+    ) -> None:
+        self.count = 0
+        self.bytes = 0
+        self._of_batch = of_batch
+        self.report: ReadReport | None = None
+        self._config, self._span, self._stall = config, span, stall_timeout_s
+        self._topic, self._partition = topic, partition
+        self._where = f"{topic}/{partition} {span}"
+        self._secrets = secrets_in(config)
+        self._voice = Voice(self._secrets)
+        self._client: Client | None = None
+        self._asker: Consumer | None = None
+        self._last = span.start - 1
+        self._first_gap: int | None = None
+        self._end_seen: int | None = None
+        self._later: int | None = None
+        self._doubtful = False
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client; takes a millisecond, also when the broker is gone, and never longer than some seconds.
+
+        Can be called again.
+        """
+        client, self._client = self._client, None
+        asker, self._asker = self._asker, None
+        if client is not None:
+            client.close(keep=self.report is not None)
+        if asker is not None:
+            with suppress(RuntimeError, KafkaException):
+                asker.close()
+
+    def start(self) -> None:
+        """Let records come in before the first is asked for. What goes wrong is told by `blocks`."""
+        if len(self._span) and self._client is None:
+            with suppress(InvalidPipeline, KafkaException):
+                self._client = self._open()
+
+    def _asking(self) -> Consumer:
+        """Another client, for the questions that few ranges have: the one that reads takes records only."""
+        if self._asker is None:
+            self._asker = Consumer({**self._config, **self._voice.settings()})
+        return self._asker
+
+    def blocks(self) -> Iterator[tuple[Held, int]]:
+        """Blocks of records in offset order, each with the bytes of its keys and values; none is empty.
+
+        The last block is given after the end has been proven and the client is closed. Memory: a block and the
+        client's queue (`queued.max.messages.kbytes`), whatever the length of the range.
+
+        Raises:
+            ReadStalled: no progress before the deadline.
+            BrokerUnreachable: the log start could not be asked for at the end.
+            CredentialsRefused: authentication, authorization or TLS.
+            TopicUnknown: the topic is gone.
+            ReadFailed: the broker or the client refused, offsets went backwards, or retention removed offsets of the
+                range while it was read.
+        """
+        try:
+            yield from self._blocks(time.monotonic())
+        except KafkaException as error:
+            raise failure(error.args[0], self._where, self._secrets) from None
+        finally:
+            self.close()
+
+    def _blocks(self, began: float) -> Iterator[tuple[Held, int]]:
+        if not len(self._span):
+            self.report = ReadReport(0, 0, 0, None, "empty", 0.0)
+            return
+        self._client, proof = self._client or self._open(), None
+        heard, asked = time.monotonic(), False
+        while proof is None:
+            # Each record takes an offset, so the range cannot hold more than that.
+            most = min(BLOCK_RECORDS, self._span.end - self._last - 1)
+            taken = self._client.take(most, BLOCK_BYTES, _WAIT_SECONDS)
+            proof = self._events(taken.events)
+            held, size = taken.held, taken.size
+            if len(held):
+                if not self.count and self._of_batch:
+                    reach("read.first")
+                self._voice.heard()
+                held, size, later = self._block(held, size)
+                proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
+            elif proof is None and not self._doubtful:
+                self._check(heard)
+                if not asked and time.monotonic() > heard + _ASK_SECONDS:
+                    asked = True
+                    self._ask()
+                continue
+            if self._doubtful and proof is None:
+                self._client.close()
+                self._client, self._doubtful = self._open(fresh=True), False
+            if proof is not None:
+                self._finish(proof, began)
+            if len(held):
+                yield held, size
+            heard, asked = time.monotonic(), False
+
+    def _open(self, fresh: bool = False) -> Client:
+        # A short range needs nothing read ahead; by steps, because a connection is kept for ranges with the same settings.
+        config = {**self._config, "queued.min.messages": self._ahead()}
+        try:
+            where = self._voice, self._topic, self._partition, self._last + 1
+            return NativeClient(config, *where, fresh) if available() else BindingClient(config, *where)
+        except (KafkaException, ValueError, TypeError) as error:
+            # From None: librdkafka quotes the value that it does not like.
+            what = redact(str(error), self._secrets)
+            raise InvalidPipeline(f"{self._where}: the Kafka client refuses its settings: {what}") from None
+
+    def _ahead(self) -> int:
+        """Records that the client tries to hold ahead: no more than a short range has."""
+        asked = int(self._config.get("queued.min.messages", 100_000))
+        return max(1, min(asked, 1000 if len(self._span) <= 1000 else asked))
+
+    def _events(self, events: Iterable[Event]) -> str | None:
+        """The proof of the end, if one of them is that.
+
+        Raises:
+            SourceError: some event is an error. None that concerns the partition is passed over.
+        """
+        proof = None
+        for event in events:
+            if event.error.code() == KafkaError._PARTITION_EOF:
+                self._end_seen = event.offset
+                # An end below ours: the log was cut, or the plan is wrong. More may come, or the deadline does.
+                if event.offset >= self._span.end:
+                    proof = "end_of_partition"
+            elif not event.about_partition:
+                # About the group, in which nothing is stored: its coordinator moved, or may not be asked. What became
+                # of the connection is told by the callback.
+                self._voice.aside = event.error
+            elif event.error.code() in OUT_OF_RANGE and self._client is not None and not self._client.fresh:
+                # librdkafka gives this one no version (rd_kafka_offset_reset): on a connection that is kept, it may answer
+                # what an earlier read asked for; after a batch with a bad CRC that is an offset made of its bytes.
+                self._doubtful = True
+            else:
+                raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
+        return proof
+
+    def _block(self, held: Held, size: int) -> tuple[Held, int, bool]:
+        """The records of the range among them, their bytes, and whether one lay beyond its end."""
+        offsets, count = held.column("offset").to_numpy(), len(held)
+        ordered = offsets[0] > self._last and bool((np.diff(offsets) > 0).all())
+        if not ordered:
+            raise ReadFailed(
+                f"{self._where}: offsets do not increase: after {self._last} came {offsets[0]} to {offsets[-1]}",
+                DAMAGED,
+            )
+        if self._first_gap is None and offsets[-1] != self._last + count:
+            expected = np.arange(self._last + 1, self._last + 1 + count)
+            self._first_gap = int(expected[np.argmax(offsets != expected)])
+        later = bool(offsets[-1] >= self._span.end)
+        if later:
+            self._later = int(offsets[-1])
+            held = held.take(int(np.searchsorted(offsets, self._span.end)))
+            size = sum(len(value) for value in (*held.values, *held.keys()) if value is not None)
+        if len(held):
+            self._last = int(offsets[len(held) - 1])
+        self.count += len(held)
+        self.bytes += size
+        return held, size, later
+
+    def _ask(self) -> None:
+        """The client does not tell of a topic that may not be seen, and is slow to tell of one that is gone."""
+        with suppress(KafkaException):  # the deadline decides about brokers that do not answer
+            told = self._asking().list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
+            if told is not None and told.error is not None:
+                raise failure(told.error, self._where, self._secrets)
+
+    def _check(self, heard: float) -> None:
+        """Nothing has come since then: whether that can be waited out."""
+        final = self._voice.final(self._where)
+        if final is not None:
+            raise final
+        if time.monotonic() < heard + self._stall:
+            return
+        at = f"no record for {self._stall:g} s after offset {self._last}"
+        end = f"; the broker ends the partition at {self._end_seen}" if self._end_seen is not None else ""
+        last = self._voice.explain()
+        raise ReadStalled(
+            f"{self._where}: {at}{end}{f'; the client says: {last}' if last else ''}",
+            "check the brokers; what was read is discarded and read again",
+        )
+
+    def _finish(self, proof: str, began: float) -> None:
+        if self._of_batch:
+            reach("read.end")
+        gaps = len(self._span) - self.count
+        if gaps:
+            self._check_log_start()
+        last = self._last if self.count else None
+        self.report = ReadReport(self.count, self.bytes, gaps, last, proof, time.monotonic() - began)
+        self.close()
+
+    def _check_log_start(self) -> None:
+        """Proof that gaps were gaps: no offset that gave no record can have been removed while we read (A6), and a later
+        record that proved the end is one that the log has.
+
+        The log start only grows. Where it is still at or below the first missing offset, all that is missing was missing
+        from a log that had it; records before that were read, and what retention does to them afterwards is no loss.
+        """
+        first = self._last + 1 if self._first_gap is None else self._first_gap
+        place = TopicPartition(self._topic, self._partition)
+        try:
+            low, high = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
+        except KafkaException as error:
+            where = f"{self._where}: asking for the log start"
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                # It was read just now; a broker that restarts answers before it knows its partitions again.
+                raise BrokerUnreachable(f"{where}: {error.args[0].str()}", unreachable_hint("")) from None
+            raise failure(error.args[0], where, self._secrets) from None
+        if self._later is not None and self._later >= high:
+            raise ReadFailed(
+                f"{self._where}: after offset {self._last} the broker gave offset {self._later}, but its log ends at {high}",
+                DAMAGED,
+            )
+        if low > first:
+            raise ReadFailed(
+                f"{self._where}: retention removed records during the read: the log now starts at {low}, and nothing"
+                f" was read at {first}",
+                "run it again: the next plan compares the ledger with the log and says what is gone",
+            )

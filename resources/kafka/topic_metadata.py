@@ -1,0 +1,323 @@
+"""What the brokers say of a pipeline's topics: identity, partitions, offsets. Asked afresh every time."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from kpipe.definition.pipeline import Source, Timestamp
+from kpipe.errors import BrokerUnreachable, InvalidPipeline, NotAvailable, SourceError, TopicUnknown
+from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
+from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
+from resources.kafka.consumer_group import GroupOffsets
+from resources.kafka.errors import Voice, failure, unreachable_hint
+from resources.secrets import redact, secrets_in
+
+__all__ = ["KafkaTopics"]
+
+_T = TypeVar("_T")
+_MOCK = "mockCluster"
+"""How librdkafka's mock names its clusters (rdkafka_mock.c). It has no controller and no topic ids."""
+
+_GRACE_SECONDS = 1.0
+"""What a request may take longer than it was told to."""
+
+
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
+_LEADERLESS = frozenset(
+    {
+        KafkaError._NOENT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        # KIP-320: client and broker do not know the same leader yet; seen when a broker comes back.
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    }
+)
+_INTERNAL = "__"
+_SETTLE_SECONDS = 2.0
+"""How long a topic or a partition that was just created, or a leader that just moved, may be unknown to a broker."""
+
+
+class _Unsettled(Exception):
+    """The broker that was asked does not know the topic, or its partition's leader. Soon it may.
+
+    Attributes:
+        error: what it said; None: it left the topic out.
+        subject: topic, or topic and partition.
+    """
+
+    def __init__(self, error: KafkaError | None, subject: str) -> None:
+        super().__init__(error, subject)
+        self.error, self.subject = error, subject
+
+
+class KafkaTopics:
+    """`Topics` (kpipe/interfaces.py) over Kafka's admin protocol. Used from one thread at a time.
+
+    Keeps one client. After an error it is dropped and the next call makes a new one: it forgets every address and
+    connection, and it does not go on knocking while the pipeline waits.
+
+    Args:
+        source: what to read.
+        environ: where the templates of credentials find their variables; None: this process's environment.
+        timeout_s: for a whole call, in seconds; `operation.timeout.ms` by default.
+
+    Raises:
+        InvalidPipeline: the source's settings are not allowed, or the client refuses them.
+    """
+
+    def __init__(self, source: Source, environ: Mapping[str, str] | None = None, timeout_s: float | None = None) -> None:
+        if source.topic_pattern is None and not source.names:
+            raise InvalidPipeline("source.topics is empty", "name at least one topic")
+        self._named, self._pattern = source.names, source.topic_pattern
+        self._brokers = source.bootstrap
+        self._config = admin_config(client_config(source, environ))
+        self._secrets = secrets_in(self._config)
+        self._group = GroupOffsets(source, environ) if source.group is not None else None
+        self._timeout = operation_timeout_s(source) if timeout_s is None else timeout_s
+        self._voice = Voice(self._secrets)
+        self._admin: AdminClient | None = None
+        self._mock = False
+        self._deadline = 0.0
+
+    def close(self) -> None:
+        """Drop the client; the next call makes a new one."""
+        self._admin = None
+
+    def snapshot(self) -> TopicSnapshot:
+        """See `Topics`. Ends are last stable offsets (KIP-98: LSO), `high` are high watermarks.
+
+        Identity is asked for before and after the offsets, so that they belong to the topics that are named; a topic
+        that is made again in between gives another try. The three kinds of offsets are asked for in the order
+        `log_start`, `end`, `high`, without waiting in between; where they do not increase, they are asked for once more.
+        """
+        return self._call(self._snapshot)
+
+    def present(self) -> Collection[PartitionId]:
+        """See `Topics`."""
+        return self._call(self._partitions)
+
+    def follow(self, positions: Mapping[PartitionId, int]) -> None:
+        """See `GroupFollower`."""
+        if self._group is not None:
+            self._group.follow(positions)
+
+    def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
+        """See `Topics`. Never beyond the snapshot's end."""
+        return self._call(lambda: self._offsets_at(moment, snapshot))
+
+    def _offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
+        self._connected()
+        if self._mock:
+            raise NotAvailable("the mock broker cannot look offsets up by time", "use earliest, latest or offsets")
+        # Below zero stand Kafka's own codes: -1 means latest, -2 earliest.
+        found = self._offsets(snapshot.partitions, OffsetSpec.for_timestamp(max(0, moment.ms)), True)
+        ends = {key: state.end for key, state in snapshot.partitions.items()}
+        return {key: min(at, ends[key]) if at >= 0 else ends[key] for key, at in found.items()}
+
+    def _snapshot(self) -> TopicSnapshot:
+        tries = 0
+        while True:
+            before = self._partitions()
+            asked = [
+                self._ask_offsets(before, spec, committed)
+                for spec, committed in ((OffsetSpec.earliest(), True), (OffsetSpec.latest(), True), (OffsetSpec.latest(), False))
+            ]
+            starts, ends, highs = map(self._told_offsets, asked)
+            if self._partitions() != before:
+                continue
+            states = {key: PartitionState(starts[key], ends[key], highs[key]) for key in before}
+            wrong = {key: state for key, state in states.items() if not 0 <= state.log_start <= state.end <= state.high}
+            if not wrong:
+                return TopicSnapshot(states, self._pattern or "")
+            tries += 1
+            if tries > 1:
+                key, state = next(iter(wrong.items()))
+                raise BrokerUnreachable(f"{key}: the broker gives offsets that contradict each other: {state}")
+
+    def _partitions(self) -> list[PartitionId]:
+        """All partitions of all topics. A topic without partitions, or with some left out, is an error."""
+        admin = self._connected()
+        names = self._names(admin)
+        if self._mock:
+            return self._partitions_of_mock(admin, names)
+        described = admin.describe_cluster(request_timeout=self._left())
+        answers = admin.describe_topics(TopicCollection(list(names)), request_timeout=self._left())
+        cluster = self._wait(described).cluster_id
+        if not cluster:
+            raise BrokerUnreachable(f"{self._brokers}: the brokers do not say which cluster they are")
+        found = []
+        for name in names:
+            told = self._wait(answers[name], name)
+            if self._pattern is not None and told.is_internal:
+                continue
+            topic = TopicId(cluster, str(told.topic_id), name)
+            found += _dense(topic, [partition.id for partition in told.partitions])
+        return found
+
+    def _names(self, admin: AdminClient) -> Sequence[str]:
+        """The topics that are named; with a pattern those of the cluster that it matches now, in order.
+
+        Never topics of Kafka's own: their names begin with two underscores, and brokers call them internal.
+        """
+        if self._pattern is None:
+            return self._named
+        known = sorted(admin.list_topics(timeout=self._left()).topics)
+        found = [name for name in known if not name.startswith(_INTERNAL) and re.search(self._pattern, name)]
+        if not found:
+            raise _Unsettled(None, "")
+        return found
+
+    def _partitions_of_mock(self, admin: AdminClient, names: Sequence[str]) -> list[PartitionId]:
+        told = admin.list_topics(timeout=self._left())
+        found = []
+        for name in names:
+            if name not in told.topics:
+                raise _Unsettled(None, name)
+            found += _dense(TopicId(str(told.cluster_id), "", name), list(told.topics[name].partitions))
+        return found
+
+    def _offsets(self, keys: Iterable[PartitionId], spec: OffsetSpec, committed: bool) -> dict[PartitionId, int]:
+        return self._told_offsets(self._ask_offsets(keys, spec, committed))
+
+    def _ask_offsets(self, keys: Iterable[PartitionId], spec: OffsetSpec, committed: bool) -> dict[PartitionId, Future[Any]]:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        places = {TopicPartition(key.topic.name, key.partition): key for key in keys}
+        answers = self._connected().list_offsets(dict.fromkeys(places, spec), isolation_level=level, request_timeout=self._left())
+        if len(answers) != len(places):
+            raise BrokerUnreachable(f"{self._brokers}: offsets of {len(places) - len(answers)} partitions are missing")
+        return {places[place]: answer for place, answer in answers.items()}
+
+    def _told_offsets(self, answers: Mapping[PartitionId, Future[Any]]) -> dict[PartitionId, int]:
+        return {key: self._wait(answer, str(key)).offset for key, answer in answers.items()}
+
+    def _connected(self) -> AdminClient:
+        """The client; a new one waits for the first word of a broker, and learns whether that is the mock."""
+        if self._admin is not None:
+            return self._admin
+        self._voice = Voice(self._secrets)
+        try:
+            admin = AdminClient({**self._config, **self._voice.settings()})
+        except (KafkaException, ValueError, TypeError) as error:
+            # From None: librdkafka quotes the value that it does not like.
+            what = redact(str(error), self._secrets)
+            raise InvalidPipeline(f"source: the Kafka client refuses its settings: {what}") from None
+        while True:
+            try:
+                # What it says is kept by the client for good, so it serves here only, not for the identity.
+                self._mock = admin.cluster_id(timeout=0.05).startswith(_MOCK)
+                break
+            except KafkaException:
+                admin.poll(0)
+                self._patience()
+        self._admin = admin
+        return admin
+
+    def _call(self, ask: Callable[[], _T]) -> _T:
+        began = time.monotonic()
+        self._deadline = began + self._timeout
+        try:
+            if self._admin is not None:
+                self._admin.poll(0)
+            self._voice.heard()
+            while True:
+                try:
+                    return ask()
+                except _Unsettled as why:
+                    if time.monotonic() >= began + min(_SETTLE_SECONDS, self._timeout):
+                        raise self._settled(why) from None
+                time.sleep(0.1)
+        except KafkaException as error:
+            made = self._failure(error.args[0], "")
+            self.close()
+            raise made from None
+        except SourceError:
+            self.close()
+            raise
+
+    def _settled(self, why: _Unsettled) -> SourceError:
+        if why.error is None and not why.subject:
+            return TopicUnknown(
+                f"{self._brokers}: the cluster has no topic that matches {self._pattern!r}",
+                "create one, or mend source.topic_pattern: it is looked for anywhere in a name, ^ and $ stand for its ends",
+            )
+        if why.error is None or why.error.code() in _UNKNOWN:
+            return self._unknown(why.subject.partition("/")[0])
+        return self._failure(why.error, why.subject)
+
+    def _wait(self, answer: Future[Any], subject: str = "") -> Any:
+        """The answer; refused credentials end the waiting at once instead of at the deadline."""
+        while True:
+            try:
+                return answer.result(timeout=0.05)
+            except FutureTimeout:
+                if self._admin is not None:
+                    self._admin.poll(0)
+                self._patience(_GRACE_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() in _UNKNOWN | _LEADERLESS:
+                    raise _Unsettled(error.args[0], subject) from None
+                raise self._failure(error.args[0], subject) from None
+
+    def _failure(self, error: KafkaError, subject: str) -> SourceError:
+        if self._admin is not None:
+            self._admin.poll(0)
+        where = f"{self._brokers}{f': {subject}' if subject else ''}"
+        final = self._voice.final(where)
+        if final is not None:
+            return final
+        made = failure(error, where, self._secrets)
+        last = self._voice.explain()
+        if isinstance(made, BrokerUnreachable) and last:
+            return BrokerUnreachable(f"{made.what} ({last})", unreachable_hint(last))
+        return made
+
+    def _patience(self, grace: float = 0.0) -> None:
+        """Go on waiting, or raise."""
+        final = self._voice.final(self._brokers)
+        if final is not None:
+            raise final
+        if time.monotonic() < self._deadline + grace:
+            return
+        last = self._voice.explain()
+        what = f"no broker of {self._brokers} answered within {self._timeout:g} s"
+        if self._voice.refused is not None:
+            raise failure(self._voice.refused, self._brokers, self._secrets)
+        raise BrokerUnreachable(f"{what}{f': {last}' if last else ''}", unreachable_hint(last))
+
+    def _left(self) -> float:
+        """Seconds until the deadline, for a request."""
+        self._patience()
+        return max(0.1, self._deadline - time.monotonic())
+
+    def _unknown(self, name: str) -> TopicUnknown:
+        """The error for a topic that is not there, with names that are like it."""
+        try:
+            assert self._admin is not None
+            near = get_close_matches(name, self._admin.list_topics(timeout=self._left()).topics, n=3)
+        except (KafkaException, SourceError):
+            near = []
+        local = self._brokers.startswith(("127.0.0.1:", "localhost:"))
+        ours = f"kpipe broker topic {name} (kpipe's local broker), or " if local else ""
+        create = f"create it: {ours}kafka-topics.sh --bootstrap-server {self._brokers} --create --topic {name}"
+        return TopicUnknown(
+            f"{self._brokers}: the cluster has no topic {name}",
+            f"did you mean {' or '.join(near)}? else {create}" if near else create,
+        )
+
+
+def _dense(topic: TopicId, numbers: list[int]) -> list[PartitionId]:
+    """Kafka numbers partitions from 0 without holes; anything else is an answer that was cut short."""
+    if not numbers or sorted(numbers) != list(range(len(numbers))):
+        raise BrokerUnreachable(f"{topic}: the brokers list partitions {sorted(numbers)}, which cannot be all", "run it again")
+    return [PartitionId(topic, number) for number in sorted(numbers)]

@@ -1,0 +1,150 @@
+"""Files that lookups come from: CSV, JSON, Parquet, as Arrow tables of the columns that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+from kpipe.definition.formats import Format
+from kpipe.definition.lookups import Lookup
+from kpipe.errors import InvalidPipeline
+from kpipe.schema.columns import VARCHAR, Columns, Scalar
+from resources.decode.block import Payloads
+from resources.decode.factory import decoder, sampled
+from resources.duckdb_engine import in_memory
+
+__all__ = ["chosen", "too_large", "unpacked"]
+
+
+def unpacked(name: str, lookup: Lookup, kind: str, data: bytes, wanted: Sequence[str], file: str) -> pa.Table:
+    """The columns that are asked for, of a file's content.
+
+    Args:
+        name: of the lookup, for messages.
+        lookup: the definition.
+        kind: `csv`, `json` or `parquet`.
+        data: the content.
+        wanted: columns, without regard to case.
+        file: its name, which tells the delimiter.
+
+    Raises:
+        InvalidPipeline: it is no such file, lacks a column, or a value is not of its declared type.
+    """
+    where = f"lookups.{name}: {lookup.describe()}"
+    declared = Columns.of(lookup.columns)
+    try:
+        if kind == "csv":
+            return _csv(where, data, lookup.delimiter_of(file), wanted, declared)
+        if kind == "json":
+            return _json(where, data, wanted, declared)
+        found = _parquet(where, data, wanted, lookup.max_mb)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
+        said = str(error).split("\n", 1)[0][:200]
+        raise InvalidPipeline(
+            f"{where} cannot be read as {kind}: {said}", f"mend it, or say what it is: lookups.{name}.format"
+        ) from None
+    if declared:
+        raise InvalidPipeline(
+            f"lookups.{name}: columns is not for parquet, which has types", "remove it, and CAST in the expression"
+        )
+    return found
+
+
+def chosen(where: str, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The columns that are asked for, as they are spelt there.
+
+    Raises:
+        InvalidPipeline: there is none of that name, or two.
+    """
+    found = []
+    for name in wanted:
+        same = [known for known in names if known.lower() == name.lower()]
+        if len(same) > 1:
+            raise InvalidPipeline(f"{where} has {len(same)} columns that are called {name}", "name them differently there")
+        if not same:
+            known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise InvalidPipeline(f"{where} has no column {name}", f"there are {known}" if known else "it has no columns")
+        found.append(same[0])
+    return found
+
+
+def too_large(name: str, lookup: Lookup) -> InvalidPipeline:
+    """It holds more than it may."""
+    return InvalidPipeline(
+        f"lookups.{name}: {lookup.describe()} holds more than {lookup.max_mb} MiB, and every process that works keeps a copy",
+        f"raise lookups.{name}.max_mb, or read less: fewer columns or rows; a large table is joined in the destination",
+    )
+
+
+def _csv(where: str, data: bytes, delimiter: str, wanted: Sequence[str], declared: Columns) -> pa.Table:
+    if not data.strip():
+        raise InvalidPipeline(f"{where} is empty", "its first line names the columns")
+    nested = [name for name, kind in declared if not isinstance(kind, Scalar)]
+    if nested:
+        raise InvalidPipeline(f"{where}: columns.{nested[0]} is a type that CSV cannot hold", "declare JSON or VARCHAR")
+    # One block: a line may be as long as the file. One thread, so that an error tells its line.
+    reading = pc.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    parsing = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    names = pc.open_csv(pa.BufferReader(data), reading, parsing).schema.names
+    picked = chosen(where, names, wanted)
+    converting = pc.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""],
+        quoted_strings_can_be_null=False, include_columns=picked,
+    )  # fmt: skip
+    texts = pc.read_csv(pa.BufferReader(data), reading, parsing, converting).combine_chunks()
+    kinds = Columns(tuple((name, declared.get(name) or VARCHAR) for name in picked))
+    if not any(kind != VARCHAR for _, kind in kinds):
+        return texts
+    table = in_memory.parsed(texts, kinds)
+    for at, (name, kind) in enumerate(kinds):
+        lost = [row for row in range(len(texts)) if texts.column(at)[row].is_valid and not table.column(at)[row].is_valid] if (
+            table.column(at).null_count > texts.column(at).null_count
+        ) else []  # fmt: skip
+        if lost:
+            value = str(texts.column(at)[lost[0]].as_py())[:40]
+            raise InvalidPipeline(
+                f"{where}: row {lost[0] + 1:,}: {name}: {value!r} is no {kind}", "mend it, or declare another type under columns"
+            )
+    return table
+
+
+def _json(where: str, data: bytes, wanted: Sequence[str], declared: Columns) -> pa.Table:
+    """An array of objects, or one object a line; types as of records (docs/design.md 4.6)."""
+    text = data.removeprefix(b"\xef\xbb\xbf").strip()
+    if text.startswith(b"["):
+        items = pa.table({"v": pa.array([text], pa.binary()).cast(pa.string(), safe=True)})
+        if not in_memory.json_valid(items.column("v").combine_chunks())[0].as_py():
+            raise InvalidPipeline(f"{where} is no JSON", "write an array of objects, or one object a line")
+        found = in_memory.query("SELECT unnest(CAST(v AS JSON[])) AS v FROM block", items).column("v")
+        payloads = [str(item).encode() for item in found.to_pylist()]
+    else:
+        payloads = [line for line in text.split(b"\n") if line.strip()]
+    kind = Format()
+    seen = sampled(kind, payloads)
+    spelt = {name.lower(): name for name in seen.names()}
+    names = [spelt.get(name.lower(), name) for name in wanted]
+    columns = Columns(tuple((name, declared.get(name) or seen.get(name) or VARCHAR) for name in names))
+    done = decoder(kind, columns).decode(Payloads.of(payloads))
+    if done.rejects:
+        at, why = done.rejects[0]
+        raise InvalidPipeline(f"{where}: item {at + 1:,}: {why}", "write an array of objects, or one object a line")
+    if payloads:  # a member that is null everywhere is there if it is declared
+        chosen(where, (*seen.names(), *declared.without(seen.names()).names()), wanted)
+    return done.table
+
+
+def _parquet(where: str, data: bytes, wanted: Sequence[str], max_mb: int) -> pa.Table:
+    """Piece by piece, so that a small file that unpacks to a huge one is noticed in time."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    picked = chosen(where, file.schema_arrow.names, wanted)
+    parts, size = [], 0
+    for batch in file.iter_batches(batch_size=8192, columns=picked, use_threads=False):
+        size += batch.nbytes
+        if size > max_mb << 20:
+            raise OverflowError
+        parts.append(batch)
+    schema = pa.schema([file.schema_arrow.field(name) for name in picked])
+    return pa.Table.from_batches(parts, schema).select(picked) if parts else schema.empty_table()

@@ -1,0 +1,1 @@
+"""HTTP requests to addresses that have been checked."""

@@ -1,0 +1,1 @@
+"""Spark on other machines: master, YARN, Kubernetes, executors, Python environment."""

@@ -1,0 +1,1 @@
+"""The driver's side of Spark: session, stager, what is shipped to workers."""

@@ -1,0 +1,105 @@
+"""Batches staged in this process, without Spark: the same code as in a task, for a few records that somebody looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from kpipe.batch.batch import Batch, Piece, RangeReport
+from kpipe.column_growth import Closed
+from kpipe.definition.pipeline import Pipeline
+from kpipe.schema.columns import Columns
+from resources.home import Home
+from resources.kafka.client_config import client_config
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.record_block import Held
+from resources.lookups.loader import no_tables
+from resources.lookups.table_source import Asking
+from resources.spark.driver.stager import SparkStager
+from resources.spark.task import range_task
+from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.transform_input import Feed
+
+__all__ = ["LocalStager", "extract"]
+
+
+class LocalStager(SparkStager):
+    """A stager (kpipe/interfaces.py) for small batches.
+
+    Args:
+        pipeline: the definition.
+        home: where files are staged; whoever looks at them removes them.
+        environ: where templates and the program's variables are taken from.
+        required: gives the table's columns that take no NULL.
+        ask: asks the destination for lookups.
+
+    Raises:
+        InvalidPipeline: the program cannot be run, or a variable is not set.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        environ: Mapping[str, str] | None = None,
+        required: Callable[[Pipeline], Collection[str]] = lambda _: (),
+        ask: Asking = no_tables,
+    ) -> None:
+        def no_spark() -> Any:
+            raise AssertionError
+
+        super().__init__(pipeline, home, no_spark, environ, required, ask)
+        self._stage = str(home.staging)  # what a trial stages is looked at here
+
+    def stage(
+        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
+    ) -> Sequence[RangeReport]:
+        """See `Stager`."""
+        program = self._spec(str(self._program.file)) if self._program else None
+        job = self._shaped(batch, columns, program, also, closed)
+        return [range_task.stage(job, Piece(step.source, step.range)) for step in batch.steps]
+
+
+class _Aside:
+    """Where records go that no program could be given; they are only counted."""
+
+    def __init__(self) -> None:
+        self.filtered = self.dead_letters = 0
+
+    def tombstones(self, block: Held) -> None:
+        """See `Aside`."""
+        self.filtered += len(block.tombstones())
+
+    def spared(self, block: Held) -> Held:
+        """See `Aside`."""
+        return block
+
+    def reject(self, held: Held, _: str, __: Sequence[str]) -> None:
+        """See `Aside`."""
+        self.dead_letters += len(held)
+
+
+def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes], object]) -> tuple[int, int]:
+    """Write the records of a range as the pipeline's program gets them on stdin; without a program, as lines.
+
+    Returns:
+        Records written, and those that cannot be framed (a newline in a line) or have no value.
+
+    Raises:
+        SourceError: the range cannot be read.
+    """
+    stdin = pipeline.transform.stdin if pipeline.transform is not None else "lines"
+    job = Job(
+        batch="extract",
+        config=client_config(pipeline.source),
+        staging="",
+        format=pipeline.format,
+        columns=Columns(),
+        program=ProgramSpec("", None, "", stdin=stdin),
+    )
+    aside = _Aside()
+    with RangeReader(job.config, piece.source.topic.name, piece.source.partition, piece.range) as reader:
+        feed = Feed(job, piece, reader, aside, {})
+        for block in feed:
+            write(block)
+        return feed.given, aside.filtered + aside.dead_letters

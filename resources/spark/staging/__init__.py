@@ -1,0 +1,1 @@
+"""Staged Parquet files: written once, hashed, durable before they are reported."""

@@ -1,0 +1,72 @@
+"""Rows of a table that is divided by values of columns: a file for each division, so that readers skip those they do not want."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from kpipe.batch.batch import StagedFile
+from kpipe.definition.lakehouse_options import Part
+from kpipe.errors import StagingFailed
+from resources.spark.staging.staged_files import StagingWriter
+from resources.table_partitions import Values, apart
+
+__all__ = ["Divided"]
+
+# Each division is a file of the table: more than these in one range is a division that is too fine.
+_MOST = 1000
+# What all divisions together may hold in memory; the fullest becomes a row group.
+_BYTES = 64 << 20
+
+
+class Divided:
+    """Takes tables as a `StagingWriter` does, and leaves a file for each division.
+
+    Args:
+        parts: what the table is divided by.
+        made: makes the writer of a division, which is told by a text.
+    """
+
+    def __init__(self, parts: Sequence[Part], made: Callable[[str], StagingWriter]) -> None:
+        self._parts, self._made = tuple(parts), made
+        self._files: dict[Values, StagingWriter] = {}
+
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return sum(file.rows for file in self._files.values())
+
+    def write(self, table: pa.Table) -> None:
+        """Append a table; all of them have one schema.
+
+        Raises:
+            StagingFailed: there are too many divisions; or the disk is full, or the folder cannot be written.
+            SchemaConflict: a table cannot be divided by a column of that type.
+        """
+        for values, rows in apart(table, self._parts):
+            if values not in self._files:
+                if len(self._files) == _MOST:
+                    said = ", ".join(map(str, self._parts))
+                    raise StagingFailed(
+                        f"into.partition_by: rows of one range fall into more than {_MOST:,} divisions by {said}",
+                        "divide by something coarser, as day(created) or a country; nothing was committed",
+                    )
+                self._files[values] = self._made(repr(values))
+            self._files[values].write(rows)
+        while sum(file.waiting for file in self._files.values()) > _BYTES:
+            max(self._files.values(), key=lambda file: file.waiting).flush()
+
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Close the files, make them durable, and say what was written.
+
+        Raises:
+            StagingFailed: one cannot be made durable.
+        """
+        finished = [file.finish() for file in self._files.values()]
+        return tuple(file for file in finished if file is not None)
+
+    def abandon(self) -> None:
+        """Close without finishing."""
+        for file in self._files.values():
+            file.abandon()

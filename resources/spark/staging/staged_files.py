@@ -1,0 +1,289 @@
+"""Where tasks leave finished files: written once, hashed on the way, durable before anybody hears of them.
+
+    staging/<batch id>/<uuid>.parquet
+
+Paths hold ids only. A file is opened exclusively, closed, fsynced with its folder, and only then reported. Nothing is
+removed on a failure path; `collect_garbage` removes folders later, by reference and age.
+
+In an object store (`s3://bucket/key` in place of the folder) a file is written into Spark's scratch folder, where it has no
+name, and then put there at once, with its hash: the store refuses other bytes, and remembers it for the commit to ask.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kpipe.batch.batch import StagedFile
+from kpipe.errors import StagingFailed, StoreUnreachable
+from kpipe.failpoints import reach
+from resources.object_store.uri import is_remote
+
+__all__ = ["StagingWriter", "collect_garbage", "discard"]
+
+# A folder that no ledger knows is left alone for this long: its run may be alive, or stopped and about to go on.
+HORIZON_S = 24 * 3600.0
+# Rows of a row group: what DuckDB and Parquet's other readers like best lies around 100,000. Bytes bound the memory.
+_GROUP_ROWS, _GROUP_BYTES = 65_536, 16 << 20
+_BATCH = re.compile(r"[0-9a-f]{32}")
+
+
+class _Hashed:
+    """A file object for Arrow that knows the hash of what went through it."""
+
+    def __init__(self, path: str) -> None:
+        self._file: IO[bytes]
+        if is_remote(path):
+            scratch = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+            self._file = tempfile.TemporaryFile(dir=scratch or None, buffering=1 << 20)  # noqa: SIM115 - closed by `close`
+        else:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            self._file = os.fdopen(handle, "wb", buffering=1 << 20)
+        self._path = path
+        self.sha256 = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        self._file.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def settle(self) -> None:
+        """Make it durable, under its name."""
+        self._file.flush()
+        if is_remote(self._path):
+            from resources.object_store.s3 import LARGEST, store
+
+            if self.size > LARGEST:
+                raise OSError(errno.EFBIG, "an object of more than 5 GiB cannot be put there at once; make batches smaller")
+            self._file.seek(0)
+            store().put(self._path, self._file, self.sha256.hexdigest())
+        else:
+            os.fsync(self._file.fileno())
+            _sync_folder(Path(self._path).parent)
+            _sync_folder(Path(self._path).parent.parent)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+
+
+class StagingWriter:
+    """Writes one Parquet file, opened with the first table.
+
+    Args:
+        folder: of the batch; or the beginning of objects' names.
+        share: takes rows that fill no row group, instead of a file of their own.
+        make: whether a missing folder is made. On a cluster the driver has made it: one that is gone is of a batch that has
+            landed without this task (another attempt was sooner), and what it left there nobody would remove before the next run.
+    """
+
+    def __init__(
+        self, folder: Path | str, share: Callable[[Sequence[pa.Table]], StagedFile] | None = None, *, make: bool = True
+    ) -> None:
+        self._share, self._make = share, make
+        self._path = f"{folder}/{uuid.uuid4().hex}.parquet"
+        self._file: _Hashed | None = None
+        self._writer: Any = None
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self.rows = 0
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._file.size if self._file is not None else 0
+
+    @property
+    def waiting(self) -> int:
+        """Bytes in memory that are to become a row group."""
+        return self._waiting_bytes
+
+    def write(self, table: pa.Table) -> None:
+        """Append a table; all of them have one schema.
+
+        Raises:
+            StagingFailed: the disk is full, or the folder cannot be written.
+        """
+        if not table.num_rows:
+            return
+        self._waiting.append(table)
+        self._waiting_rows += table.num_rows
+        self._waiting_bytes += table.nbytes
+        self.rows += table.num_rows
+        if self._waiting_rows >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """What waits becomes a row group.
+
+        Raises:
+            StagingFailed: see `write`.
+        """
+        table = pa.concat_tables(self._waiting)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        try:
+            if self._writer is None:
+                if self._make and not is_remote(self._path):
+                    Path(self._path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = _Hashed(self._path)
+                # These files live for seconds. Snappy: Zstandard makes them a third smaller for twice the time. No
+                # dictionaries: most columns have too many values for one, and looking for it takes half of the time.
+                self._writer = pq.ParquetWriter(
+                    self._file, table.schema, compression="snappy", use_dictionary=False, store_schema=False
+                )
+            self._writer.write_table(table)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def finish(self) -> StagedFile | None:
+        """Close, make durable, and say what was written; None when there was no row.
+
+        Raises:
+            StagingFailed: it cannot be made durable.
+        """
+        if self._waiting and self._writer is None and self._share is not None:
+            return self._share(self._waiting)
+        if self._waiting:
+            self.flush()
+        if self._writer is None or self._file is None:
+            return None
+        try:
+            reach("stage.close")
+            self._writer.close()
+            reach("stage.fsync")
+            self._file.settle()
+            self._file.close()
+        except OSError as error:
+            raise self._failed(error) from error
+        return StagedFile(self._path, self._file.size, self.rows, self._file.sha256.hexdigest())
+
+    def abandon(self) -> None:
+        """Close without finishing; the torn file stays for the garbage collection."""
+        if self._writer is not None:
+            self._writer.is_open = False  # else its end writes a footer, into a closed file
+        if self._file is not None:
+            with suppress(OSError):  # a disk that is full: the error that led here says so
+                self._file.close()
+
+    def _failed(self, error: OSError) -> StagingFailed:
+        remote = "run it again when the store answers; nothing was committed"
+        local = "free space or set KPIPE_HOME to a larger disk; nothing was committed"
+        hint = remote if is_remote(self._path) else local
+        kind = StoreUnreachable if getattr(error, "passes", False) else StagingFailed
+        return kind(f"cannot write {self._path}: {error.strerror or error}", hint)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def discard(root: Path | str, batch: str) -> None:
+    """Remove the files of a batch whose commit was read back: the destination holds its own copy of them."""
+    if not _BATCH.fullmatch(batch):
+        return
+    if is_remote(root):
+        with suppress(OSError):  # what stays is collected
+            _empty(f"{root}/{batch}/")
+    else:
+        _remove(Path(root) / batch)
+
+
+def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float | None = None) -> list[str]:
+    """Remove folders of batches that have landed, and of those that no ledger knows and that are old.
+
+    Args:
+        root: the staging folder. Only real folders in it whose name is a batch id are ever touched.
+        landed: whether the ledger holds that batch.
+        now: seconds since 1970; the current time by default.
+
+    Returns:
+        Ids of the batches whose files were removed.
+    """
+    moment = time.time() if now is None else now
+    if is_remote(root):
+        with suppress(OSError):  # the next run looks again
+            return _collect_objects(str(root), landed, moment)
+        return []
+    removed: list[str] = []
+    root = Path(root)
+    if not root.is_dir():
+        return removed
+    reach("gc.scan")
+    for entry in sorted(root.iterdir()):
+        if not _BATCH.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
+            continue
+        try:
+            ages = [moment - file.lstat().st_mtime for file in (entry, *entry.iterdir())]
+        except FileNotFoundError:  # another run collects as well, or its batch has landed
+            continue
+        if landed(entry.name) or min(ages) > HORIZON_S:
+            _remove(entry)
+            removed.append(entry.name)
+    return removed
+
+
+def _collect_objects(root: str, landed: Callable[[str], bool], moment: float) -> list[str]:
+    """The same where folders are beginnings of names. Ages are by the store's clock; a day is more than clocks differ."""
+    from resources.object_store.s3 import store
+
+    removed = []
+    for batch in store().folders(f"{root}/"):
+        if _BATCH.fullmatch(batch):
+            ages = [moment - found.modified for found in store().listed(f"{root}/{batch}/")]
+            if landed(batch) or min(ages, default=0) > HORIZON_S:
+                _empty(f"{root}/{batch}/")
+                removed.append(batch)
+    return removed
+
+
+def _empty(prefix: str) -> None:
+    from resources.object_store.s3 import store
+
+    for found in store().listed(prefix):
+        store().remove(found.uri)
+
+
+def _remove(folder: Path) -> None:
+    reach("gc.unlink")
+    shutil.rmtree(folder, ignore_errors=True)

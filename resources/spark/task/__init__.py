@@ -1,0 +1,1 @@
+"""A Spark task: read a range, transform, decode, project, write staged files."""

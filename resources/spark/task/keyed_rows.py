@@ -1,0 +1,49 @@
+"""Rows with a key, in a task: what has no key is set aside, what a tombstone deletes is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from kpipe.schema.columns import Columns
+from resources.decode.block import Decoded
+from resources.decode.key_decoder import nulls
+
+__all__ = ["set_aside", "with_keys"]
+
+
+def with_keys(decoded: Decoded, key: Columns) -> Decoded:
+    """Decoded rows less those of payloads with a row whose key is NULL; these payloads are rejects."""
+    return set_aside(decoded, nulls(decoded.table, key)) if decoded.rows else decoded
+
+
+def set_aside(decoded: Decoded, bad: Mapping[int, str], refused: Mapping[int, str] | None = None) -> Decoded:
+    """Decoded rows less those of payloads of which a row is bad.
+
+    Args:
+        decoded: the rows.
+        bad: reasons by row; these payloads become rejects.
+        refused: reasons by row; these payloads are refused, unless they are rejects.
+    """
+    if not bad and not refused:
+        return decoded
+    kept = np.arange(decoded.rows) if decoded.kept is None else np.asarray(decoded.kept)
+    rejects: dict[int, str] = {}
+    for row in sorted(bad):
+        rejects.setdefault(int(kept[row]), bad[row])
+    others: dict[int, str] = {}
+    for row in sorted(refused or {}):
+        if int(kept[row]) not in rejects:
+            others.setdefault(int(kept[row]), (refused or {})[row])
+    stay = ~np.isin(kept, [*rejects, *others])
+    return replace(
+        decoded,
+        table=decoded.table.filter(pa.array(stay)),
+        rows=int(stay.sum()),
+        kept=kept[stay].tolist(),
+        rejects=sorted([*decoded.rejects, *rejects.items()]),
+        refused=sorted([*decoded.refused, *others.items()]),
+    )

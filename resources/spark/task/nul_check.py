@@ -1,0 +1,45 @@
+"""Which rows hold the character NUL, for destinations whose texts cannot: whole columns at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.schema.columns import JSON, VARCHAR, ListOf, MapOf, Struct, Type
+from resources.duckdb_engine.arrow_types import entries
+
+__all__ = ["may_hold_nul", "rows_with_nul"]
+
+# In JSON it is written \u0000, unless the backslash is itself a character: then there is an even number before the u.
+_IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
+
+
+def may_hold_nul(kind: Type) -> bool:
+    """Whether values of the type hold text."""
+    if isinstance(kind, MapOf):
+        return True
+    if isinstance(kind, ListOf):
+        return may_hold_nul(kind.item)
+    if isinstance(kind, Struct):
+        return any(may_hold_nul(item) for _, item in kind.fields)
+    return kind in (VARCHAR, JSON)
+
+
+def rows_with_nul(column: Any, kind: Type) -> np.ndarray[Any, Any]:
+    """Positions of the rows of an Arrow column that hold one, anywhere inside."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not len(array) or not may_hold_nul(kind):
+        return np.array([], np.int64)
+    if isinstance(kind, MapOf):
+        return rows_with_nul(entries(array), kind.entries)
+    if isinstance(kind, ListOf):
+        inside = rows_with_nul(pc.list_flatten(array), kind.item)
+        return np.unique(np.asarray(pc.list_parent_indices(array))[inside]) if len(inside) else inside
+    if isinstance(kind, Struct):
+        found = [rows_with_nul(pc.struct_field(array, [at]), item) for at, (_, item) in enumerate(kind.fields)]
+        return np.unique(np.concatenate(found))
+    holds = pc.match_substring(array, "\x00") if kind == VARCHAR else pc.match_substring_regex(array, _IN_JSON)
+    return np.asarray(pc.indices_nonzero(pc.fill_null(holds, False)), np.int64)

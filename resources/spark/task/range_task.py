@@ -1,0 +1,166 @@
+"""What runs inside a Spark task: read a range to its proven end, pass it through the program, decode, stage.
+
+Imported by Spark's Python workers: nothing here imports Dagster or pyspark at the top.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from kpipe.batch.batch import Piece, RangeReport
+from kpipe.errors import KpipeError, TransformFailed
+from kpipe.failpoints import reach
+from resources.decode.block import Payloads
+from resources.kafka.range_reader import RangeReader
+from resources.spark.staging.shared_writer import Shared
+from resources.spark.task.framing_check import check_framing
+from resources.spark.task.host_check import arrived, here
+from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.task_spec import Failure, Job
+from resources.spark.task.transform import killers, payloads, transformed
+
+_AHEAD, _SHORT = 16, 1000
+"""Readers at once, and the offsets of a range that is read while others are worked on: what 16 of them may hold is bounded."""
+
+__all__ = ["run", "sample", "sample_keys", "stage"]
+
+
+def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
+    """Stage each piece in turn; ends at the first that fails. A failure is a result, never an exception."""
+    shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), [], ""
+    host = here() if job.remote else ""
+    try:
+        if job.remote or job.store is not None:
+            arrived(job)
+        for piece, reader in _ahead(job, pieces):
+            where = f"{piece.source} {piece.range}"
+            reports.append(stage(job, piece, attempt, reader, shared))
+            reach("collect.partial")
+        for report in shared.finish(reports):
+            yield replace(report, host=host)
+    except KpipeError as error:
+        shared.abandon()
+        yield Failure.of(error, traceback.format_exc(), host)
+    except Exception as error:
+        shared.abandon()
+        what = f"{where}: {type(error).__name__}: {error}" + (f" (on {host})" if host else "")
+        yield Failure("KpipeError", what, "this is a defect of kpipe; --debug shows where", traceback.format_exc())
+
+
+def _ahead(job: Job, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeReader]]:
+    """Each piece with its reader; those of the next short ones are started meanwhile.
+
+    A short range is mostly waiting for the broker: one after the other, 1,000 partitions would take seconds.
+    """
+    waiting: deque[tuple[Piece, RangeReader]] = deque()
+    coming = iter(pieces)
+    try:
+        while True:
+            while len(waiting) < _AHEAD and (piece := next(coming, None)) is not None:
+                waiting.append((piece, job.reader(piece)))
+                if len(piece.range) <= _SHORT:
+                    waiting[-1][1].start()
+            if not waiting:
+                return
+            yield waiting.popleft()
+    finally:
+        for _, reader in waiting:
+            reader.close()
+
+
+def stage(
+    job: Job, piece: Piece, attempt: int = 0, reader: RangeReader | None = None, shared: Shared | None = None
+) -> RangeReport:
+    """Read one range, decode it, and leave its rows and dead letters in finished files, or in shared ones that are not yet.
+
+    Where the program fails, the range is read again to find the records that make it fail; then it is staged without them.
+
+    Raises:
+        SourceError: the range could not be read to its end.
+        TransformFailed: the program broke its contract.
+        RecordRejected: the policy is `fail`.
+        StagingFailed: a file could not be written.
+    """
+    known = job.killers.get(piece.source, {})
+    try:
+        return _stage(job, piece, attempt, known, reader or job.reader(piece), shared)
+    except TransformFailed as error:
+        check_framing(job, piece, known)
+        found = killers(job, piece, error, attempt, known)
+    try:
+        return replace(_stage(job, piece, attempt, {**known, **found}, job.reader(piece), shared), killers=found)
+    except TransformFailed as error:
+        left_out = f"; so it does without the {len(found)} that make it fail alone, the first at offset {min(found)}"
+        raise TransformFailed(error.what + left_out, error.hint, error.phase) from error
+
+
+def _stage(
+    job: Job, piece: Piece, attempt: int, without: Mapping[int, str], reader: RangeReader, shared: Shared | None
+) -> RangeReport:
+    began = time.monotonic()
+    output = RangeOutput(job, piece, shared)
+    try:
+        with reader:
+            if job.program is None:
+                _plain(job, reader, output)
+                return output.finish(reader.count, reader.bytes, time.monotonic() - began)
+            given, before = transformed(job, piece, reader, output, attempt, without)
+            return output.finish(reader.count, reader.bytes, time.monotonic() - began, given, before)
+    except BaseException:
+        output.abandon()
+        raise
+
+
+def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
+    reads, *more = job.decoders
+    for whole, _ in reader.blocks():
+        block = output.spared(whole)
+        held, tombstones = (block, 0) if reads.takes_nulls and not job.deletes else block.split_tombstones()
+        if tombstones:
+            output.tombstones(block)
+        data, keys = Payloads.of_array(held.column("line")), held.column("key")
+        output.decoded(reads.decode(data, keys), held, *(further.decode(data, keys) for further in more))
+
+
+def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:
+    """What columns are inferred from: payloads that the first records of a range give, after the program.
+
+    Returns:
+        At most `limit` payloads, and the records that make the program fail, with the reasons, by offset.
+    """
+    refused = job.refused.get(piece.source, {})  # no columns of theirs
+    if job.program is None:
+        values: list[bytes] = []
+        with job.reader(piece) as reader:
+            for block, _ in reader.blocks():
+                pairs = zip(block.offsets, block.values, strict=True)
+                values += [value for offset, value in pairs if value is not None and offset not in refused]
+                if len(values) >= limit:
+                    break
+        return values[:limit], {}
+    known = {**job.killers.get(piece.source, {}), **refused}
+    check_framing(job, piece, known)
+    try:
+        with job.reader(piece) as reader:
+            return payloads(job, piece, reader, known)[:limit], {}
+    except TransformFailed as error:
+        found = killers(job, piece, error, 0, known)
+    with job.reader(piece) as reader:
+        return payloads(job, piece, reader, {**known, **found})[:limit], found
+
+
+def sample_keys(job: Job, piece: Piece, limit: int) -> list[bytes]:
+    """The keys of the first records of a range, at most `limit`."""
+    keys: list[bytes] = []
+    refused = job.refused.get(piece.source, {})
+    with job.reader(piece) as reader:
+        for block, _ in reader.blocks():
+            pairs = zip(block.offsets, block.keys(), strict=True)
+            keys += [key for offset, key in pairs if key is not None and offset not in refused]
+            if len(keys) >= limit:
+                break
+    return keys[:limit]

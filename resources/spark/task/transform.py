@@ -1,0 +1,233 @@
+"""The pipeline's program in a task: from its definition on the driver to a run over one range, and to trials of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kpipe.batch.batch import Piece
+from kpipe.errors import TransformFailed
+from kpipe.offsets import Range
+from kpipe.terminal import plain_lines
+from resources.decode.block import Payloads
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.record_block import Held
+from resources.spark.task.bisect import Bounds, Search, Trial
+from resources.spark.task.range_writer import RangeOutput
+from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.transform_input import Feed
+from transforms.blocks import line_blocks
+from transforms.copies import keep
+from transforms.counts import check_counts
+from transforms.environment import environment
+from transforms.program import Limits, Program
+from transforms.runner import TransformRun
+
+__all__ = ["killers", "payloads", "program_for", "transformed"]
+
+_LOG = logging.getLogger("kpipe.transform")
+
+# Output is decoded when there is so much of it; what bounds a worker's memory when rows are large.
+_OUTPUT_BYTES = 8 << 20
+# A search is given the time of this many tries that end by silence, and 20 minutes at least.
+_SILENT_TRIES = 20
+_SEARCH_SECONDS = 1200.0
+
+
+def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Program:
+    """The program as it is run for one range, here and now.
+
+    Raises:
+        TransformFailed: the file here is not the one that the driver checked.
+    """
+    file = Path(spec.file)
+    if not file.is_absolute():
+        from pyspark import SparkFiles
+
+        file = Path(SparkFiles.get(spec.file))
+    programs = Path(job.programs).absolute()
+    copy = keep(file, spec.sha256, programs, archive=spec.member is not None, where=str(piece.source))
+    path = copy if spec.member is None else copy / spec.member
+    return Program(
+        argv=(str(path), *spec.args),
+        env=environment(
+            piece.source.topic.name,
+            piece.source.partition,
+            piece.range.start,
+            piece.range.end,
+            job.batch,
+            attempt,
+            tuple(spec.env),
+            spec.env,
+        ),
+        idle_timeout_s=spec.idle_timeout_s,
+        max_output_bytes=spec.max_output_bytes if spec.mode == "flatmap" else None,
+        limits=Limits(tree_bytes=spec.memory_bytes),
+        scratch=programs,
+        secrets=spec.secrets,
+    )
+
+
+def transformed(
+    job: Job, piece: Piece, reader: RangeReader, output: RangeOutput, attempt: int, without: Mapping[int, str]
+) -> tuple[int, int]:
+    """Pass a range through the program, and its rows to the output.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+        reader: of the range.
+        output: of the range.
+        attempt: number of Spark's attempt.
+        without: reasons by offset of records that are set aside instead of being given to the program.
+
+    Returns:
+        Records given to a `flatmap` program (0 in other modes), and dead letters that were never given to it.
+
+    Raises:
+        TransformFailed: the program broke its contract.
+        RecordRejected: the policy is `fail`.
+    """
+    spec = job.program
+    assert spec is not None
+    where = f"{piece.source} {piece.range}"
+    feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
+    reads, *more = job.decoders
+    blocks = iter(feed)
+    first = next(blocks, None)
+    if first is None:  # nothing to give: the program is not started
+        return 0, feed.set_aside
+    written = 0
+    try:
+        with TransformRun(program_for(job, spec, piece, attempt), _chain(first, blocks), where=where) as process:
+            for block in line_blocks(process, block_bytes=_OUTPUT_BYTES, where=where):
+                data = Payloads.of_lines(block)
+                count = len(data)
+                written += count
+                if spec.mode == "map":
+                    held = feed.answered(count)
+                    keys = held.column("key")
+                    output.decoded(reads.decode(data, keys), held, *(further.decode(data, keys) for further in more))
+                else:
+                    if spec.mode == "filter" and written > feed.given:  # now, not at an end that may never come
+                        check_counts("filter", feed.given, written, where)
+                    output.loose(reads.decode(data), data, *(further.decode(data) for further in more))
+        check_counts(spec.mode, feed.given, written, where)
+    except TransformFailed as error:
+        if spec.mode == "map" and error.phase == "work" and len(feed.waiting):
+            error.unanswered = feed.waiting.offsets[0]
+        raise
+    if spec.mode == "filter":
+        output.filtered += feed.given - output.answered - (output.dead_letters - feed.set_aside)
+    return (feed.given, feed.set_aside) if spec.mode == "flatmap" else (0, 0)
+
+
+def payloads(job: Job, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
+    """What the program writes for a range, each line; nothing is checked but its end.
+
+    Raises:
+        TransformFailed: the program failed.
+    """
+    assert job.program is not None
+    blocks = iter(Feed(job, piece, reader, _Nowhere(), without))
+    first = next(blocks, None)
+    if first is None:
+        return []
+    program = program_for(job, job.program, piece, 0)
+    with TransformRun(program, _chain(first, blocks), where=f"{piece.source} {piece.range}") as process:
+        return [line for block in line_blocks(process) for line in block.splitlines()]
+
+
+def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known: Mapping[int, str]) -> dict[int, str]:
+    """After a failure: the records of the range that make the program fail, each of them alone, with the reasons.
+
+    Reads the range again, in parts, and stages nothing. What it does, and how long that may take, is logged.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+        failed: the failure.
+        attempt: number of Spark's attempt.
+        known: records that have been found before, and that the program was not given.
+
+    Raises:
+        TransformFailed: the policy is `fail`, and here is the record; or no record is to blame, or too many are.
+        SourceError: the range could not be read.
+    """
+    spec = job.program
+    assert spec is not None
+    if not failed.phase:
+        raise failed
+    idle = min(spec.trial_timeout_s or spec.idle_timeout_s, spec.idle_timeout_s)
+    bounds = Bounds(seconds=max(_SEARCH_SECONDS, _SILENT_TRIES * idle))
+
+    def trial(part: Range, alone: bool) -> Trial:
+        patience = spec.idle_timeout_s if alone else idle
+        limited = replace(spec, idle_timeout_s=patience)
+        return _trial(job, limited, Piece(piece.source, part), attempt, known, bounds.seconds)
+
+    def say(text: str) -> None:
+        _LOG.warning("%s", plain_lines(text))
+
+    search = Search(str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", say=say)
+    found = search.run()
+    if job.transform == "fail":
+        offset, reason = next(iter(found.items()))
+        error = TransformFailed(
+            f"{piece.source} offset {offset}: this record makes the program fail: {reason}",
+            "mend the program or what writes the records, or set errors.transform: dead_letter to keep such records aside",
+            "work",
+        )
+        error.record = (piece.source, offset)
+        raise error
+    return found
+
+
+def _trial(job: Job, spec: ProgramSpec, piece: Piece, attempt: int, without: Mapping[int, str], seconds: float) -> Trial:
+    """Run the program over a part of a range, and keep nothing of what it writes."""
+    where = f"{piece.source} {piece.range}"
+    given: list[int] = []
+    with job.reader(piece) as reader:
+        feed = Feed(job, piece, reader, _Nowhere(), without, seen=given)
+        blocks = iter(feed)
+        first = next(blocks, None)
+        if first is None and len(piece.range):
+            return Trial()
+        program = replace(program_for(job, spec, piece, attempt), total_timeout_s=seconds)
+        written = 0
+        try:
+            with TransformRun(program, _chain(first or b"", blocks), where=where) as process:
+                for chunk in line_blocks(process, where=where):
+                    written += chunk.count(b"\n")
+                    if spec.mode != "flatmap" and written > feed.given:
+                        break
+            check_counts(spec.mode, feed.given, written, where)
+        except TransformFailed as error:
+            if not error.phase:
+                raise
+            return Trial(error, given)
+    return Trial(None, given)
+
+
+class _Nowhere:
+    """Takes the place of a range's output where nothing is staged."""
+
+    def __init__(self) -> None:
+        self.filtered = self.dead_letters = 0
+
+    def tombstones(self, block: Held) -> None:
+        """Nothing becomes of them."""
+
+    def spared(self, block: Held) -> Held:
+        """See `Aside`."""
+        return block
+
+    def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+        """Nothing becomes of them."""
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
