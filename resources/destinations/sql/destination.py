@@ -1,8 +1,4 @@
-"""An SQL database as a destination: rows, dead letters and ledger change in one transaction (docs/design.md, section 5).
-
-Here stands what a commit does, step by step, and everything that is asked of a destination. What differs from one database to
-the next are the methods in hooks.py.
-"""
+"""Commit rows, dead letters and the ledger to an SQL database in one transaction; hooks.py has what differs by database."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
