@@ -45,7 +45,7 @@ collect_ignore = ["example_destination"]  # a package of its own, with tests of 
 WATCHDOG = """
 import sys
 from pathlib import Path
-from resources.local.broker import LocalBroker
+from resources.dev_broker.broker import LocalBroker
 sys.stdin.read()
 folder = Path(sys.argv[1])
 if folder.is_dir():

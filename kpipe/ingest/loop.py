@@ -8,8 +8,7 @@ One pass of the loop is one attempt at one batch:
     4. plan, fixed from then on
 
 A destination that was left with a batch that it had begun (`Resuming`) is given that one first, and nothing is planned.
-
-While one batch commits, the next may be on its way through 2 to 5 (kpipe/ingest/prefetch.py).
+While one batch commits, the next may be on its way through 2 to 5 (prefetch.py).
 
 A failure before 6 leaves nothing but files that no one refers to. A failure in 6 has been resolved by the destination
 (landed, not landed) or ends the run (unknown). The next pass always begins from the ledger.

@@ -54,9 +54,9 @@ def test_the_brokers_time_where_the_topic_wants_it(brokers: str, topic: Callable
 BOMB = """
 import resource, sys
 from kpipe.offsets import Range
-from kpipe.pipeline import Source
-from resources.kafka.config import client_config
-from resources.kafka.reader import RangeReader
+from kpipe.definition.pipeline import Source
+from resources.kafka.client_config import client_config
+from resources.kafka.range_reader import RangeReader
 brokers, topic = sys.argv[1:]
 config = client_config(Source(brokers=brokers, topic=topic, config={"receive.message.max.bytes": 2_000_000}), {})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -151,11 +151,11 @@ def test_metadata_that_is_cut_short_is_asked_for_again_or_an_error(breakable: tu
 
 CLOSES = """
 import random, sys, time
-from kpipe.pipeline import Source
-from resources.kafka.client import BindingClient
-from resources.kafka.config import client_config
-from resources.kafka.failures import Voice
-from resources.kafka.native_client import NativeClient
+from kpipe.definition.pipeline import Source
+from resources.kafka.consumer import BindingClient
+from resources.kafka.client_config import client_config
+from resources.kafka.errors import Voice
+from resources.kafka.native_consumer import NativeClient
 brokers, topic = sys.argv[1:]
 config = client_config(Source(brokers=brokers, topic=topic), {})
 for make in (NativeClient, BindingClient):

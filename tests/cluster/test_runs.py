@@ -84,9 +84,9 @@ def test_a_python_that_one_worker_lacks(cluster: Cluster, site: Callable[..., Si
 MATERIALIZE = """
 import json, sys
 import dagster as dg
-from kpipe_assets.edges import real
-from kpipe_assets.tables import table_asset, table_key
-from kpipe_assets.topics import topic_spec
+from kpipe_assets.dagster_resources import real
+from kpipe_assets.assets.table_asset import table_asset, table_key
+from kpipe_assets.assets.topic_asset import topic_spec
 from resources.home import Home
 home = Home.from_env().make()
 pipeline = home.pipeline(sys.argv[1])

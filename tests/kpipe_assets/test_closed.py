@@ -27,7 +27,7 @@ def probe():
     print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)
 
 if __name__ == "__main__":
-    from kpipe_assets.helpers import close_runs
+    from kpipe_assets.dagster_server.helper_processes import close_runs
     close_runs()
     process = multiprocessing.get_context("spawn").Process(target=probe)
     process.start()

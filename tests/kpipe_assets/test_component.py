@@ -54,7 +54,7 @@ attributes:
 """
 RESOURCES = """\
 import dagster as dg
-from kpipe_assets.edges import real
+from kpipe_assets.dagster_resources import real
 from resources.home import Home
 
 @dg.definitions

@@ -112,7 +112,7 @@ def test_a_library_that_users_preload_is_in_the_jvm_and_its_workers_cannot_be_re
     code = f"""
 import os
 from pathlib import Path
-from resources.spark.session import start
+from resources.spark.driver.session import start
 context = start(Path({str(tmp_path / "home")!r}), "local[1]")
 java = context._jvm.java
 maps = str(list(java.nio.file.Files.readAllLines(java.io.File("/proc/self/maps").toPath())))
@@ -136,7 +136,7 @@ def test_options_of_the_user_leave_the_jvm_closed(tmp_path: Path, java: JavaHome
     code = f"""
 from pathlib import Path
 from pyspark import SparkConf, SparkContext
-from resources.spark.session import prepared, settings
+from resources.spark.driver.session import prepared, settings
 home = Path({str(tmp_path / "home")!r})
 asked = {{**settings(home, "local[1]"), "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dof.the.user=1"}}
 with prepared(home, asked):

@@ -29,7 +29,7 @@ import json, os, socket, struct, sys
 from pathlib import Path
 import psutil
 from pyspark import SparkConf, SparkContext
-from resources.spark import session
+from resources.spark.driver import session
 
 asked = session.settings(Path(sys.argv[1]), "local[1]") | json.loads(sys.argv[2])
 with session.prepared(Path(sys.argv[1]), asked):

@@ -1,9 +1,7 @@
 """Values of compiled expressions: DuckDB's SQL with MySQL's type, and how MySQL makes one type of value from another.
 
 Sources: MySQL 8.4 manual, "Type Conversion in Expression Evaluation", "Date and Time Literals", "Precision Math"; each rule is
-compared with a MariaDB server over generated values (tests/kpipe/mysql/).
-
-A value is SQL that may stand in any place, in parentheses where it must. Types of the SQL:
+compared with a MariaDB server over generated values (tests/kpipe/mysql/). Types of the SQL:
 
     null       NULL of any type
     int        BIGINT

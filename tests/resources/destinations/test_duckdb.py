@@ -159,7 +159,7 @@ CRASH = """
 import sys
 from pathlib import Path
 from typing import Any
-from kpipe.batch import Commit
+from kpipe.batch.batch import Commit
 from resources.destinations.duckdb import DuckDBDestination
 import pickle
 path, staging, recorded = sys.argv[1:]

@@ -138,10 +138,10 @@ import sys, uuid
 from dataclasses import replace
 from pathlib import Path
 import pyarrow as pa
-from kpipe.batch import Commit, Counts
-from kpipe.ledger import Step
+from kpipe.batch.batch import Commit, Counts
+from kpipe.ledger.ledger import Step
 from resources.destinations.duckdb import DuckDBDestination
-from resources.spark.files import StagingWriter
+from resources.spark.staging.staged_files import StagingWriter
 from resources.testing.place import COLUMNS, begin
 path, staging = map(Path, sys.argv[1:])
 destination = DuckDBDestination(path, "tweets", "tweets", {}, (staging,), 2)
@@ -194,7 +194,7 @@ def _last(calls: Sequence[str], call: str) -> int:
 KILLED = """
 import os, pickle, signal, sys
 from pathlib import Path
-from kpipe import faults
+from kpipe import failpoints as faults
 from resources.destinations.duckdb import DuckDBDestination
 path, staging, recorded = sys.argv[1:]
 faults.arm(lambda point: os.kill(os.getpid(), signal.SIGKILL) if point == "commit.after" else None)

@@ -170,8 +170,8 @@ from pathlib import Path
 from resources.destinations.mysql import MySQLDestination
 from resources.destinations.mysql.connection import Server
 from resources.destinations.mysql.session import Session
-from resources.destinations.mysql.violations import checks
-from resources.kafka.secret import Secret
+from resources.destinations.mysql.constraint_violations import checks
+from resources.secrets import Secret
 address, password, staging, recorded = sys.argv[1:]
 server = Server(address, {"password": Secret(password)}, "kpipe tests", 20)
 MySQLDestination(server, "tweets", "tweets", {}, (Path(staging),)).commit(pickle.loads(Path(recorded).read_bytes()))

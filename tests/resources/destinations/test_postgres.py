@@ -269,7 +269,7 @@ from pathlib import Path
 from kpipe.errors import KpipeError
 from resources.destinations.postgres import PostgresDestination
 from resources.destinations.postgres.connection import Server
-from resources.kafka.secret import Secret
+from resources.secrets import Secret
 address, password, staging, recorded, idle = sys.argv[1:]
 server = Server(address, {"password": Secret(password)}, "kpipe tests", 20, float(idle))
 try:
