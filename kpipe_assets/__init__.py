@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
 
-_WHERE = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "assembly"}
+_WHERE = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "runs.runner"}
 
 
 def __getattr__(name: str) -> Any:

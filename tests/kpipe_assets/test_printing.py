@@ -62,6 +62,5 @@ def test_nothing_else_prints() -> None:
     assert {line.split(": ", 1)[0] for line in found} == {
         "__init__.py",
         "commands/json_schema.py",
-        "commands/options.py",
         "commands/sql.py",
     }, found

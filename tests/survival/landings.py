@@ -224,7 +224,7 @@ class Iceberg(Lake):
             snapshot = table.current_snapshot()
             if snapshot is None or snapshot.summary is None:
                 return None
-            seq, _, mark = snapshot.summary.additional_properties[f"kpipe.definition.pipeline.{name}"].partition(":")
+            seq, _, mark = snapshot.summary.additional_properties[f"kpipe.pipeline.{name}"].partition(":")
             own = folder / "_kpipe" / name.encode().hex() / name.encode().hex()
             return table.scan().to_arrow(), own, f"{int(seq):012}-{mark}.json"
         finally:

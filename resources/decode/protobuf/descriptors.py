@@ -51,7 +51,7 @@ class Files:
             for name, item in files.items():
                 item.name = name
             top = _parsed(raw)
-            root = top.name = "kpipe.schema.columns.proto"
+            root = top.name = "kpipe.schema.proto"
             files[root] = top
         if root not in files:
             raise Unfit("the descriptor set holds no file")

@@ -22,7 +22,7 @@ __all__ = ["compiled"]
 # A compiler that hangs holds up a batch: a schema of thousands of messages takes less than one second.
 _LONGEST_S = 20.0
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-_ROOT = "kpipe.schema.columns.proto"
+_ROOT = "kpipe.schema.proto"
 _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from grpc_tools import _protoc_compiler as c; " \
        "sys.exit(c.run_main([item.encode() for item in sys.argv]))"  # fmt: skip
 

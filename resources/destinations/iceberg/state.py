@@ -14,8 +14,8 @@ from resources.destinations.lakehouse.ledger_file import Pointer, Record
 
 __all__ = ["COPY", "KEY", "IcebergState"]
 
-KEY = "kpipe.definition.pipeline."  #: in a snapshot's summary: a pipeline's pointer, `seq:mark`
-COPY = "kpipe.ledger.ledger"  #: in the table's properties: all pointers, and the sequence number of their snapshot
+KEY = "kpipe.pipeline."  #: in a snapshot's summary: a pipeline's pointer, `seq:mark`
+COPY = "kpipe.ledger"  #: in the table's properties: all pointers, and the sequence number of their snapshot
 
 
 class IcebergState:

@@ -161,7 +161,7 @@ def _rows(cluster: Cluster, table: str, pipeline: str, ends: Sequence[Ends], che
             for at, headers in zip(held.offsets, held.headers(), strict=True):
                 said = origin(headers or ())
                 kind = said.get("kpipe.kind")
-                if said.get("kpipe.definition.pipeline") != own or kind not in (ROW, DELETE):
+                if said.get("kpipe.pipeline") != own or kind not in (ROW, DELETE):
                     continue
                 topic = (said.get("kpipe.topic") or b"").decode()
                 partition, offset = _whole(said.get("kpipe.partition")), _whole(said.get("kpipe.offset"))

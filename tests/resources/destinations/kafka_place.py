@@ -166,7 +166,7 @@ class KafkaPlace(Place):
 
     def dead_letters(self, pipeline: str = "tweets") -> int:
         found = self.records(f"{self.name('tweets')}.dead-letters")
-        return sum(dict(message.headers())["kpipe.definition.pipeline"] == pipeline.encode() for message in found)
+        return sum(dict(message.headers())["kpipe.pipeline"] == pipeline.encode() for message in found)
 
     def produce(self, topic: str, **record: Any) -> None:
         producer = Producer({"bootstrap.servers": self.brokers, "log_level": 0})

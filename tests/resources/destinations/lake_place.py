@@ -206,7 +206,7 @@ class IcebergPlace(LakePlace):
         return f"{int(seq):012}-{sealed}.json"
 
     def point(self, seq: int, sealed: int) -> None:
-        said = {"kpipe.definition.pipeline.tweets": f"{seq}:{sealed:016x}"}
+        said = {"kpipe.pipeline.tweets": f"{seq}:{sealed:016x}"}
         self.iceberg().add_files([], snapshot_properties=said)
 
     def delete_row(self, partition: int, offset: int) -> None:
