@@ -1,4 +1,4 @@
-"""The layout of design.md 8: who may import whom, and what every module of ours has."""
+"""Check the layout of docs/design.md, section 8: which packages import which, and what every module has."""
 
 from __future__ import annotations
 
@@ -88,6 +88,37 @@ def test_imports_point_down(path: Path) -> None:
     above = tops(imported(path)) & set(LAYERS[layer + 1 :])
     assert not above, f"{named(path)} imports {', '.join(sorted(above))}, which stands above it"
     assert "tests" not in tops(imported(path))
+
+
+def package_of(module: str, packages: set[str]) -> str:
+    """The package of a module; a module that lies beside packages stands for itself."""
+    package = module if module in packages else module.rpartition(".")[0]
+    return module if any(other.startswith(f"{package}.") for other in packages) else package
+
+
+def test_no_package_imports_one_that_imports_it() -> None:
+    modules = {import_name(path): path for path in MODULES}
+    packages = {import_name(path) for path in MODULES if path.name == "__init__.py"}
+    edges: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        if name in LAYERS:
+            continue  # lazy re-exports
+        own = package_of(name, packages)
+        # `from a import b` names `a` as well: where b is a module, a itself is not what is imported.
+        found = imported(path)
+        found -= {base for base in found & packages if any(other.startswith(f"{base}.") for other in found & modules.keys())}
+        edges.setdefault(own, set()).update({package_of(other, packages) for other in found & modules.keys()} - {own})
+    done: set[str] = set()
+
+    def follow(package: str, way: tuple[str, ...]) -> None:
+        assert package not in way, "a cycle: " + " imports ".join([*way[way.index(package) :], package])
+        if package not in done:
+            for other in sorted(edges.get(package, ())):
+                follow(other, (*way, package))
+            done.add(package)
+
+    for package in sorted(edges):
+        follow(package, ())
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.parts[len(ROOT.parts)] == "kpipe"], ids=named)
