@@ -15,6 +15,8 @@ nothing here imports an engine or Dagster by itself.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
 
+
+def _check_names() -> None:
+    """Raise ImportError where Python finds packages of other projects under the names of kpipe's own."""
+    here = Path(__file__).parent.parent
+    for name in ("kpipe", "resources", "transforms"):
+        spec = find_spec(name)
+        found = Path(spec.origin).parent if spec is not None and spec.origin else None
+        if found != here / name:
+            msg = (
+                f"package {name}: expected kpipe's in {here / name}, found {found or 'a folder without __init__.py'}"
+                " -> install kpipe in an environment of its own, and add it to Dagster as a code location"
+                " (docs/guide/existing-workspace.md)"
+            )
+            raise ImportError(msg, name=name)
+
+
+_check_names()
 _WHERE = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "runs.runner"}
 
 
