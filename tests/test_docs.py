@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -14,6 +15,7 @@ import duckdb
 import pytest
 import yaml
 from pydantic import BaseModel
+from rich.console import Console
 
 from kpipe import errors
 from kpipe.batch.batch import Batch, Commit, Committed, Counts
@@ -22,6 +24,7 @@ from kpipe.definition.yaml_codec import from_yaml
 from kpipe.errors import KpipeError, NeedsOperator, NotAvailable
 from kpipe.verification.verify import Audit
 from kpipe_assets.cli import kpipe
+from kpipe_assets.commands.demo import _next
 from kpipe_assets.runs.foreground import Totals, batch_line
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
@@ -36,6 +39,10 @@ DOCUMENTS = [ROOT / name for name in TOP] + sorted((ROOT / "docs").rglob("*.md")
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 OPERATING = (ROOT / "docs" / "guide" / "operating.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "guide" / "commands.md").read_text(encoding="utf-8")
+BAD_RECORDS = (ROOT / "docs" / "guide" / "bad-records.md").read_text(encoding="utf-8")
+FIRST_PIPELINE = (ROOT / "docs" / "guide" / "first-pipeline.md").read_text(encoding="utf-8")
+DEMO = (ROOT / "docs" / "guide" / "demo.md").read_text(encoding="utf-8")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -141,14 +148,26 @@ def test_commands_and_their_options_exist(path: Path) -> None:
     assert not {command: why for command, why in wrong.items() if why}
 
 
-def test_the_readme_names_every_command() -> None:
-    named = {command.split()[0] for command in commands(README)}
+def test_the_guide_names_every_command() -> None:
+    named = {command.split()[0] for command in commands(COMMANDS)}
     assert set(kpipe.list_commands(click.Context(kpipe))) <= named
 
 
 def test_the_readme_links_every_guide() -> None:
-    linked = set(re.findall(r"\]\((docs/guide/[^)#]+)", README[README.index("## More") :]))
+    linked = set(re.findall(r"\]\((docs/guide/[^)#]+)", README[README.index("## Documentation") :]))
     assert linked == {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
+
+
+def test_the_readme_has_at_most_130_lines() -> None:
+    assert len(README.splitlines()) <= 130
+
+
+def test_the_output_of_the_demo_ends_with_the_commands_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = blocks(DEMO[DEMO.index("<!-- demo-output -->") : DEMO.index("<!-- /demo-output -->")], "text")[0]
+    monkeypatch.chdir(tmp_path)
+    printed = io.StringIO()
+    _next(Console(file=printed, width=140), Home(tmp_path / ".kpipe"))
+    assert shown[shown.index("\nNext\n") :] == printed.getvalue()
 
 
 @pytest.mark.parametrize("target", ["install", "demo", "test", "check", "lock", "clean"])
@@ -189,11 +208,13 @@ def test_there_are_definitions() -> None:
     assert len(definitions()) >= 4
 
 
-def test_python_in_the_readme_compiles_and_uses_names_that_exist() -> None:
+def test_python_in_the_guide_compiles_and_uses_names_that_exist() -> None:
     import kpipe_assets
 
-    for body in blocks(README, "python"):
-        compile(body, "README.md", "exec")
+    examples = blocks(FIRST_PIPELINE, "python")
+    assert examples
+    for body in examples:
+        compile(body, "first-pipeline.md", "exec")
         for names in re.findall(r"from kpipe_assets import (.+)", body):
             assert all(hasattr(kpipe_assets, name.strip()) for name in names.split(","))
 
@@ -257,8 +278,8 @@ def test_what_comes_later_is_refused_by_name(change: dict[str, Any], tmp_path: P
 # -- formats ----------------------------------------------------------------------------------------------------------
 
 
-def test_json_in_the_readme_has_the_keys_of_the_code() -> None:
-    told = {tuple(json.loads(line)) for body in blocks(README, "json") for line in body.splitlines()}
+def test_json_in_the_guide_has_the_keys_of_the_code() -> None:
+    told = {tuple(json.loads(line)) for body in blocks(COMMANDS, "json") for line in body.splitlines()}
     commit = Commit("0" * 32, "p", ())
     assert tuple(batch_line(Committed(commit, 1, Batch("0" * 32, "p", ())))) in told
     assert tuple(Totals().line("p")) in told
@@ -301,8 +322,8 @@ def test_every_named_error_is_in_the_guide() -> None:
     assert leaves(KpipeError) <= told
 
 
-def test_the_readme_has_every_error_that_needs_an_operator() -> None:
-    told = {ticked(row[0])[0] for row in rows(README, "## When kpipe asks for a person")}
+def test_the_guide_has_every_error_that_needs_an_operator() -> None:
+    told = {ticked(row[0])[0] for row in rows(BAD_RECORDS, "## Errors that need an operator")}
     assert told == leaves(NeedsOperator)
 
 
