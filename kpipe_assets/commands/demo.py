@@ -186,7 +186,7 @@ def _next(console: Console, home: Home) -> None:
     }
     for command, what in lines.items():
         console.print(f"   .venv/bin/{command}\n        [dim]{what}[/dim]", markup=True, soft_wrap=True)
-    console.print("   your own Kafka: README.md")
+    console.print("   your own Kafka: docs/guide/first-pipeline.md")
 
 
 def _short(path: Path) -> str:
