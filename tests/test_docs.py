@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -102,6 +103,37 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
 def test_no_paths_of_somebodys_machine(path: Path) -> None:
     found = re.findall(r"(?<![\w.])/(?:work|root|home|tmp|Users)/\S*", path.read_text(encoding="utf-8"))
     assert not found
+
+
+# -- decisions --------------------------------------------------------------------------------------------------------
+
+ADRS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
+ADR_INDEX = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
+ADR_HEADINGS = ["Context", "Decision", "Consequences", "What would overturn it"]
+_ADR = re.compile(r"# (\d{4}): \S.*\n\nStatus: (accepted|superseded by (\d{4}))\n\nDate: (\d{4}-\d\d-\d\d)\n\n## Context\n")
+
+
+@pytest.mark.parametrize("path", ADRS, ids=lambda path: path.stem)
+def test_an_adr_follows_the_template(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    found = _ADR.match(text)
+    assert found, "expected `# NNNN: title`, `Status:`, `Date:`, `## Context`, with a blank line between them"
+    assert found[1] == path.name[:4]
+    assert found[3] is None or list(path.parent.glob(f"{found[3]}-*.md")), f"ADR {found[3]} does not exist"
+    date.fromisoformat(found[4])
+    sections = re.split(r"^## (.+)\n", prose(text), flags=re.MULTILINE)[1:]
+    assert sections[::2] == ADR_HEADINGS
+    assert all(body.strip() for body in sections[1::2]), "a section is empty"
+
+
+def test_no_adr_number_is_missing_or_used_twice() -> None:
+    numbers = [int(path.name[:4]) for path in ADRS]
+    unassigned = {int(number) for number in re.findall(r"Number (\d{4}) was never assigned", ADR_INDEX)}
+    assert sorted([*numbers, *unassigned]) == list(range(1, max(numbers) + 1))
+
+
+def test_the_index_lists_every_adr() -> None:
+    assert re.findall(r"^\| \[\d{4}\]\(([^)]+)\)", ADR_INDEX, re.MULTILINE) == [path.name for path in ADRS]
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------
