@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import ast
 import json
 import re
 import shlex
@@ -35,9 +36,10 @@ from resources.kafka.client_config import client_config
 from resources.kafka.topic_metadata import KafkaTopics
 
 ROOT = Path(__file__).parent.parent
-TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+TOP = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 DOCUMENTS = [ROOT / name for name in TOP] + sorted((ROOT / "docs").rglob("*.md"))
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 OPERATING = (ROOT / "docs" / "guide" / "operating.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = (ROOT / "docs" / "guide" / "commands.md").read_text(encoding="utf-8")
@@ -103,6 +105,62 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
 def test_no_paths_of_somebodys_machine(path: Path) -> None:
     found = re.findall(r"(?<![\w.])/(?:work|root|home|tmp|Users)/\S*", path.read_text(encoding="utf-8"))
     assert not found
+
+
+# -- architecture -----------------------------------------------------------------------------------------------------
+
+PACKAGES = [ticked(row[0])[0] for row in rows(ARCHITECTURE, "## Packages")]
+WALKTHROUGHS = ("## One batch", "## One CREATE PIPELINE")
+NAMED_FUNCTIONS = [
+    (ticked(row[1])[0], name) for heading in WALKTHROUGHS for row in rows(ARCHITECTURE, heading) for name in ticked(row[2])
+] + [(module, name) for name, module in re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", ARCHITECTURE)]
+
+
+def defined(path: Path) -> set[str]:
+    """Functions and classes at the top of a module, and methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+@pytest.mark.parametrize(("module", "name"), NAMED_FUNCTIONS)
+def test_functions_that_the_architecture_names_exist(module: str, name: str) -> None:
+    assert (ROOT / module).is_file(), f"{module} does not exist"
+    assert name in defined(ROOT / module), f"{module} defines no {name}"
+
+
+def test_both_walkthroughs_name_functions() -> None:
+    assert {"plan", "collect", "tell_in_run", "read_all", "Home.save"} <= {name for _, name in NAMED_FUNCTIONS}
+
+
+def test_the_architecture_lists_every_package() -> None:
+    layers = ("kpipe", "transforms", "resources", "kpipe_assets")
+    inner = {f"{path.parent.relative_to(ROOT)}/" for layer in layers for path in (ROOT / layer).glob("*/__init__.py")}
+    assert set(PACKAGES) == inner | {f"{layer}/" for layer in layers}
+    assert len(set(PACKAGES)) == len(PACKAGES)
+
+
+@pytest.mark.parametrize("package", [package for package in PACKAGES if package.count("/") > 1])
+def test_packages_are_listed_in_import_order(package: str) -> None:
+    below = [name.strip("/").replace("/", ".") for name in PACKAGES[PACKAGES.index(package) + 1 :]]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py"))
+    text = text.replace("from resources.decode import json_members", "")  # the exception that the page names
+    imported = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", text, re.MULTILINE))
+    wrong = {name for name in imported if any(name == other or name.startswith(f"{other}.") for other in below)}
+    assert not wrong, f"{package} imports {', '.join(sorted(wrong))}, listed below it"
+
+
+def test_the_architecture_is_short() -> None:
+    lines = ARCHITECTURE.splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 100
+    glossary = [row[0] for row in rows(ARCHITECTURE, "## Glossary")]
+    assert len(glossary) <= 25
+    assert glossary == sorted(set(glossary))
 
 
 # -- decisions --------------------------------------------------------------------------------------------------------
