@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import ast
+import io
 import json
 import re
 import shlex
@@ -150,7 +150,7 @@ def test_the_architecture_lists_every_package() -> None:
 def test_packages_are_listed_in_import_order(package: str) -> None:
     below = [name.strip("/").replace("/", ".") for name in PACKAGES[PACKAGES.index(package) + 1 :]]
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py"))
-    text = text.replace("from resources.decode import json_members", "")  # the exception that the page names
+    text = text.replace("from resources.duckdb_engine import json_members", "")  # the exception that the page names
     imported = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", text, re.MULTILINE))
     wrong = {name for name in imported if any(name == other or name.startswith(f"{other}.") for other in below)}
     assert not wrong, f"{package} imports {', '.join(sorted(wrong))}, listed below it"

@@ -14,8 +14,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from kpipe.expressions.mysql.functions import byte_operations
 from kpipe.expressions.mysql.json import document_functions
 from kpipe.schema.columns import Columns, Type
-from resources.decode import json_members
-from resources.duckdb_engine import exact_numbers
+from resources.duckdb_engine import exact_numbers, json_members
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 
 __all__ = [

@@ -13,8 +13,7 @@ import pytest
 
 from kpipe.expressions.mysql.json import document_functions
 from kpipe.expressions.mysql.json.documents import Invalid
-from resources.decode import json_members
-from resources.duckdb_engine import in_memory
+from resources.duckdb_engine import in_memory, json_members
 from resources.native import library
 
 if library() is None:
