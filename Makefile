@@ -18,10 +18,10 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint types format lock schema clean
+.PHONY: help install demo ui test test-fast dist browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if there is none, the local Kafka's jars
 
@@ -63,6 +63,10 @@ PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo
 
 test: check ## lint, types and every test
 	$(PY) -m pytest $(PYTEST)
+
+# Two processes. It needs the environment alone: neither Kafka's jars nor a server.
+test-fast: .venv/.installed ## unit tests only: no Java, Kafka, Spark, database, browser or network
+	$(PY) -m pytest --fast -n 2 --dist loadfile --no-loadscope-reorder
 
 # Debian's packages, and only where nobody would be asked for a password. Without them that one test skips itself.
 browser: ## Chromium, with which a test walks through the UI (as root on Debian; else one line says why not)
@@ -149,6 +153,10 @@ lint: install
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
+lint-workflows: ## check .github/workflows with actionlint, where it is installed
+	@if command -v actionlint >/dev/null; then actionlint; \
+	else echo "make lint-workflows: actionlint not found, nothing checked -> go install github.com/rhysd/actionlint/cmd/actionlint@latest" >&2; fi
+
 types: install
 	.venv/bin/mypy
 
@@ -169,6 +177,15 @@ lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes
 
 schema: ## renew docs/pipeline.schema.json, which editors complete and check definitions with
 	$(PY) -m kpipe_assets.commands.json_schema > docs/pipeline.schema.json
+
+# In an environment of its own, from the locked build tools. Linux wheels can be published only with auditwheel's tag;
+# it is in the images for such builds.
+dist: ## build the sdist and the wheel into dist/
+	rm -rf build dist
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements-build.lock
+	build/venv/bin/uv build --no-build-isolation --python build/venv/bin/python --out-dir dist
+	@if command -v auditwheel >/dev/null; then auditwheel repair --wheel-dir dist dist/*-linux_*.whl && rm dist/*-linux_*.whl; fi
 
 clean: ## remove .venv and caches (never what you made: .kpipe stays)
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

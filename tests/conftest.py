@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,10 +37,23 @@ kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1")
 # `HYPOTHESIS_PROFILE=thorough` makes long runs over new ones. No deadline: a busy machine makes single examples slow.
 _calm = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
 settings.register_profile("quick", max_examples=150, stateful_step_count=50, derandomize=True, **_calm)
+settings.register_profile("fast", max_examples=10, stateful_step_count=20, derandomize=True, **_calm)
 settings.register_profile("thorough", max_examples=5000, stateful_step_count=100, **_calm)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 collect_ignore = ["example_destination"]  # a package of its own, with tests of its own: see tests/example.py
+
+# `--fast`: these files and folders, without these marks and these fixtures, and every nth case of these files.
+_FAST_PATHS = ("kpipe", "simulation", "transforms", "resources/decode", "test_architecture.py", "test_docs.py", "test_wheel.py")
+_NOT_FAST_MARKS = {"broker", "chaos", "heavy", "slow", "spark"}
+_NOT_FAST_FIXTURES = {"apicurio", "java", "mariadb", "postgres", "rest", "running_broker", "s3"}
+_FAST_SAMPLES = {
+    "test_against_mariadb.py": 20,
+    "test_binding.py": 5,
+    "test_manual_examples.py": 5,
+    "test_simulation.py": 3,
+    "test_times.py": 5,
+}
 
 # Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
 WATCHDOG = """
@@ -53,9 +67,44 @@ if folder.is_dir():
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--fast`, which `make test-fast` passes."""
+    parser.addoption(
+        "--fast", action="store_true", help="run only unit tests: no Java, Kafka, Spark, database, browser or network"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Reduce the examples of each property under `--fast`."""
+    if config.getoption("fast") and "HYPOTHESIS_PROFILE" not in os.environ:
+        settings.load_profile("fast")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore files and folders outside `_FAST_PATHS` under `--fast`."""
+    if not config.getoption("fast"):
+        return None
+    fast = [Path(__file__).parent / path for path in _FAST_PATHS]
+    inside = any(collection_path.is_relative_to(path) or path.is_relative_to(collection_path) for path in fast)
+    return None if inside else True
+
+
+def _is_fast(item: pytest.Item) -> bool:
+    """Return whether `--fast` runs this test. A hash of its id selects the samples, the same ones in every run."""
+    if {mark.name for mark in item.iter_markers()} & _NOT_FAST_MARKS:
+        return False
+    if set(getattr(item, "fixturenames", ())) & _NOT_FAST_FIXTURES:
+        return False
+    is_case = hasattr(item, "callspec")
+    return not is_case or zlib.crc32(item.nodeid.encode()) % _FAST_SAMPLES.get(item.path.name, 1) == 0
+
+
 @pytest.hookimpl(trylast=True)  # behind what leaves tests out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first, so that no process is left alone with one at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect under `--fast`; start the longest files first, so that no process runs one alone at the end."""
+    if config.getoption("fast"):
+        config.hook.pytest_deselected(items=[item for item in items if not _is_fast(item)])
+        items[:] = [item for item in items if _is_fast(item)]
     weights: Counter[Path] = Counter()
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}

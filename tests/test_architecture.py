@@ -177,6 +177,7 @@ def test_importing_the_whole_core_loads_no_engine() -> None:
     assert not loaded_by(", ".join(CORE)) & NOT_IN_CORE
 
 
+@pytest.mark.heavy
 def test_importing_what_a_worker_needs_loads_no_dagster() -> None:
     """All of them in one interpreter: what none loads, each does not."""
     names = sorted(import_name(path) for path in MODULES if in_worker(path) and "resources" in path.parts)
@@ -216,6 +217,7 @@ print(*map(".".join, ours), end="")
 """
 
 
+@pytest.mark.heavy
 def test_importing_kpipe_changes_nothing_in_dagster() -> None:
     """A Dagster that loads kpipe's definitions beside others stays as it was: kpipe's storage and processes are its own."""
     done = subprocess.run([sys.executable, "-c", _LOOK], cwd=ROOT, capture_output=True, text=True, timeout=240)

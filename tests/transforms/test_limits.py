@@ -138,6 +138,7 @@ if after != before:
 """
 
 
+@pytest.mark.heavy
 def test_many_runs_leak_no_descriptor_here() -> None:
     """In an interpreter of its own: here, clients that other tests left open and close theirs when they like."""
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=600)

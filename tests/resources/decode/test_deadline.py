@@ -17,6 +17,8 @@ from resources.decode.json.decoder import JsonDecoder
 from resources.decode.resource_limits import Deadlined, Overrun, limited
 from resources.duckdb_engine import in_memory
 
+pytestmark = pytest.mark.heavy
+
 COLUMNS = Columns.of({"id": "BIGINT"})
 LEAST_S = 1.0  # many times what the good records take on a slow machine, the first of a process among them
 

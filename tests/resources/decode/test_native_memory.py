@@ -22,6 +22,8 @@ from resources.decode.protobuf import message_plan, native
 from resources.decode.protobuf.descriptors import Files
 from tests.resources.decode import protobufs
 
+pytestmark = pytest.mark.heavy
+
 #: The same ones in each run; new ones in `make chaos`.
 SEEDS = pytest.mark.parametrize(
     "first", [2, pytest.param(random.SystemRandom().randrange(1 << 32), marks=pytest.mark.chaos, id="new")]
