@@ -9,11 +9,17 @@ from __future__ import annotations
 from dagster._daemon import controller
 from dagster._daemon.cli import main
 
-__all__ = ["INTERVAL_S"]
+__all__ = ["INTERVAL_S", "look_often"]
 
 #: As often as sensors are looked at.
 INTERVAL_S = 5
 
-if __name__ == "__main__":
+
+def look_often() -> None:
+    """Look for new backfills every `INTERVAL_S` in this process."""
     controller.DEFAULT_DAEMON_INTERVAL_SECONDS = INTERVAL_S
+
+
+if __name__ == "__main__":
+    look_often()
     main()

@@ -129,8 +129,8 @@ class EventLogStorage(SqliteEventLogStorage):
                 yield connection
 
     def has_table(self, table_name: str) -> bool:
-        """Return whether the index of all runs has that table."""
-        with self.index_connection() as connection:
+        """Return whether the index of all runs has that table. Dagster asks inside of a transaction: no lock is taken."""
+        with _connection(self.conn_string_for_shard("index")) as connection:
             return bool(sqlalchemy.inspect(connection).has_table(table_name))
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
