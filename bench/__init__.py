@@ -1,1 +1,1 @@
-"""kpipe measured beside its peers: `python -m bench`. docs/benchmarks.md says what is measured, and how."""
+"""kpipe measured beside its peers: `python -m bench`. docs/explanation/benchmarks.md says what is measured, and how."""

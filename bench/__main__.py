@@ -1,4 +1,4 @@
-"""One command for all measurements: `python -m bench`, or `make bench`. docs/benchmarks.md says what they are."""
+"""One command for all measurements: `python -m bench`, or `make bench`. docs/explanation/benchmarks.md says what they are."""
 
 from __future__ import annotations
 

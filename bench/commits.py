@@ -27,12 +27,12 @@ from resources.testing.place import Place, batch
 from resources.testing.state import begun, proof
 from tests.resources.destinations.kafka_place import KafkaPlace
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
-from tests.resources.destinations.mariadb import MariaServer
 from tests.resources.destinations.mysql_place import MySQLPlace
 from tests.resources.destinations.place import DuckDBPlace
-from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
 from tests.resources.destinations.webhook_place import WebhookPlace
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgres import PostgresServer
 
 RESULTS = Path(__file__).parent / "results"
 WINDOW = 100

@@ -33,8 +33,10 @@ from bench.meter import cpu_seconds
 from bench.numbers import percentile
 from bench.plot import lines
 from bench.stage import say
-from kpipe.batch.batch import Batch, Counts, RangeReport
+from kpipe.batch.batch import Batch, Counts, RangeReport, TableReport
+from kpipe.column_growth import Closed
 from kpipe.definition.pipeline import Into, Pipeline, Source
+from kpipe.ingest.loop import Ingest
 from kpipe.schema.columns import Columns
 from kpipe_assets.dagster_server.instance import open_instance, prepare
 from kpipe_assets.runs.runner import Run
@@ -55,9 +57,14 @@ _PATIENCE_S = 1800
 class _Read(OneRow):
     """Every range is read, and gives no row."""
 
-    def stage(self, batch: Batch, _: Columns) -> Sequence[RangeReport]:
+    def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         return [
-            RangeReport(step.source, step.range, Counts(messages=len(step.range), filtered=len(step.range), bytes=10), None)
+            RangeReport(
+                step.source,
+                step.range,
+                Counts(messages=len(step.range), filtered=len(step.range), bytes=10),
+                tuple(TableReport() for _ in tables),
+            )
             for step in batch.steps
         ]
 
@@ -78,7 +85,7 @@ def _fill(home: Home, broker: LocalBroker, number: int) -> list[str]:
         source = Source(brokers=brokers, topic=name)
         pipeline = Pipeline(name=name, source=source, columns={"id": "BIGINT"}, into=Into(table=name))
         home.save(pipeline)
-        run = Run(pipeline, home, KafkaTopics(source), _Read(home), open_destination(pipeline, home))
+        run = Run(home, Ingest(pipeline, KafkaTopics(source), _Read(home), open_destination(pipeline, home)))
         list(run.batches())
 
     with ThreadPoolExecutor(4) as pool:

@@ -16,7 +16,9 @@ import pyarrow as pa
 from bench.contenders.pipelines import pipeline
 from bench.numbers import percentile, slope
 from bench.stage import Stage, say
-from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile
+from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile, TableReport
+from kpipe.column_growth import Closed
+from kpipe.ingest.loop import Ingest
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from kpipe_assets.runs.runner import Run
@@ -55,18 +57,19 @@ class OneRow:
     def __init__(self, home: Home) -> None:
         self._staging = home.staging
 
-    def columns(self, _: Batch) -> Columns:
+    def columns(self, _: Batch, table: int) -> Columns:
         return Columns.of({"id": "BIGINT"})
 
     def give_up(self) -> None:
         """It is done before anybody can ask."""
 
-    def stage(self, batch: Batch, _: Columns) -> Sequence[RangeReport]:
+    def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         reports = []
         for at, step in enumerate(batch.steps):
             staged = self._file(batch) if not at else None
-            counts = Counts(messages=1, rows=1, bytes=10) if staged else Counts(messages=1, filtered=1, bytes=10)
-            reports.append(RangeReport(step.source, step.range, counts, staged))
+            records = Counts(messages=1, filtered=0 if staged else 1, bytes=10)
+            table = TableReport(Counts(rows=1), (staged,)) if staged else TableReport()
+            reports.append(RangeReport(step.source, step.range, records, (table,)))
         return reports
 
     def _file(self, batch: Batch) -> StagedFile | None:
@@ -140,7 +143,7 @@ def _batches(home: Home, definition: Any, most: int) -> Iterator[tuple[float, fl
     """Seconds and CPU seconds of each batch; the first one's are from the start of the run."""
     if not most:
         return
-    run = Run(definition, home.make(), _Topics(1 << 40), OneRow(home), open_destination(definition, home))
+    run = Run(home.make(), Ingest(definition, _Topics(1 << 40), OneRow(home), open_destination(definition, home)))
     wall, cpu = time.monotonic(), time.process_time()
     for _ in run.batches(max_batches=most):
         now, used = time.monotonic(), time.process_time()

@@ -58,7 +58,7 @@ def _job(folder: Path, rows: int, expression: str | None) -> Job:
     kinds = Columns.of(
         {"id": "BIGINT", "k": "BIGINT", "code": "VARCHAR", "text": "VARCHAR", "lang": "VARCHAR", "name": "VARCHAR"}
     )
-    return LocalStager(pipeline, Home(folder / "home").make())._shaped(Batch("b", "p", ()), kinds, None)
+    return LocalStager(pipeline, Home(folder / "home").make())._shaped(Batch("b", "p", ()), [kinds], None)
 
 
 def _cpu(job: Job, held: Held) -> float:
@@ -78,9 +78,9 @@ def _cpu(job: Job, held: Held) -> float:
 
 def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
     """Seconds until both of Spark's workers have answered from a lookup, batch by batch, and how often each had to load it."""
+    from resources.duckdb_engine.expression_checks import checked_selection
     from resources.lookups.loader import Lookups
     from resources.spark.driver.session import start
-    from resources.spark.driver.stager import selection
 
     pipeline = Pipeline.model_validate(
         {
@@ -89,7 +89,7 @@ def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
         }
     )  # fmt: skip
     context = start(folder / "home")
-    lookups = Lookups(pipeline, selection(pipeline))
+    lookups = Lookups(pipeline, checked_selection(pipeline))
     seconds, loaded = [], set()
     for batch in range(batches):
         lookups.of_batch(str(batch))

@@ -21,6 +21,7 @@ import psutil
 from confluent_kafka import Producer
 
 from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source
+from kpipe.ingest.loop import Ingest
 from kpipe_assets.dagster_resources import DestinationResource, KafkaResource, SparkResource
 from kpipe_assets.runs.runner import Run
 from resources.dev_broker.broker import LocalBroker
@@ -65,7 +66,7 @@ def measure(broker: LocalBroker, spark: SparkResource, home: Home, partitions: i
     for number in range(_UNCOUNTED + given.batches):
         _write(brokers, topic, partitions, given.records)
         destination = DestinationResource(home=str(home.path)).open(pipeline)
-        run = Run(pipeline, home, KafkaResource().topics(pipeline), spark.stager(pipeline), destination)
+        run = Run(home, Ingest(pipeline, KafkaResource().topics(pipeline), spark.stager(pipeline), destination))
         before, began = _cpu(), time.monotonic()
         made = list(run.batches(1))
         took, after = time.monotonic() - began, _cpu()

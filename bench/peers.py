@@ -31,7 +31,8 @@ _SETS: dict[str, tuple[str, ...]] = {
     ),
     # Apart from Connect's: resolved together, the versions that log4j's POM manages would apply to Kafka's jars.
     "log": ("org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",),
-    # What reads Iceberg's tables, and the catalogue that lies beside them (tests/resources/destinations/test_lake_readers.py).
+    # What reads Iceberg's tables, and the catalogue that lies beside them:
+    # tests/resources/destinations/lakehouse/test_readers.py.
     "spark-iceberg": (f"org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:{ICEBERG}",),
     "sqlite": ("org.xerial:sqlite-jdbc:3.50.3.0",),
     "hadoop": (f"org.apache.hadoop:hadoop-client-api:{HADOOP}", f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}"),

@@ -22,7 +22,12 @@ _MEMORY_MB = 600.0
 def write(folder: Path) -> Path:
     """Write README.md and plots beside the results; gives the page."""
     results = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
-    parts = ["# Results", "", "Written by `python -m bench`; [what is measured, and how](../../docs/benchmarks.md).", ""]
+    parts = [
+        "# Results",
+        "",
+        "Look up what was measured; `python -m bench` writes this page ([method](../../docs/explanation/benchmarks.md)).",
+        "",
+    ]
     parts += _goals(results)
     for name, section in (
         ("throughput", lambda result, at: _throughput(result, at, "throughput")),

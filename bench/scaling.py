@@ -1,6 +1,6 @@
 """What a batch costs as workers, partitions and tables become many: formulae over measured constants.
 
-    .venv/bin/python -m bench.scaling         # the tables of docs/scaling.md
+    .venv/bin/python -m bench.scaling         # the tables of docs/explanation/scaling.md
 
 Every constant names where it was measured. bench/simulation.py plays the same batches event by event, and
 tests/bench/test_scaling.py holds the two together.
@@ -150,7 +150,7 @@ def useful_cores(load: Load, commit: Commit, tasks: Tasks = SPARK) -> float:
 
 
 def tables() -> str:
-    """The tables of docs/scaling.md."""
+    """The tables of docs/explanation/scaling.md."""
     lines = ["| destination | partitions | records a batch | commit s | batches/s at most | records/s at most | cores of use |"]
     lines.append("|---|---|---|---|---|---|---|")
     for name, commit in DESTINATIONS.items():

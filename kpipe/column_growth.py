@@ -1,7 +1,7 @@
-"""Bounds on the columns that records add to a table, and which of a batch's new columns stay within them.
+"""Limits on the columns that records add to a table, and the choice of new columns within them.
 
-Members are counted as names: a column is one, and so is each field inside of its STRUCTs, at any depth. The rules depend on the
-set of a batch's new names only, never on how the batch was split or in which order its parts were read.
+Names are counted: a column is one name, and so is each field inside its STRUCTs, at any depth. The rules depend only on the
+set of a batch's new names. They do not depend on how the batch was split, or in which order its parts were read.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ __all__ = [
     "names_in", "refused", "taken", "trimmed", "widened",
 ]  # fmt: skip
 
-#: Members of one record that the table has no column for.
+#: Members of one record without a column in the table.
 MOST_IN_RECORD = 1_000
 #: Names that one batch adds to a table.
 MOST_IN_BATCH = 1_000
-#: Names inside of one column; a new column with more becomes JSON.
+#: Names inside one column; a new column with more becomes JSON.
 MOST_IN_COLUMN = 1_000
 
-#: What to do about a dead letter, in its reason.
+#: Hint in the reason of a dead letter.
 ADVICE = "declare what is wanted under `columns` (an object with many keys as JSON), or set schema: ignore"
 
 
 @dataclass(frozen=True)
 class Closed:
-    """Why records that hold still other new columns are dead letters; empty texts: no record should.
+    """Reasons why records with further new columns become dead letters; empty texts: none do.
 
     Attributes:
-        column: of a new column.
-        field: of a new field inside of a column.
+        column: reason for a new column.
+        field: reason for a new field inside a column.
     """
 
     column: str = ""
@@ -48,11 +48,11 @@ class Closed:
 
 @dataclass(frozen=True)
 class Taken:
-    """What becomes of a batch's new columns.
+    """The table's columns after a batch.
 
     Attributes:
-        columns: the table's, widened by those that are within the bounds.
-        closed: the bounds that the others are beyond.
+        columns: the table's, widened by the new columns within the limits.
+        closed: the limits that the other new columns exceed.
     """
 
     columns: Columns
@@ -60,20 +60,20 @@ class Taken:
 
 
 def taken(base: Columns, new: Columns, bounds: Room, free: Collection[str] = (), before: int = 0) -> Taken:
-    """Widen a table's columns by those new ones that the bounds leave room for: the first of them by name.
+    """Widen a table's columns by the new columns within the limits: the first ones by name.
 
     Args:
         base: the table's columns.
-        new: what the batch's records hold beyond them.
-        bounds: of the destination.
-        free: columns, in lower case, that the definition names: they are taken whatever their number. Fields that records add
-            inside of them are not.
+        new: further columns of the batch's records.
+        bounds: limits of the destination.
+        free: columns, in lower case, that the definition names: they are added whatever their number. Fields that records add
+            inside them are not.
         before: names of this batch that are in `base` already.
 
     Raises:
-        ValueError: a column has types in the two that cannot be one; the message names it.
+        ValueError: a column has incompatible types in `base` and `new`; the message names it.
     """
-    new = trimmed(new, base, free)  # what tasks report together, as one of them would report it
+    new = trimmed(new, base, free)  # so that the result does not depend on how the batch was split among tasks
     fresh = [name.lower() in free and name not in base for name in new.names()]
     wide = base.merged(Columns(tuple(item for item, freely in zip(new, fresh, strict=True) if freely)))
     found = [item for item, freely in zip(new, fresh, strict=True) if not freely]
@@ -87,11 +87,11 @@ def taken(base: Columns, new: Columns, bounds: Room, free: Collection[str] = (),
 
 
 class Left:
-    """What the bounds leave room for in a table.
+    """Remaining room in a table.
 
     Args:
         wide: the table's columns.
-        bounds: of the destination.
+        bounds: limits of the destination.
         before: names of this batch that are in `wide` already.
     """
 
@@ -105,19 +105,20 @@ class Left:
         self.column = self.field = ""
 
     def names(self, name: str) -> bool:
-        """Return whether a new column can have that name."""
+        """Return whether a new column can have that name, and keep the reason if not."""
         why = column_names.fault(self._bounds.destination, name)
         self.column = self.column or why
         return not why
 
     def beyond(self, table: Columns, new: Columns, free: Collection[str], alone: bool) -> Closed:
-        """Return the bounds that the new columns of a record are beyond by themselves.
+        """Return the limits that the new columns of a record exceed by themselves.
 
         Args:
-            table: the columns that this was made of.
-            new: what the record holds beyond them.
+            table: the columns that this object was made for.
+            new: further columns of the record.
             free: as in `taken`.
-            alone: False: `new` is of several records. Then nothing is returned only if each of them is within the bounds.
+            alone: whether `new` is from one record. For several records, the result is empty only if each of them is within
+                the limits.
         """
         left = copy(self)
         left._inside, left._fields, left._claimed = dict(self._inside), {}, set(self._claimed)
@@ -129,22 +130,22 @@ class Left:
         return Closed(left.column, left.field)
 
     def note(self, path: Path, fields: int) -> None:
-        """Note how many fields a STRUCT has."""
+        """Set the number of fields of a STRUCT."""
         self._fields[path] = fields
 
     def refuse(self) -> None:
-        """Refuse fields of a STRUCT that would get too many."""
+        """Keep the reason that a STRUCT would get too many fields."""
         self.field = self.field or f"a STRUCT is given {WIDEST_STRUCT} fields at most"
 
     def take(self, path: Path, kind: Type, names: int | None = None) -> bool:
-        """Take one more column or field, if there is room for it and the names inside of it (None: count them)."""
+        """Add one more column or field, if there is room for it and for the names inside it (None: count them)."""
         names, destination = names_in(kind) if names is None else names, self._bounds.destination
         claims = set(column_names.claims(destination, path, kind))
         if not claims.isdisjoint(self._claimed):
             self.column = self.column or column_names.clashes(destination)
             self.field = self.field or self.column
             return False
-        if self._batch + names > MOST_IN_BATCH:  # nothing behind it either: which are taken depends on the set of names alone
+        if self._batch + names > MOST_IN_BATCH:  # reject all later names, too: the choice must depend on the set of names only
             self._batch = MOST_IN_BATCH
             self.column = self.column or f"a batch adds {MOST_IN_BATCH:,} columns and fields to a table at most"
             self.field = self.field or self.column
@@ -186,11 +187,11 @@ class Left:
 
 
 def refused(base: Columns, new: Columns) -> str:
-    """Return why a record with new members inside of the table's columns cannot be a row, however much room there is.
+    """Return why a record with new members inside the table's columns cannot be a row, however much room there is.
 
     Args:
         base: the table's columns.
-        new: what the record holds beyond them, names that differ by case only kept apart (`settled`).
+        new: further columns of the record; names that differ by case only are kept apart (`settled`).
     """
     found = ((name, base.get(name), kind) for name, kind in new)
     return next((why for name, have, kind in found if have is not None and (why := _refused(have, kind, name))), "")
@@ -219,14 +220,14 @@ def _refused(have: Type, kind: Type, path: str) -> str:
 
 
 def names_in(kind: Type) -> int:
-    """Count a column or field, and the fields inside of it, at any depth."""
+    """Count a column or field and all fields inside it."""
     if isinstance(kind, Struct):
         return 1 + sum(names_in(item) for _, item in kind.fields)
     return names_in(kind.item) if isinstance(kind, (ListOf, MapOf)) else 1
 
 
 def trimmed(new: Columns, known: Columns, free: Collection[str] = ()) -> Columns:
-    """Leave out new columns that no batch takes, as so many come before them by name: what a task reports is bounded."""
+    """Drop new columns that no batch can add, because too many names precede them: this bounds the size of a report."""
     if len(new) <= MOST_IN_BATCH:
         return new
     counted = sorted(name.lower() for name in new.names() if name not in known and name.lower() not in free)
@@ -234,7 +235,7 @@ def trimmed(new: Columns, known: Columns, free: Collection[str] = ()) -> Columns
 
 
 def named(pipeline: Pipeline) -> frozenset[str]:
-    """Return the columns, in lower case, that the definition names: records do not decide how many they are."""
+    """Return the columns, in lower case, that the definition names: no limit applies to their number."""
     found = {*pipeline.columns, *pipeline.set}
     for part in (pipeline.format, pipeline.key_format):
         found |= {*(part.mapping or part.fields or ())} if part is not None else set()
@@ -245,13 +246,13 @@ def named(pipeline: Pipeline) -> frozenset[str]:
 
 
 def widened(pipeline: Pipeline) -> bool:
-    """Return whether records add columns that the definition does not name; a `select` of certain columns leaves others alone."""
+    """Return whether records can add columns that the definition does not name; a `select` of named columns prevents it."""
     selection = Selection.of(pipeline)
     return pipeline.evolution == "evolve" and (selection is None or selection.outputs is None)
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return names for a message, the first few of them."""
+    """Format names for a message, the first few of them."""
     shown = ", ".join(name if len(name) <= 40 else name[:40] + "..." for name in names[:most])
     return shown + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
@@ -272,7 +273,7 @@ def _additions(have: Type | None, kind: Type, path: Path, left: Left) -> Iterato
 
 
 def _within(have: Type | None, kind: Type, path: Path, fit: Collection[Path]) -> Type | None:
-    """Return what a column gains, less what there is no room for; None where nothing is left."""
+    """Return what a column gains, without the parts that exceed the limits; None if nothing is left."""
     if have is None:
         return _narrowed(kind) if path in fit else None
     if isinstance(have, Struct) and isinstance(kind, Struct):
@@ -287,18 +288,18 @@ def _within(have: Type | None, kind: Type, path: Path, fit: Collection[Path]) ->
 
 
 def _overflows(have: Type, kind: Type) -> bool:
-    """Whether new fields of a STRUCT were so many that they are told as JSON."""
+    """Return whether a STRUCT got so many new fields that tasks report it as JSON."""
     return kind == JSON and isinstance(have, (Struct, ListOf))
 
 
 def _narrowed(kind: Type) -> Type:
-    """A new column as it is taken: with very many names inside, at any depth, it is JSON."""
+    """Return the type of a new column: JSON if it has too many names inside, at any depth."""
     plain = settled(kind) or JSON
     return JSON if names_in(plain) > MOST_IN_COLUMN else plain
 
 
 def _most_names(kind: Type) -> int:
-    """Count the names that one record may have in a column that is of this type over several: JSON tells of none."""
+    """Return an upper bound for the names of one record in a column merged from several; JSON may contain the maximum."""
     if isinstance(kind, Struct):
         return 1 + sum(_most_names(item) for _, item in kind.fields)
     if isinstance(kind, (ListOf, MapOf)):
@@ -307,7 +308,7 @@ def _most_names(kind: Type) -> int:
 
 
 def _once(kind: Struct) -> Iterator[tuple[str, Type]]:
-    """Yield the fields; of those whose names differ by case only, which no STRUCT can have, the first by name."""
+    """Yield the fields of a STRUCT; of names that differ by case only, which are not allowed, the first by name."""
     first: dict[str, str] = {}
     for name, _ in kind.fields:
         first[name.lower()] = min(name, first.get(name.lower(), name))

@@ -1,38 +1,39 @@
-"""Everything that kpipe raises on purpose.
+"""Errors that kpipe raises on purpose.
 
-    KpipeError                      exit 1   something failed; running again may succeed
-    ├── InvalidPipeline             exit 2   what the user wrote is wrong: file, line and field are named
-    ├── InvalidStatement            exit 2   a statement is wrong: line and column are named
-    ├── NotAvailable                exit 2   valid, but this version or this machine cannot do it
-    ├── SourceError                          Kafka
-    │   ├── BrokerUnreachable                no broker answered before the deadline (retriable)
-    │   ├── TopicUnknown                     the cluster has no such topic
-    │   ├── CredentialsRefused               authentication, authorization or TLS
-    │   ├── RegistryFailed                   the schema registry gave no answer that says anything (retriable)
-    │   ├── LookupFailed                     the server of a lookup gave no whole answer (retriable)
-    │   ├── ReadStalled                      a read made no progress before its deadline (retriable)
-    │   └── ReadFailed                       the broker or the client refused a read
-    │       └── RecordsUnreadable            the bytes are there, and cannot be read: damaged, or too large
-    ├── RecordRejected                       a record could not become a row and the policy says fail
-    ├── TransformFailed                      the user's program: status, signal, hang, protocol
-    ├── StagingFailed                        a task could not write, or a staged file is not what was reported
-    │   └── StoreUnreachable                 the object store that files are staged in gave no answer (retriable)
-    ├── WorkerLost                           a process that ran tasks died (retriable)
-    ├── DestinationError                     the table's side
-    │   ├── DestinationBusy                  another process holds it, or it gives no answer now (retriable)
-    │   ├── SchemaConflict                   the table cannot take these columns
-    │   ├── AuditFailed                      rows of the batch do not pass its audit; it was not published
-    │   ├── Fenced                           the ledger moved since the plan; nothing was changed
-    │   └── OutcomeUnknown                   a commit was sent and could not be read back
-    ├── DeadLettersExceeded                  more dead letters than the pipeline allows
-    └── NeedsOperator               exit 3   sticky: stays until an operator decides
-        ├── SourceIdentityChanged            recreated topic, or another cluster behind the same address
-        ├── TopicGone                        a topic that the pattern had found is not there any more
-        ├── OffsetsLost                      the next offset lies below the log start
-        ├── OffsetsBeyondEnd                 the next offset lies beyond the end of the log
-        └── LedgerMismatch                   the ledger is missing, changed by hand, or older than what this home has seen
+    KpipeError                      exit 1   a run or command failed; the next attempt may succeed.
+    ├── InvalidPipeline             exit 2   the definition is invalid; the message names file, line and field.
+    ├── InvalidStatement            exit 2   a statement is invalid; the message names line and column.
+    ├── NotAvailable                exit 2   a valid request that this version or machine does not support.
+    ├── SourceError                          reading from Kafka failed.
+    │   ├── BrokerUnreachable                no broker answered before the deadline (retriable).
+    │   ├── TopicUnknown                     the topic does not exist in the cluster.
+    │   ├── CredentialsRefused               authentication, authorization or TLS failed.
+    │   ├── RegistryFailed                   the schema registry was unreachable or failed (retriable).
+    │   ├── LookupFailed                     the server of a lookup returned no complete answer (retriable).
+    │   ├── ReadStalled                      a read made no progress before its deadline (retriable).
+    │   └── ReadFailed                       the broker or the client rejected a read.
+    │       └── RecordsUnreadable            a record batch is damaged or too large.
+    ├── RecordRejected                       a record cannot become a row, and the policy is `fail`.
+    ├── TransformFailed                      the user's program failed: status, signal, timeout or protocol.
+    ├── StagingFailed                        a task could not write, or a staged file does not match its report.
+    │   └── StoreUnreachable                 the object store of the staged files did not answer (retriable).
+    ├── WorkerLost                           a process that ran tasks died (retriable).
+    ├── FormatTooNew                         a newer kpipe wrote the destination or the home.
+    ├── DestinationError                     the destination failed.
+    │   ├── DestinationBusy                  another process uses the destination, or it does not answer (retriable).
+    │   ├── SchemaConflict                   the table cannot accept these columns or rows.
+    │   ├── AuditFailed                      rows of the batch fail `into.audit`; the batch was not published.
+    │   ├── Fenced                           the ledger changed since the plan; nothing was written.
+    │   └── OutcomeUnknown                   a commit was sent and could not be read back.
+    ├── DeadLettersExceeded                  more dead letters than the pipeline allows.
+    └── NeedsOperator               exit 3   blocks every run until an operator decides.
+        ├── SourceIdentityChanged            the topic was recreated, or the brokers belong to a different cluster.
+        ├── TopicGone                        a topic that the pattern matched before no longer exists.
+        ├── OffsetsLost                      the next offset is below the log start.
+        ├── OffsetsBeyondEnd                 the next offset is beyond the end of the log.
+        └── LedgerMismatch                   the ledger is missing, was edited, or is older than this home has seen.
 
-Every message says what happened and where; `hint` says what to type or change next.
+Every message names the subject and the problem; `hint` names the command or the field to change.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ __all__ = [
     "DestinationBusy",
     "DestinationError",
     "Fenced",
+    "FormatTooNew",
     "InvalidPipeline",
     "InvalidStatement",
     "KpipeError",
@@ -84,18 +86,18 @@ _Raised = TypeVar("_Raised", bound="KpipeError")
 
 
 class KpipeError(Exception):
-    """Base of all of them.
+    """Base class of kpipe's errors.
 
     Args:
-        what: what happened and where (topic, partition, offsets), in one sentence.
-        hint: what to type or change next; empty when there is nothing to do but run again.
+        what: the problem and its place (topic, partition, offsets), in one sentence.
+        hint: the command or field to change next; empty when running again is enough.
 
     Attributes:
         exit_status: exit status of the command line.
-        retriable: whether the same run may try again by itself, with back-off.
-        record: partition and offset of the record that it is about, where it is about one.
-        field: path of the field of the definition that it is about, as in YAML; empty: of none, or not known.
-        word: the part of that field's text that is wrong; empty: all of it.
+        retriable: whether the same run may retry by itself, with back-off.
+        record: partition and offset of the record that caused the error, if one record did.
+        field: path of the invalid field in the definition, as in YAML; empty if unknown, or if no field is the cause.
+        word: the invalid part of that field's text; empty: all of it.
     """
 
     exit_status: int = 1
@@ -110,27 +112,27 @@ class KpipeError(Exception):
         self.hint = hint
 
     def about(self: _Raised, *field: str, word: str = "") -> _Raised:
-        """Name the field of the definition that is wrong, unless that is known already."""
+        """Name the invalid field of the definition, unless one is named already."""
         if not self.field:
             self.field, self.word = field, word
         return self
 
     def __str__(self) -> str:
-        """Safe to print, as `what` may hold parts of a record."""
+        """Return the message, safe to print: `what` may contain parts of a record."""
         return plain_lines(f"{self.what} -> {self.hint}" if self.hint else self.what)
 
 
 class InvalidPipeline(KpipeError):
-    """The definition is wrong; the message names file, line and field where they are known."""
+    """The definition is invalid; the message names file, line and field, as far as possible."""
 
     exit_status = 2
 
 
 class InvalidStatement(KpipeError):
-    """A statement is wrong; the message names line and column.
+    """A statement is invalid; the message names line and column.
 
     Attributes:
-        excerpt: the line, and below it a caret under the place; holds no secret.
+        excerpt: the line, and below it a caret under the error; contains no secret.
     """
 
     exit_status = 2
@@ -141,7 +143,7 @@ class InvalidStatement(KpipeError):
 
 
 class NotAvailable(KpipeError):
-    """A valid request that this version, installation or machine cannot serve."""
+    """A valid request that this version, installation or machine does not support."""
 
     exit_status = 2
 
@@ -157,50 +159,51 @@ class BrokerUnreachable(SourceError):
 
 
 class TopicUnknown(SourceError):
-    """The cluster has no topic of that name."""
+    """The topic does not exist in the cluster."""
 
 
 class CredentialsRefused(SourceError):
-    """Authentication, authorization or TLS was refused."""
+    """Authentication, authorization or TLS failed."""
 
 
 class ReadStalled(SourceError):
-    """A bounded read made no progress before its deadline. Silence is never taken for the end of a range."""
+    """A bounded read made no progress before its deadline. A timeout never counts as the end of a range."""
 
     retriable = True
 
 
 class RegistryFailed(SourceError):
-    """The schema registry gave no answer that says anything about a schema. One that it does not know is the record's fault."""
+    """The schema registry was unreachable or failed. A schema id that does not exist is an error of the record instead."""
 
     retriable = True
 
 
 class LookupFailed(SourceError):
-    """The server that a lookup comes from gave no whole answer in time."""
+    """The server of a lookup returned no complete answer in time."""
 
     retriable = True
 
 
 class ReadFailed(SourceError):
-    """The broker or the client refused a read (corrupt batch, record too large, offset out of range ...)."""
+    """The broker or the client rejected a read (corrupt batch, record too large, offset out of range ...)."""
 
 
 class RecordsUnreadable(ReadFailed):
-    """The bytes of a range are there and cannot be read: a damaged record batch, or one that is larger than is allowed."""
+    """The bytes of a range exist but cannot be read: the record batch is damaged, or larger than the limit."""
 
 
 class RecordRejected(KpipeError):
-    """A record could not become a row, and the pipeline's policy for that stage is `fail`."""
+    """A record cannot become a row, and the pipeline's policy for that stage is `fail`."""
 
 
 class TransformFailed(KpipeError):
-    """The transform program broke its contract; its output was discarded.
+    """The transform program broke its protocol; its output was discarded.
 
     Attributes:
-        phase: `work`: it ended or hung at its work, so a record may be the reason; `count`: its answers do not fit its
-            mode, so nobody knows which record lacks one; empty: no record can be the reason (it never ran, for example).
-        unanswered: offset of the first record that it had not answered; None where nobody knows.
+        phase: `work`: the program exited or hung while it processed records, so a record may be the cause; `count`: the number
+            of answers does not fit the mode, so the unanswered record cannot be determined; empty: no record is the cause
+            (for example, the program did not start).
+        unanswered: offset of the first record without an answer; None if it cannot be determined.
     """
 
     def __init__(self, what: str, hint: str = "", phase: str = "") -> None:
@@ -210,11 +213,11 @@ class TransformFailed(KpipeError):
 
 
 class StagingFailed(KpipeError):
-    """A task could not write its file, or the driver found another file than the task reported."""
+    """A task could not write its file, or the file does not match the task's report."""
 
 
 class StoreUnreachable(StagingFailed):
-    """The object store that files are staged in gave no answer, or said that it cannot now."""
+    """The object store of the staged files did not answer, or reported that it is temporarily unavailable."""
 
     retriable = True
 
@@ -225,27 +228,31 @@ class WorkerLost(KpipeError):
     retriable = True
 
 
+class FormatTooNew(KpipeError):
+    """A newer kpipe wrote the destination or the home, in a format that this kpipe cannot read."""
+
+
 class DestinationError(KpipeError):
-    """The destination refused or failed."""
+    """The destination rejected a request or failed."""
 
 
 class DestinationBusy(DestinationError):
-    """Another process holds the destination, named where it tells by whom; or its server gives no answer now."""
+    """Another process uses the destination (named if the destination reports it), or its server does not answer."""
 
     retriable = True
 
 
 class AuditFailed(DestinationError):
-    """Rows of a batch are not what `into.audit` says, so it was not published: the table and the ledger are as they were."""
+    """Rows of a batch fail `into.audit`. The batch was not published; the table and the ledger are unchanged."""
 
 
 class SchemaConflict(DestinationError):
-    """The table cannot take the columns of this batch under the pipeline's schema policy, or refuses rows.
+    """The table cannot accept the columns of this batch under the pipeline's schema policy, or it rejects rows.
 
     Attributes:
-        refused: records whose rows it refuses, with the reasons, by partition and offset; empty where they are not known.
-        by_rows: whether single records can be the cause; False where rights are missing, whatever the rows are.
-        reason: the cause in the database's words, for a record that is set aside for it.
+        refused: records whose rows the table rejects, with the reasons, by partition and offset; empty if unknown.
+        by_rows: whether single records can be the cause; False for missing privileges, for example.
+        reason: the database's message, stored with a dead letter.
     """
 
     def __init__(self, what: str, hint: str = "", reason: str = "", by_rows: bool = True) -> None:
@@ -254,59 +261,59 @@ class SchemaConflict(DestinationError):
         self.reason, self.by_rows = reason or what, by_rows
 
     def name(self, refused: dict[PartitionId, dict[int, str]]) -> None:
-        """Name the records whose rows the table refuses; the message begins with the first of them."""
+        """Name the records whose rows the table rejects; the message starts with the first one."""
         self.refused = {source: dict(sorted(refused[source].items())) for source in sorted(refused) if refused[source]}
         for source, found in self.refused.items():
             offset, why = next(iter(found.items()))
             more = sum(map(len, self.refused.values())) - 1
             others = f", and {more:,} more record{'s' if more > 1 else ''}" if more else ""
             self.what, self.record = f"{source} offset {offset}: {why}{others}: {self.what}", (source, offset)
-            self.hint = f"{self.hint}; errors.constraint: dead_letter keeps such records aside"
+            self.hint = f"{self.hint}; errors.constraint: dead_letter stores such records as dead letters"
             return
 
 
 class Fenced(DestinationError):
-    """The ledger moved since the plan was made. Nothing was changed by the loser."""
+    """The ledger changed since the plan: another run committed first. This commit changed nothing."""
 
 
 class OutcomeUnknown(DestinationError):
-    """A commit was sent, and its batch id could not be read back. Nothing is deleted; the next run finds out."""
+    """A commit was sent, and its batch id could not be read back. Nothing is deleted; the next run reads it back."""
 
 
 class DeadLettersExceeded(KpipeError):
-    """The pipeline holds more dead letters than `errors.max_dead_letters`."""
+    """The pipeline has more dead letters than `errors.max_dead_letters`."""
 
 
 class NeedsOperator(KpipeError):
-    """Only a person can decide; restarting does not clear it."""
+    """An operator has to decide; a restart does not clear the error."""
 
     exit_status = 3
 
 
 class SourceIdentityChanged(NeedsOperator):
-    """The topic was recreated, or another cluster answers at the same address."""
+    """The topic was recreated, or the brokers belong to a different cluster."""
 
 
 class TopicGone(NeedsOperator):
-    """A topic that was found by its pattern, and read, is not there any more."""
+    """A topic that matched the pattern, and was read, no longer exists."""
 
 
 class OffsetsLost(NeedsOperator):
-    """Records between the ledger's next offset and the log start are gone."""
+    """Records between the ledger's next offset and the log start were deleted from Kafka."""
 
 
 class OffsetsBeyondEnd(NeedsOperator):
-    """The ledger's next offset lies beyond the end of the log: truncated, restored or rebuilt."""
+    """The ledger's next offset is beyond the end of the log, which was truncated, restored or rebuilt."""
 
 
 class LedgerMismatch(NeedsOperator):
-    """The ledger is missing, changed by hand, or behind what this home has already seen committed."""
+    """The ledger is missing, was edited, or is older than the commits that this home has seen."""
 
 
 def by_name(name: str) -> type[KpipeError]:
-    """Class of that name: how a failure inside a Spark task comes back to the driver as itself.
+    """Return the error class of that name, `KpipeError` if unknown.
 
-    Unknown names give `KpipeError`.
+    The driver uses it to raise a failure inside a Spark task as its own class.
     """
     found = globals().get(name)
     if isinstance(found, type) and issubclass(found, KpipeError):

@@ -1,9 +1,9 @@
-"""Crash-points: named places on the whole way of a batch, where a test kills, stops or fails the process that comes by.
+"""Failpoints: named places in the code where a test kills, stops or fails the process.
 
 `KPIPE_FAULT=point:n:action` is read once, when this module is imported. When the process reaches the point for the n-th
-time, it is killed (`kill`, SIGKILL), stopped (`stop`, SIGSTOP, until SIGCONT) or failed (`raise`, an error that nothing
-expects, as a defect would). Spark's workers inherit the variable and count for themselves; programs never see it.
-Without the variable a point costs some 30 ns, and none stands in a loop over records.
+time, it is killed (`kill`: SIGKILL), stopped (`stop`: SIGSTOP, until SIGCONT) or failed. `raise` fails it with an error
+that no caller expects, as a defect would. Spark's workers inherit the variable and count by themselves; transform programs
+do not get it. Without the variable a point costs some 30 ns. No point is inside a loop over records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["AUDITED", "POINTS", "VARIABLE", "Fault", "arm", "reach"]
 
 VARIABLE = "KPIPE_FAULT"
 
-#: In the order of the way. What is true at each is in docs/reliability.md.
+#: In the order of a batch. docs/explanation/reliability.md lists the state at each point.
 POINTS = (
     "plan.ledger",
     "plan.offsets",
@@ -47,18 +47,18 @@ POINTS = (
     "gc.scan",
     "gc.unlink",
 )
-#: Between `commit.before` and `commit.after`, only where a batch is audited before it is published (`into.audit`).
+#: Between `commit.before` and `commit.after`, only for a destination with `into.audit`.
 AUDITED = ("commit.branch", "commit.audit")
 
 
 class Fault:
-    """What `KPIPE_FAULT` asks for; called with the name of each point that is reached.
+    """Action of `KPIPE_FAULT`, called with the name of each point that is reached.
 
     Args:
         text: `point:n:action`, n from 1.
 
     Raises:
-        InvalidPipeline: no such point or action. A point that is misspelt would never be reached, and a test of it pass.
+        InvalidPipeline: the point or the action does not exist. A misspelled point is never reached, so its test would pass.
     """
 
     def __init__(self, text: str) -> None:
@@ -71,12 +71,13 @@ class Fault:
             or self.action not in ("kill", "stop", "raise")
         ):
             raise InvalidPipeline(
-                f"{VARIABLE} is {text!r}", f"unset it, or write point:n:kill, :stop or :raise; points: {', '.join(POINTS)}"
+                f"{VARIABLE}: invalid value: expected point:n:kill, point:n:stop or point:n:raise, found {text!r}",
+                f"unset {VARIABLE}, or use one of these points: {', '.join(POINTS)}",
             )
         self.left = int(number)
 
     def __call__(self, point: str) -> None:
-        """Count, and act when it is time."""
+        """Count the point, and act on the n-th time."""
         if point != self.point:
             return
         self.left -= 1
@@ -91,13 +92,13 @@ _armed: Callable[[str], None] | None = None
 
 
 def arm(fault: Callable[[str], None] | None) -> None:
-    """Call this with the name of every point that this process reaches from now on; None: nothing more."""
+    """Call `fault` with the name of every point that this process reaches; None: stop calling."""
     global _armed
     _armed = fault
 
 
 def reach(point: str) -> None:
-    """The process is at this point of the way."""
+    """Report that the process has reached this point."""
     if _armed is not None:
         _armed(point)
 

@@ -1,6 +1,6 @@
-"""The three edges of the core: the topics, the tasks, the table. Each is small, and its contract stands here.
+"""Interfaces of the core: topics, stager and destination, with their contracts.
 
-Real ones live in resources/; public fakes in kpipe/testing/; what every destination must hold: resources/testing/conformance.py.
+Implementations are in resources/, public fakes in kpipe/testing/. resources/testing/conformance.py tests every destination.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
     "ErrorLog",
     "GroupFollower",
     "Keyed",
+    "MultiTable",
     "Publication",
     "Refusing",
     "Resuming",
-    "Several",
     "Spread",
     "Stager",
     "Topics",
@@ -37,10 +37,10 @@ __all__ = [
 
 
 class Topics(Protocol):
-    """What the brokers know of a pipeline's topics. Reads no record."""
+    """Offsets and identity of a pipeline's topics, as reported by the brokers. Reads no record."""
 
     def snapshot(self) -> TopicSnapshot:
-        """Identity and offsets of all partitions, as of now; never from a cache, every call with a deadline.
+        """Read identity and offsets of all partitions from the brokers; never from a cache, every call with a deadline.
 
         Raises:
             BrokerUnreachable, TopicUnknown, CredentialsRefused.
@@ -48,7 +48,7 @@ class Topics(Protocol):
         ...
 
     def present(self) -> Collection[PartitionId]:
-        """Identity of all partitions, as of now: what `snapshot` knows, without the offsets, for a third of its time.
+        """Read the identity of all partitions: `snapshot` without the offsets, in a third of its time.
 
         Raises:
             BrokerUnreachable, TopicUnknown, CredentialsRefused.
@@ -56,7 +56,7 @@ class Topics(Protocol):
         ...
 
     def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
-        """First offset of each partition whose record is not older; the last stable offset where there is none.
+        """Read the first offset at or after the timestamp for each partition; without one, the last stable offset.
 
         Raises:
             BrokerUnreachable, CredentialsRefused.
@@ -66,71 +66,70 @@ class Topics(Protocol):
 
 @runtime_checkable
 class GroupFollower(Protocol):
-    """What topics can besides: show how far a pipeline is as a consumer group's offsets."""
+    """Optional interface of topics: copy a pipeline's position to the offsets of a consumer group."""
 
     def follow(self, positions: Mapping[PartitionId, int]) -> None:
-        """Set the offsets of the group that `source.group` names, if it names one. They are never read back.
+        """Set the offsets of the consumer group in `source.group`, if there is one. They are never read back.
 
-        A failure is logged and changes nothing: it must not hold up ingest.
+        A failure is logged and changes nothing: it must not delay ingest.
         """
         ...
 
 
 class Stager(Protocol):
-    """Reads the ranges of a batch, runs the program, decodes, and leaves finished files. Changes nothing visible.
+    """Read the ranges of a batch, run the program, decode, and write staged files that no table references yet.
 
-    Used from one thread at a time, not always the same one; only `give_up` is called beside.
+    One thread at a time calls it, not always the same one. Only `give_up` may be called concurrently.
     """
 
-    def columns(self, batch: Batch, table: int = 0) -> Columns:
-        """Payload columns inferred from the first records of the batch; empty when none can be decoded.
+    def columns(self, batch: Batch, table: int) -> Columns:
+        """Infer payload columns from the first records of the batch; empty if no record can be decoded.
 
         Args:
-            batch: whose records are looked at.
-            table: which of the pipeline's tables (kpipe/tables/multi_table.py), 0 is the first.
+            batch: the batch to take records from.
+            table: which of the pipeline's tables (kpipe/tables/multi_table.py), from 0.
 
         Raises SourceError, TransformFailed.
         """
         ...
 
-    def stage(
-        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
-    ) -> Sequence[RangeReport]:
+    def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """Read every range of the batch to its proven end and stage rows and dead letters.
 
-        After: exactly one report for every piece of every range; pieces of a range are disjoint and cover it; every file that a
-        report names is complete, durable (fsynced) and will not change. On failure: files may lie about, none is referred to;
-        calling it again is safe and makes other files.
+        After: there is exactly one report for every piece of every range; the pieces of a range are disjoint and cover
+        it. Every file in a report is complete, durable (fsynced) and final. On failure, files may remain that no table
+        references. Another call is safe and writes other files.
 
         Args:
             batch: what to read.
-            columns: the payload columns that rows are decoded to. Columns that the records hold beyond them are reported in
-                `new_columns`, and are not in the files.
-            also: the same for each further table. A record that cannot become a row of one of them becomes none of any.
-            closed: of each table why it takes no further columns: a record that holds one is a reject. Empty: all are reported.
+            tables: for each table, the payload columns that its rows are decoded to. Further columns of the records
+                are reported in `new_columns` and left out of the files. A record that cannot become a row of one
+                table becomes a row of none.
+            closed: for each table, why it accepts no further columns: a record with one is rejected. Empty: all are reported.
 
-        Files of rows hold the columns and Kafka's coordinates (`_kafka_partition` ...), rows of one record together; with
-        `keeps_originals` (kpipe/tables/upsert.py) also `_kafka_original`, the record: a STRUCT(key BLOB, value BLOB, headers
-        STRUCT(name VARCHAR, value BLOB)[]). Files of deletes hold a line for each tombstone: the columns of the key, and the
-        coordinates. Where rows have a key (kpipe/tables/upsert.py), a record whose key is NULL is a reject of the stage `parse`.
+        Files of rows contain the columns and Kafka's coordinates (`_kafka_partition` ...), with the rows of one
+        record together. With `keeps_originals` (kpipe/tables/upsert.py) they also contain `_kafka_original`, the
+        record: a STRUCT(key BLOB, value BLOB, headers STRUCT(name VARCHAR, value BLOB)[]). Files of deletes contain
+        one row for each tombstone: the key columns and the coordinates. For rows with a key (kpipe/tables/upsert.py),
+        a record whose key is NULL is rejected in the stage `parse`.
 
         Raises SourceError, TransformFailed, RecordRejected, StagingFailed.
         """
         ...
 
     def give_up(self) -> None:
-        """Make a `stage` in another thread end soon, whatever way; does nothing where none is at work."""
+        """Make a `stage` call in another thread end soon, with or without an error; do nothing if none is running."""
         ...
 
 
 @dataclass(frozen=True)
 class Publication:
-    """Metadata of one batch that waits to be mirrored.
+    """Metadata of one batch that is not yet published.
 
     Attributes:
         batch: id of the batch.
         seq: its sequence number.
-        metadata: by partition (TOPIC:NUMBER where there are several topics), as stored with the commit.
+        metadata: by partition (TOPIC:NUMBER for several topics), as stored with the commit.
     """
 
     batch: str
@@ -139,25 +138,25 @@ class Publication:
 
 
 class Destination(Protocol):
-    """A table, its dead letters and its ledger, in one place that can change all three at once.
+    """A table, its dead letters and its ledger, which one transaction can change together.
 
-    One object serves one pipeline. It may be used from one thread at a time; any number of objects, in any number of
-    processes, may point at the same place.
+    One object serves one pipeline, one thread at a time. Any number of objects, in any number of processes, may use the same
+    database.
     """
 
     def describe(self) -> str:
-        """Where rows go, for people: kind, place and table; holds no secret."""
+        """Describe the destination for messages: type, address and table, without secrets."""
         ...
 
     def columns(self) -> Columns | None:
-        """Payload columns of the table as it is now (Kafka's own coordinates left out); None if there is no table."""
+        """Read the payload columns of the table, without Kafka's coordinates; None if it does not exist."""
         ...
 
     def ledger(self) -> tuple[str, Ledger]:
-        """The ledger as it is now, through a fresh connection, and the id under which the pipeline was registered.
+        """Read the ledger through a new connection, with the registration id of the pipeline.
 
-        The id is made at the first commit and never changes; "" before that. A ledger that comes back with another id,
-        or with a lower `seq`, is not the one that was there before.
+        The id is made at the first commit and never changes; it is "" before that. Another id, or a lower `seq`,
+        means that the ledger was replaced or restored.
         """
         ...
 
@@ -165,139 +164,140 @@ class Destination(Protocol):
         """Make everything in the commit visible at once, or nothing.
 
         Before: the files are verified (they exist, with the reported size, rows and columns). Inside one transaction:
-        (1) every lane change is a compare-and-swap on equality, all must hold; (2) rows, dead letters, history and
-        metadata are written and counted; (3) the table is created or widened to `columns` when it must be.
-        After any answer, error or not, the batch id is looked up through a fresh connection, and only that decides:
-        found means landed; not found and lanes as expected means not landed; else Fenced.
+        (1) every lane change is a compare-and-swap on equality, and all must succeed; (2) rows, dead letters, history and
+        metadata are written and counted; (3) the table is created, or widened to `columns`, if needed.
+        After any result, error or not, the batch id is read back through a new connection, which alone decides:
+        found means committed; not found and lanes as expected means not committed; else Fenced.
 
-        With a `KeyRule`, files of rows and of deletes are the writes of the batch, applied as if one by one in the order of
-        (`_kafka_partition`, `_kafka_offset`, place in the file), whatever the order of the files; `into.key`, where it is
-        given, names columns of both that are never NULL. The commit that is given back says what became of them
-        (`Commit.settled`), also when it had landed before: that is stored with the ledger's ranges, in the same transaction. A
-        range of a lane that is not the live one (a backfill) is older than what is there: a write to a row of the same
-        partition with a higher offset, which the same source has read, is ignored, and does not delete.
+        With a `KeyRule`, files of rows and of deletes are the writes of the batch. They are applied as if one by one,
+        in the order of (`_kafka_partition`, `_kafka_offset`, position in the file), whatever the order of the files.
+        `into.key`, if set, names columns of both that are never NULL. The returned commit has the counts of each
+        outcome (`Commit.settled`), also if it was committed before: the same transaction stores them with the ledger's
+        ranges. A range of any lane but the live one (a backfill) is older than the table. Such a write does not replace
+        or delete a row of the same partition with a higher offset that the same source has read.
 
-        With `Commit.also` (only a destination that is `Several` is given it), all of this holds for every table, and the counts
-        of each are stored with the ledger's ranges.
+        All of this applies to every table of the commit. Only a `MultiTable` destination gets several tables; it stores the
+        counts of each with the ledger's ranges.
 
-        Committing a commit that has landed before returns the same result and changes nothing.
+        Committing the same commit again returns the same result and changes nothing.
 
         Raises:
-            Fenced: some lane is not what the commit expects. Nothing was changed.
-            DestinationBusy: it could not be had in time. Nothing was changed.
-            StagingFailed: a file is not what was reported. Nothing was changed.
-            SchemaConflict: the table cannot take the columns. Nothing was changed.
-            LedgerMismatch: the table is gone, or is another one than the ledger speaks of. Nothing was changed.
-            OutcomeUnknown: the answer was lost and the destination cannot be read. Nothing is deleted.
-            DestinationError: it failed; nothing was changed.
+            Fenced: a lane differs from what the commit expects. Nothing was changed.
+            DestinationBusy: the destination was not available in time. Nothing was changed.
+            StagingFailed: a file does not match its report. Nothing was changed.
+            SchemaConflict: the table cannot accept the columns. Nothing was changed.
+            LedgerMismatch: the table is missing, or is not the table of the ledger. Nothing was changed.
+            OutcomeUnknown: the result was lost, and the destination cannot be read. Nothing is deleted.
+            DestinationError: any other failure; nothing was changed.
         """
         ...
 
     def history(self) -> Sequence[Entry]:
-        """Every committed range of the pipeline, in order of commit."""
+        """Read every committed range of the pipeline, in order of commit."""
         ...
 
     def recount(self) -> Recount:
-        """The table and the dead letters counted afresh, one consistent view."""
+        """Count the rows of the table and the dead letters, in one consistent view."""
         ...
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
-        """Rows of the view `kpipe_<name>` (design.md 4.5) that belong to this pipeline, newest first.
+        """Read the pipeline's rows of the view `kpipe_<name>` (design.md 4.5), newest first.
 
         Args:
-            name: `pipelines`, `batches`, `batches_summary`, `errors` or `cursors`; `targets` of one that is `Several`.
+            name: `pipelines`, `batches`, `batches_summary`, `errors` or `cursors`; also `targets` for a `MultiTable`.
             limit: most rows; None: all.
 
         Returns:
-            Rows by column name; none when the pipeline has never committed.
+            Rows by column name; empty if the pipeline has never committed.
         """
         ...
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Note the pipeline's state (`running`, `stopped`, `error`, `needs_operator`) and, when given, an error event.
+        """Store the pipeline's state (`running`, `stopped`, `error`, `needs_operator`), and an error event if there is one.
 
-        Only for people: nothing reads it back to decide. Does nothing when the pipeline has never committed.
+        For display only: no decision depends on it. Does nothing if the pipeline has never committed.
         """
         ...
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        """Metadata of commits that have not been mirrored, oldest first."""
+        """Read the metadata of commits that are not yet published, oldest first."""
         ...
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark them as mirrored; gives those that this very call marked (each batch is given to one caller only)."""
+        """Mark batches as published, and return those that this call marked (each batch is returned to one caller only)."""
         ...
 
 
 @runtime_checkable
 class Constrained(Protocol):
-    """What a destination can besides: say which rows its table takes."""
+    """Optional interface of a destination: report the table's NOT NULL columns."""
 
     def required(self) -> Collection[str]:
-        """Payload columns of the table that take no NULL; none where there is no table."""
+        """Return the payload columns of the table that are NOT NULL; empty if the table does not exist."""
         ...
 
 
 @runtime_checkable
 class Refusing(Protocol):
-    """What a stager can besides: set records aside of which the table has said that it does not take their rows."""
+    """Optional interface of a stager: reject the records whose rows the table rejects."""
 
     def refuse(self, records: Mapping[PartitionId, Mapping[int, str]]) -> bool:
-        """From now on these are rejects of the stage `constraint`, with these reasons, by offset.
+        """Reject these records, by offset, with these reasons, in the stage `constraint` of every later `stage` call.
 
-        Gives whether any of them is new: otherwise staging once more would change nothing.
+        Return whether any of them is new: otherwise another `stage` call would change nothing.
         """
         ...
 
 
 @runtime_checkable
 class Spread(Protocol):
-    """What a stager can besides: say where its work is done."""
+    """Optional interface of a stager: report the work of each machine."""
 
     def work(self) -> Work:
-        """Of this run, so far."""
+        """Return the work of this run so far."""
         ...
 
 
 @runtime_checkable
 class Keyed(Protocol):
-    """A destination that knows rows by a key (kpipe/tables/upsert.py)."""
+    """A destination that can identify rows by a key (kpipe/tables/upsert.py)."""
 
     def key(self) -> tuple[str, ...]:
-        """Columns of the key: those of its rule, or else the table's primary key, as the table spells them.
+        """Return the key columns: those of the definition, or else the table's primary key, as the table spells them.
 
         Raises:
-            InvalidPipeline: the rule names none, and the table has no primary key, or is not there.
+            InvalidPipeline: the definition names no key, and the table has no primary key or does not exist.
         """
         ...
 
 
 @runtime_checkable
-class Several(Protocol):
-    """A destination that puts rows into several tables in one commit (`Commit.also`)."""
+class MultiTable(Protocol):
+    """A destination that writes several tables in one commit."""
 
-    def further(self) -> Sequence[Destination]:
-        """The further tables in the definition's order, each a destination that is asked (columns, key), never committed to."""
+    @property
+    def tables(self) -> Sequence[Destination]:
+        """A destination for each table, in the definition's order: only for reading columns and keys, never for commits."""
         ...
 
-    def held(self) -> Mapping[str, int]:
-        """Rows that the ledger says the pipeline has left in each further table, by the table's name."""
+    def rows_left(self) -> Mapping[str, int]:
+        """Return the number of the pipeline's rows in each table according to the ledger, by table name."""
         ...
 
 
 @runtime_checkable
 class Resuming(Protocol):
-    """A destination that begins what it cannot take back before it can commit (resources/destinations/webhook)."""
+    """A destination whose writes cannot be rolled back once they begin (resources/destinations/webhook)."""
 
     def unfinished(self) -> Commit | None:
-        """Return a batch that some run has begun to send and that has not landed, to be committed as it is before anything is
-        planned; None where there is none.
+        """Return a batch that a run began to send and did not commit, if it exists.
 
-        Committing it again is the only way to finish it. A commit of kind `give_up` with its id gives it up: it is not returned
-        any more. Other ledger-only commits that would move its lanes are refused.
+        It must be committed unchanged before anything else is planned: that is the only way to finish it. A commit of
+        kind `give_up` with its id abandons it, and it is not returned any more. Other ledger-only commits that would
+        move its lanes are rejected.
 
         Raises:
-            DestinationBusy: another process is at it.
+            DestinationBusy: another process is sending it.
             DestinationError: it cannot be read.
         """
         ...
@@ -305,13 +305,13 @@ class Resuming(Protocol):
 
 @dataclass(frozen=True)
 class Audited:
-    """What `into.audit` says of rows that wait to be published.
+    """Result of `into.audit` for rows that are not yet published.
 
     Attributes:
-        where: the branch that they are on.
-        snapshot: its id.
-        rows: how many they are.
-        failed: by the check's name, which of them are not what it says, in words; the others are true of all.
+        where: the branch that contains the rows.
+        snapshot: id of the branch's snapshot.
+        rows: number of rows.
+        failed: by the check's name, a description of the rows that fail it; all rows pass the other checks.
     """
 
     where: str
@@ -322,29 +322,29 @@ class Audited:
 
 @runtime_checkable
 class Auditing(Protocol):
-    """A destination that keeps rows from readers until its checks are true of them (`into.audit`)."""
+    """A destination that publishes rows only after they pass the checks of `into.audit`."""
 
     def held_back(self) -> str:
-        """Id of the snapshot in which rows wait that the ledger has not gone past; empty where none do.
+        """Return the id of the snapshot with unpublished rows that are not in the ledger yet; empty without such rows.
 
         Raises:
-            DestinationError: it cannot be read.
+            DestinationError: the snapshot cannot be read.
         """
         ...
 
     def audited(self) -> Audited | None:
-        """What the checks say of these rows, read afresh; None where none wait.
+        """Run the checks on these rows, and return the result; None without such rows.
 
         Raises:
-            DestinationError: they cannot be read.
+            DestinationError: the rows cannot be read.
         """
         ...
 
 
 @runtime_checkable
 class ErrorLog(Protocol):
-    """What a destination can besides: forget errors that stopped runs."""
+    """Optional interface of a destination: delete the errors that stopped runs."""
 
     def clear_errors(self) -> int:
-        """Remove the pipeline's error events, and its last error; how many there were. Dead letters stay: they are data."""
+        """Delete the pipeline's error events and its last error, and return how many there were. Dead letters stay."""
         ...

@@ -1,6 +1,6 @@
-"""Offsets of one Kafka partition: half-open ranges, and sets of them that never overlap.
+"""Offsets of one Kafka partition: half-open ranges and sets of disjoint ranges.
 
-Ends are exclusive everywhere, so a range `[start, end)` holds `end - start` offsets and an empty one has
+Ends are exclusive everywhere: a range `[start, end)` has `end - start` offsets, and an empty one has
 `start == end`. The next offset to read is therefore always an end (KIP-98: a position is the *next* offset).
 """
 
@@ -15,15 +15,15 @@ __all__ = ["Overlap", "Range", "RangeSet", "union"]
 
 
 class Overlap(ValueError):
-    """Two ranges claim the same offset."""
+    """Two ranges share an offset."""
 
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """`[start, end)` of one partition. `end` is exclusive.
+    """A range `[start, end)` of one partition. `end` is exclusive.
 
     Raises:
-        ValueError: start is negative, or end lies before start.
+        ValueError: start is negative, or end is before start.
     """
 
     start: int
@@ -44,13 +44,13 @@ class Range:
         return f"[{self.start}, {self.end})"
 
     def overlaps(self, other: Range) -> bool:
-        """Whether the two share an offset; an empty range shares none."""
+        """Return whether the two share an offset; an empty range shares none."""
         return max(self.start, other.start) < min(self.end, other.end)
 
     def split(self, pieces: int, smallest: int = 1) -> tuple[Range, ...]:
-        """At most `pieces` adjoining ranges that cover this one, none shorter than `smallest` offsets.
+        """Split the range into at most `pieces` adjacent ranges of at least `smallest` offsets each.
 
-        A range shorter than two of the smallest comes back whole.
+        A range shorter than `2 * smallest` is returned whole.
         """
         count = max(1, min(pieces, len(self) // max(1, smallest)))
         cuts = [self.start + len(self) * i // count for i in range(count + 1)]
@@ -59,13 +59,13 @@ class Range:
 
 @dataclass(frozen=True)
 class RangeSet:
-    """Disjoint ranges in ascending order, adjoining ones merged, none empty. A value: every change gives a new set."""
+    """Disjoint, non-empty ranges in ascending order, adjacent ones merged. Immutable: every change returns a new set."""
 
     ranges: tuple[Range, ...] = ()
 
     @classmethod
     def of(cls, ranges: Iterable[Range]) -> RangeSet:
-        """The set of these ranges.
+        """Build the set of these ranges.
 
         Raises:
             Overlap: two of them share an offset.
@@ -87,7 +87,7 @@ class RangeSet:
         return iter(self.ranges)
 
     def __len__(self) -> int:
-        """Number of offsets in the set (not of ranges)."""
+        """Return the number of offsets in the set (not of ranges)."""
         return sum(len(item) for item in self.ranges)
 
     def __bool__(self) -> bool:
@@ -98,22 +98,22 @@ class RangeSet:
         return at >= 0 and offset in self.ranges[at]
 
     def add(self, item: Range) -> RangeSet:
-        """The set with that range in it.
+        """Return the set plus that range.
 
         Raises:
-            Overlap: some offset of it is already in the set. Nothing is merged silently: an offset that comes
-                twice is a doubled row.
+            Overlap: the set contains an offset of the range already. The overlap is not merged: a duplicate offset is a
+                duplicate row.
         """
         return RangeSet.of((*self.ranges, item))
 
     def without(self, item: Range) -> RangeSet:
-        """The set less that range."""
+        """Return the set minus that range."""
         kept = [Range(x.start, min(x.end, item.start)) for x in self.ranges if x.start < item.start]
         kept += [Range(max(x.start, item.end), x.end) for x in self.ranges if x.end > item.end]
         return RangeSet.of(kept if len(item) else self.ranges)
 
     def missing(self, within: Range) -> tuple[Range, ...]:
-        """What the set lacks of that range, in ascending order: the ranges a backfill has to fill."""
+        """Return the parts of that range that the set does not contain, in ascending order: the gaps for a backfill."""
         gaps: list[Range] = []
         at = within.start
         for item in self.ranges:
@@ -129,13 +129,13 @@ class RangeSet:
         return tuple(gaps)
 
     def cursor(self, start: int) -> int:
-        """The first offset `>= start` that is not in the set."""
+        """Return the first offset `>= start` that is not in the set."""
         gaps = self.missing(Range(start, max(start, self.ranges[-1].end) + 1 if self.ranges else start + 1))
         return gaps[0].start
 
 
 def union(ranges: Iterable[Range]) -> RangeSet:
-    """The set of all offsets of these ranges, which may share some."""
+    """Build the set of all offsets of these ranges, which may overlap."""
     merged: list[Range] = []
     for item in sorted(ranges):
         if merged and item.start <= merged[-1].end:

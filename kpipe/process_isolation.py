@@ -1,7 +1,7 @@
-"""Keep this process's environment and memory from the programs that it starts, and from everything else of the same user.
+"""Protect this process's environment and memory from other processes of the same user, such as transform programs.
 
-A program gets the variables that `transform.env` lists. It runs as the user of the processes around it, and Linux lets a user
-read `/proc/PID/environ` and `/proc/PID/mem` of every process of theirs, unless that process is not dumpable (prctl(2)).
+A program gets only the variables of `transform.env`. But it runs as kpipe's user. Linux lets a user
+read `/proc/PID/environ` and `/proc/PID/mem` of their processes, unless the process is not dumpable (prctl(2)).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _PR_SET_DUMPABLE = 4
 
 
 def deny_tracing() -> None:
-    """Deny other processes of this user to read and trace this one, and those that are forked from it. Linux only.
+    """Deny other processes of this user to read or trace this process and its forks. Linux only.
 
-    A program that is executed starts without this. Core files are not written, and a debugger attaches as root only.
+    An executed program starts without this protection. No core file is written, and only root can attach a debugger.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)

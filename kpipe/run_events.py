@@ -1,4 +1,4 @@
-"""What surrounds a run: what an operator decided, what this home remembers, what is told while it goes on."""
+"""Operator overrides, last-seen ledger position, and run events."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Decisions", "Event", "Seen", "ledger_only"]
 
 @dataclass(frozen=True)
 class Decisions:
-    """What an operator decided for this run; each is recorded in the ledger when it is applied.
+    """Operator overrides for one run; each is recorded in the ledger when it is applied.
 
     Attributes:
-        on_data_loss: `fail`, or `record` offsets that are gone as lost and go on; None: as the pipeline says.
+        on_data_loss: `fail`, or `record` deleted offsets as lost and continue; None: the pipeline's setting.
         on_new_topic: `fail`, or `begin` to read a recreated topic (or another cluster's) from its start.
-        on_older_ledger: `fail`, or `accept` the ledger as it is found.
-        who: who decided, for the note in the ledger.
+        on_older_ledger: `fail`, or `accept` the current ledger.
+        who: the operator's name, for the note in the ledger.
         on_unfinished_batch: `finish` a batch that a destination began to send, or `skip` it: its offsets become skipped.
     """
 
@@ -35,7 +35,7 @@ class Decisions:
 
 @dataclass
 class Seen:
-    """What this home has already seen committed: a memory outside the destination, only to notice that it went back.
+    """Last commit that this home has seen, stored outside the destination to detect an older ledger.
 
     Attributes:
         uid: id of the pipeline's registration; "" before the first commit.
@@ -48,7 +48,7 @@ class Seen:
     save: Callable[[Seen], None] = lambda _: None
 
     def note(self, uid: str, seq: int) -> None:
-        """Remember what was just read back."""
+        """Store the position that was read back."""
         if (uid, seq) != (self.uid, self.seq):
             self.uid, self.seq = uid, seq
             self.save(self)
@@ -56,15 +56,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth telling while the loop runs.
+    """An event of the loop, for logs and Dagster.
 
     Attributes:
         kind: `planned`, `staged`, `committed`, `restaged`, `resumed`, `retry`, `narrowed`, `idle`, `decided`.
-        batch: the batch, where there is one.
-        committed: what was committed.
+        batch: the batch, if the event concerns one.
+        committed: the commit that was read back.
         text: one sentence.
-        snapshot: what the brokers held.
-        ledger: what was committed before.
+        snapshot: the broker offsets of the plan.
+        ledger: the ledger before the batch.
     """
 
     kind: str
@@ -85,7 +85,7 @@ def ledger_only(
     version: str,
     batch: str = "",
 ) -> Commit:
-    """A commit that reads nothing, made now; under the id of the batch that it is about, where there is one."""
+    """Make a commit without rows, under a fresh id or that of the batch that it concerns."""
     return Commit(
         id=batch or uuid.uuid4().hex,
         pipeline=pipeline,

@@ -1,4 +1,4 @@
-"""Where records come from: the identity of a topic, and what its brokers say about it at one moment."""
+"""Topics and partitions: their identity, and their offsets at one moment."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = [
     "parts", "unnamed",
 ]  # fmt: skip
 
-#: A partition as definitions, statements and outputs name it: its number, or TOPIC:NUMBER where several topics share a
-#: pipeline. A topic's name holds no ":".
+#: A partition as definitions, statements and outputs name it: its number, or TOPIC:NUMBER if the pipeline reads several
+#: topics. A topic name contains no ":".
 Part = int | str
 
 
 @dataclass(frozen=True, order=True)
 class TopicId:
-    """A topic for good: its name alone is not one, since it can be deleted and made again, or live elsewhere.
+    """Identity of a topic. The name alone is ambiguous: a topic can be recreated, or exist in another cluster.
 
     Attributes:
         cluster: the cluster's id.
-        topic_id: the topic's id (KIP-516); empty where the broker has none (the mock cluster).
+        topic_id: the topic's id (KIP-516); empty if the broker does not support ids.
         name: the topic's name.
     """
 
@@ -36,7 +36,7 @@ class TopicId:
 
 @dataclass(frozen=True, order=True)
 class PartitionId:
-    """One partition of one topic: the key of everything in the ledger."""
+    """One partition of one topic: part of every key in the ledger."""
 
     topic: TopicId
     partition: int
@@ -47,10 +47,10 @@ class PartitionId:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """Offsets of one partition as the broker tells them; ends are exclusive.
+    """Offsets of one partition as reported by the broker; ends are exclusive.
 
     Attributes:
-        log_start: first offset that still exists.
+        log_start: first offset that is still in the log.
         end: last stable offset (LSO), the end for a read_committed consumer. A batch never ends beyond it.
         high: high watermark; `high > end` while a transaction is open.
     """
@@ -62,53 +62,53 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """All partitions of the chosen topics, asked once per batch.
+    """All partitions of the selected topics, queried once per batch.
 
     Attributes:
-        partitions: of all topics.
-        pattern: that the topics were found by; empty where they were named, and each of them is there.
+        partitions: partitions of all topics, with their offsets.
+        pattern: regular expression that matched the topics; empty if the definition names them. Named topics all exist.
     """
 
     partitions: Mapping[PartitionId, PartitionState] = field(default_factory=dict)
     pattern: str = ""
 
     def topics(self) -> tuple[TopicId, ...]:
-        """The topics in it, sorted."""
+        """Return its topics, sorted."""
         return tuple(sorted({key.topic for key in self.partitions}))
 
     def means(self, topic: str) -> bool:
-        """Whether a topic of that name belongs to it: it is there, or the pattern would find it."""
+        """Return whether a topic belongs to the snapshot: it exists, or the pattern matches its name."""
         return any(known.name == topic for known in self.topics()) or bool(self.pattern and re.search(self.pattern, topic))
 
 
 def part(source: PartitionId, several: bool) -> Part:
-    """What names the partition: `0`, or `web:0` where the pipeline has several topics."""
+    """Return the partition's name: `0`, or `web:0` if the pipeline reads several topics."""
     return f"{source.topic.name}:{source.partition}" if several else source.partition
 
 
 def parts(sources: Iterable[PartitionId], several: bool) -> list[Part]:
-    """Their names, by topic, then by number."""
+    """Return the partitions' names, by topic, then by number."""
     return sorted({part(source, several) for source in sources}, key=in_order)
 
 
 def names(sources: Iterable[PartitionId]) -> set[Part]:
-    """Everything by which one of them can be chosen."""
+    """Return every name that selects one of the partitions."""
     return {name for source in sources for name in (source.partition, part(source, True))}
 
 
 def in_order(name: Part) -> tuple[str, int]:
-    """Topic (empty where it is not named) and number: what to sort by, also for names that were written as text."""
+    """Return topic (empty if not named) and number as a sort key; names may be text."""
     topic, _, number = str(name).rpartition(":")
     return topic, int(number)
 
 
 def chosen(source: PartitionId, only: Collection[Part] | None) -> bool:
-    """Whether the partition is among these; None: all are."""
+    """Return whether the partition is selected; None selects all."""
     return only is None or source.partition in only or part(source, True) in only
 
 
 def unnamed(names: Iterable[Part], several: bool) -> str:
-    """What is wrong with names that lack their topic, or have one where there is only one; empty when nothing is."""
+    """Return the error of names without a required topic, or with a superfluous one; empty if all are valid."""
     for name in names:
         if several and isinstance(name, int):
             return f"{name} is a partition of each of several topics: write TOPIC:{name}"
@@ -118,7 +118,7 @@ def unnamed(names: Iterable[Part], several: bool) -> str:
 
 
 def folded(values: Mapping[Part, int], several: bool) -> Mapping[Part, int]:
-    """Numbers by partition as they are; where there is one topic, by its partitions' numbers, whether they name it or not."""
+    """Return numbers by partition; for one topic, add them up by partition number, with or without the topic's name."""
     if several:
         return values
     sums: dict[Part, int] = {}

@@ -1,4 +1,4 @@
-"""What people see of kpipe: the command line, Dagster's assets, and pipelines as Python objects.
+"""The user interfaces of kpipe: command line, Dagster assets, and pipelines as Python objects.
 
     from kpipe_assets import KafkaPipeline, ingest
 
@@ -8,8 +8,8 @@
     for committed in ingest(tweets):
         print(committed.seq, committed.commit.totals.rows)
 
-`KafkaPipeline` is the Dagster component of `type: kpipe_assets.KafkaPipeline`, too. Names are loaded when they are used:
-nothing here imports an engine or Dagster by itself.
+`KafkaPipeline` is also the Dagster component of `type: kpipe_assets.KafkaPipeline`. Names are loaded on first use, so
+importing this package loads neither Dagster nor an engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
 
 
 def _check_names() -> None:
-    """Raise ImportError where Python finds packages of other projects under the names of kpipe's own."""
+    """Raise ImportError if another project's package has the name of one of kpipe's packages."""
     here = Path(__file__).parent.parent
     for name in ("kpipe", "resources", "transforms"):
         spec = find_spec(name)
@@ -36,20 +36,20 @@ def _check_names() -> None:
             msg = (
                 f"package {name}: expected kpipe's in {here / name}, found {found or 'a folder without __init__.py'}"
                 " -> install kpipe in an environment of its own, and add it to Dagster as a code location"
-                " (docs/guide/existing-workspace.md)"
+                " (docs/how-to/existing-workspace.md)"
             )
             raise ImportError(msg, name=name)
 
 
 _check_names()
-_WHERE = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "runs.runner"}
+_MODULES = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "runs.runner"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:  # `dg` finds components with dir()

@@ -16,18 +16,18 @@ from kpipe_assets.terminal import echo, unexpected
 
 __all__ = ["main"]
 
-# Loaded when they are asked for: `kpipe --help` and `kpipe broker status` must not wait for DuckDB or Spark.
+# Modules are imported on use: `kpipe --help` and `kpipe broker status` must not wait for DuckDB or Spark.
 _COMMANDS = {
-    "demo": "The whole story on this machine: Kafka, a topic of tweets, a program, Spark, DuckDB, proof.",
-    "run": "Ingest until caught up, or for ever with --follow.",
-    "status": "Positions, lag and state of pipelines.",
-    "batches": "Committed batches of a pipeline.",
-    "errors": "Dead letters and failed runs of a pipeline.",
-    "sql": "Statements: CREATE, START, STOP, TEST, ALTER, SHOW ..., and SELECT over the views.",
+    "demo": "Load a topic of sample tweets into DuckDB on this machine, with a local Kafka and Spark.",
+    "run": "Ingest until caught up, or continuously with --follow.",
+    "status": "Show positions, lag and state of pipelines.",
+    "batches": "List committed batches of a pipeline.",
+    "errors": "List dead letters and failed runs of a pipeline, or retry its dead letters.",
+    "sql": "Execute statements: CREATE, START, STOP, TEST, ALTER, SHOW ..., and SELECT.",
     "verify": "Recount the destination against the ledger.",
-    "broker": "The local one-node Kafka for development: start, stop, status, topic.",
-    "environment": "The Python environment as an archive, for Spark's workers on other machines.",
-    "ui": "Dagster's web UI and daemon on this home.",
+    "broker": "Manage a local one-node Kafka for development: install, start, stop, status, topic.",
+    "environment": "Pack the Python environment for Spark workers on other machines.",
+    "ui": "Start Dagster's web UI and daemon for the pipelines of KPIPE_HOME.",
 }
 
 
@@ -51,11 +51,11 @@ class _Lazy(click.Group):
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def kpipe(context: click.Context, debug: bool) -> None:
-    """Kafka topics into tables, exactly once.
+    """Load Kafka topics into tables, exactly once.
 
-    Everything kpipe writes lies in KPIPE_HOME (default: .kpipe/ in the current folder).
+    kpipe writes all its files to KPIPE_HOME (default: .kpipe/ in the current folder).
 
-    Exit status: 0 done, 1 failed, 2 wrong usage or definition, 3 an operator must decide.
+    Exit status: 0 success, 1 failure, 2 invalid usage or definition, 3 an operator must decide.
 
     \b
     Examples:
@@ -67,14 +67,14 @@ def kpipe(context: click.Context, debug: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point. Every error is one line on stderr; the exit status says of which sort (design.md 4.3)."""
+    """Run the command line. An error is one line on stderr; the exit status is its category (design.md 4.3)."""
     sys.excepthook = unexpected
     deny_tracing()
-    given = sys.argv[1:] if arguments is None else arguments
-    debug = "--debug" in given
-    given = [item for item in given if item != "--debug"]  # also behind the subcommand
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [item for item in arguments if item != "--debug"]  # also accepted after the subcommand
     try:
-        status = kpipe.main(["--debug", *given] if debug else given, standalone_mode=False)
+        status = kpipe.main(["--debug", *arguments] if debug else arguments, standalone_mode=False)
     except click.exceptions.Abort:
         echo("interrupted", err=True)
         sys.exit(130)
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`). Python would complain once more when it flushes at exit.
+        # The reader closed the pipe (`| head`). Without this, Python reports it again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(1)
     except KpipeError as error:
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def fail(error: KpipeError, debug: bool = False) -> None:
-    """Say what went wrong in one line and exit."""
+    """Print the error on one line and exit with its status."""
     if debug:
         echo(traceback.format_exc().rstrip(), err=True)
         trace = getattr(error, "trace", "")

@@ -1,4 +1,4 @@
-"""A pipeline as a Dagster component: YAML that makes a topic, a table, a sensor and checks."""
+"""A pipeline as a Dagster component: from YAML to topics, tables, sensors and asset checks."""
 
 from __future__ import annotations
 
@@ -27,20 +27,26 @@ __all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
 
 
 def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
-    """Everything of one pipeline but the resources.
+    """Build the definitions of one pipeline, without resources.
 
-    - each topic as a partitioned source asset `kafka/TOPIC`, but for those that another pipeline has brought
-    - the table as an asset on the same partitions, with several topics on those of all
+    - each topic as a partitioned source asset `kafka/TOPIC`, except those in `but`
+    - the table as an asset with the same partitions; with several topics, with the partitions of all
     - several tables as one asset each, materialized together
-    - the sensor `NAME_ingest`, off until switched on
-    - the sensor `NAME_metadata`, on: partitions and watermarks
+    - the sensor `NAME_ingest`, stopped by default
+    - the sensor `NAME_metadata`, running by default: partitions and watermarks
     - checks: complete, mirror, lag, schema, dead_letters
 
+    Args:
+        pipeline: the definition.
+        home: KPIPE_HOME.
+        pace: intervals of the sensors.
+        but: assets of topics that another pipeline defines.
+
     Raises:
-        InvalidPipeline, NotAvailable: the definition cannot be run here.
+        InvalidPipeline, NotAvailable: the pipeline cannot run here.
     """
     with home.placing(pipeline):
-        validate(pipeline, home, Needs.FIELDS)  # each of Dagster's processes loads all definitions
+        validate(pipeline, home, Needs.FIELDS)  # only fields: every Dagster process loads all definitions
     table = table_asset(pipeline, home, version(pipeline))
     specs = [topic_spec(pipeline, topic) for topic in topic_names(pipeline, home) if topic_key(topic) not in but]
     return dg.Definitions(
@@ -51,7 +57,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
 
 
 class _Attributes(Pipeline):
-    """The attributes as they stand in the YAML of a Dagster project, templates and all."""
+    """The attributes in the YAML of a Dagster project, before templates are resolved."""
 
     @model_validator(mode="before")
     @classmethod
@@ -63,82 +69,82 @@ class _Attributes(Pipeline):
 
 
 class KafkaPipeline(dg.Component, Pipeline):
-    """A Kafka topic into a table, exactly once.
+    """Load a Kafka topic into a table, exactly once.
 
-    Creates the topic as a partitioned source asset, the table as an asset on the same partitions, sensors for its
-    metadata and for continuous ingest, and asset checks that prove completeness. The fields are those of a file
-    KPIPE_HOME/pipelines/NAME.yaml; as a Python object it is a pipeline as any other, for `ingest` and `Home.save`.
+    Creates the topic as a partitioned source asset, and the table as an asset with the same partitions. Sensors update
+    metadata and run continuous ingest; asset checks prove completeness. The fields are those of
+    KPIPE_HOME/pipelines/NAME.yaml. In Python, pass the object to `ingest` or `Home.save` as any other pipeline.
     """
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """For `dg list components`."""
+        """Return the description that `dg list components` shows."""
         return dg.ComponentTypeSpec(description=(cls.__doc__ or "").strip().splitlines()[0])
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
-        """The attributes; Dagster names file, line and field of what does not fit."""
+        """Return the model of the attributes. Dagster reports file, line and field of an invalid one."""
         return _Attributes
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> KafkaPipeline:
-        """A component from its YAML. Templates `{{ env('NAME') }}` are filled in, but for credentials."""
+        """Create a component from YAML. Templates `{{ env('NAME') }}` are resolved, except those of credentials."""
         assert isinstance(attributes, Pipeline)
         return cls.model_validate(attributes.model_dump(by_alias=True, exclude_unset=True))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """See the class. Of several pipelines on one topic, the first in the project brings the topic."""
-        home, brought = Home.from_env().check(), set[dg.AssetKey]()
+        """Build the definitions; see the class. If pipelines share a topic, the first one in the project defines it."""
+        home, defined = Home.from_env().check(), set[dg.AssetKey]()
         for other in _pipelines(context):
             if other.name == self.name:
                 break
-            brought |= {topic_key(topic) for topic in topic_names(other, home)}
+            defined |= {topic_key(topic) for topic in topic_names(other, home)}
         many = Pace().of_many(len(_pipelines(context)))
-        return pipeline_defs(self, home, many, but=brought)
+        return pipeline_defs(self, home, many, but=defined)
 
 
 class PipelineCatalog(dg.Component, dg.Resolvable, dg.Model):
-    """All pipelines of a home: every KPIPE_HOME/pipelines/NAME.yaml, and the resources that they need.
+    """Load every KPIPE_HOME/pipelines/NAME.yaml, with the resources of these pipelines.
 
     Attributes:
-        home: the folder; KPIPE_HOME by default.
+        home: the folder; default: KPIPE_HOME.
     """
 
     home: str | None = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """See the class."""
+        """Build the definitions; see the class."""
         home = Home.at(self.home) if self.home else Home.from_env()
-        brought = {topic_key(topic) for other in _pipelines(context) for topic in topic_names(other, home)}
-        return catalog(home, but=brought)
+        defined = {topic_key(topic) for other in _pipelines(context) for topic in topic_names(other, home)}
+        return catalog(home, but=defined)
 
 
 def _pipelines(context: dg.ComponentLoadContext) -> list[KafkaPipeline]:
-    """The pipelines that are components of the same project, in the order in which it is read."""
+    """List the pipelines that are components of the same project, in load order."""
     tree = context.component_tree
-    # A component that is built by itself, in Python: its tree would take the current folder for a project, and read it.
+    # A component that Python code builds outside of a project: its tree would load the current folder as one.
     return [] if isinstance(tree, TestComponentTree) else tree.get_all_components(KafkaPipeline)
 
 
 def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) -> dg.Definitions:  # noqa: B008
-    """Definitions of all pipelines of a home, with the real resources.
+    """Build the definitions of all pipelines of a home, with production resources.
 
-    Two pipelines may share a topic. What cannot be loaded is shown as such, and takes nothing else away.
+    Two pipelines may share a topic. A pipeline that cannot be loaded becomes a failed asset check; the others load.
 
     Args:
-        home: where the definitions lie.
-        pace: of the sensors.
-        but: topics that somebody else has brought.
+        home: KPIPE_HOME.
+        pace: intervals of the sensors.
+        but: assets of topics that are defined elsewhere.
     """
     pipelines: dict[dg.AssetKey, Pipeline] = {}
     problems: dict[str, Exception] = {}
     for pipeline in sorted(_read(home, problems), key=lambda item: (item.name != item.into.table, item.name)):
         keys = table_keys(pipeline)
-        theirs = next((key for key in keys if key in pipelines), None)
-        if theirs is not None:
+        taken = next((key for key in keys if key in pipelines), None)
+        if taken is not None:
             problems[pipeline.name] = KpipeError(
-                f"pipeline {pipeline.name}: its table {theirs.path[-1]} is the asset of pipeline {pipelines[theirs].name}",
-                f"give it another table; without Dagster: kpipe run {pipeline.name}",
+                f"pipeline {pipeline.name}: its table {taken.path[-1]} is the asset of pipeline {pipelines[taken].name}",
+                f"change into.table, or run it without Dagster: kpipe run {pipeline.name}",
             )
         else:
             pipelines.update(dict.fromkeys(keys, pipeline))
@@ -149,8 +155,8 @@ def catalog(home: Home, pace: Pace = Pace(), but: Collection[dg.AssetKey] = ()) 
             topics |= {topic_key(topic) for topic in topic_names(pipeline, home)}
         except (KpipeError, dg.DagsterError) as error:
             problems[pipeline.name] = error
-    taken = {key for key, pipeline in pipelines.items() if pipeline.name not in problems}
-    return dg.Definitions.merge(dg.Definitions(resources=real(home)), unloadable(home, problems, taken), *parts)
+    loaded = {key for key, pipeline in pipelines.items() if pipeline.name not in problems}
+    return dg.Definitions.merge(dg.Definitions(resources=real(home)), unloadable(home, problems, loaded), *parts)
 
 
 def _read(home: Home, problems: dict[str, Exception]) -> Iterator[Pipeline]:

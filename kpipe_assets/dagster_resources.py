@@ -1,10 +1,10 @@
-"""The three edges as Dagster resources: Kafka, Spark, destinations. Each connects when it is used.
+"""Kafka, Spark and destinations as Dagster resources. Each connects on first use.
 
-Run config cannot change them: it comes from the launchpad and from GraphQL, and Spark's settings name the program that runs
-as Python. Their settings come from the environment and from the pipelines' definitions.
+Settings come from the environment and from the pipelines' definitions. Run config cannot change them: clients of GraphQL
+set it, and Spark's settings name the program that is executed as Python.
 
-Assets ask for them by name and by what they do, so a test may put anything in their place that has the same methods
-(kpipe/testing holds fakes of what they give).
+Assets request a resource by name and protocol. A test may pass any object with the same methods; kpipe/testing contains
+fakes.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.interfaces import Destination, Stager, Topics
 from resources.home import Home
 
 if TYPE_CHECKING:
+    from dagster_pyspark import LazyPySparkResource
     from pyspark import SparkContext
 
 __all__ = ["DestinationResource", "Destinations", "KafkaResource", "SparkResource", "Stagers", "Topicsources", "real"]
 
 
 class Topicsources(Protocol):
-    """Gives the topics of a pipeline."""
+    """A resource that provides the topics of a pipeline."""
 
     def topics(self, pipeline: Pipeline) -> Topics:
-        """What the brokers know of the pipeline's topics."""
+        """Return a client for the metadata of the pipeline's topics."""
         ...
 
 
 class Stagers(Protocol):
-    """Gives what reads, transforms and stages a pipeline's batches."""
+    """A resource that provides stagers, which read, transform and stage batches."""
 
     def stager(self, pipeline: Pipeline) -> Stager:
-        """A stager for the pipeline."""
+        """Create a stager for the pipeline."""
         ...
 
     def version(self, pipeline: Pipeline) -> str:
-        """Short hash of the definition and its program."""
+        """Return a short hash of the definition and its program."""
         ...
 
     def warm(self) -> None:
-        """Start what a batch will need, so that the first one costs no more than any other."""
+        """Start the engine, so that the first batch is as fast as later ones."""
         ...
 
 
 class Destinations(Protocol):
-    """Gives the destination of a pipeline."""
+    """A resource that provides the destination of a pipeline."""
 
     def open(self, pipeline: Pipeline) -> Destination:
-        """Its table and ledger."""
+        """Open the pipeline's table and ledger."""
         ...
 
 
 @dataclass(frozen=True)
 class KafkaResource:
-    """Kafka's side: metadata of topics. Brokers and credentials belong to each pipeline's definition.
+    """Metadata of Kafka topics. Brokers and credentials come from each pipeline's definition.
 
     Attributes:
-        operation_timeout_s: longest time for a metadata request; each pipeline's own setting by default.
+        operation_timeout_s: timeout of a metadata request; default: the pipeline's setting.
     """
 
     operation_timeout_s: float | None = None
@@ -77,12 +77,12 @@ class KafkaResource:
 
 @dataclass
 class SparkResource:
-    """Spark's side: a session of dagster-pyspark, started when the first batch is read, and never for a sensor.
+    """A Spark session of dagster-pyspark, started for the first batch and never by a sensor.
 
     Attributes:
-        home: KPIPE_HOME; scratch and staged files lie below it.
-        master: Spark's master; KPIPE_SPARK_MASTER or `local[*]` by default.
-        spark_config: further Spark settings, by their full names.
+        home: KPIPE_HOME, which contains scratch and staged files.
+        master: Spark master; default: KPIPE_SPARK_MASTER, else `local[*]`.
+        spark_config: additional Spark settings by full name.
     """
 
     home: str
@@ -91,7 +91,9 @@ class SparkResource:
     _session: LazyPySparkResource | None = field(default=None, init=False, repr=False)
 
     def context(self) -> SparkContext:
-        """The process's SparkContext."""
+        """Return the SparkContext of this process; start it on the first call."""
+        from dagster_pyspark import LazyPySparkResource
+
         from resources.spark.driver.session import prepared, settings, stop_at_exit
 
         if self._session is None:
@@ -106,7 +108,7 @@ class SparkResource:
         """See `Stagers`.
 
         Raises:
-            NotAvailable, InvalidPipeline: kpipe cannot run on that master.
+            NotAvailable, InvalidPipeline: the Spark master is not supported.
         """
         from kpipe_assets.runs.runner import real_stager
         from resources.destinations import open_destination
@@ -117,7 +119,7 @@ class SparkResource:
         return real_stager(pipeline, home, self.context, open_destination(pipeline, home))
 
     def warm(self) -> None:
-        """See `Stagers`: the JVM, and on each core a Python worker with its imports."""
+        """Start the JVM, and on each core a Python worker with its imports; see `Stagers`."""
         from resources.spark.driver.session import warm
 
         warm(self.context())
@@ -131,10 +133,10 @@ class SparkResource:
 
 @dataclass(frozen=True)
 class DestinationResource:
-    """The table's side: opens what a pipeline's `into` names.
+    """Destinations as configured by a pipeline's `into`.
 
     Attributes:
-        home: KPIPE_HOME; the default destination lies below it.
+        home: KPIPE_HOME, which contains the default DuckDB file.
     """
 
     home: str
@@ -147,7 +149,7 @@ class DestinationResource:
 
 
 def real(home: Home) -> dict[str, object]:
-    """Return the three real resources of a home, by the names under which assets ask for them."""
+    """Return the production resources of a home by the names that assets use."""
     path = str(home.path)
     return {
         "kafka": _fixed(KafkaResource),
@@ -157,5 +159,5 @@ def real(home: Home) -> dict[str, object]:
 
 
 def _fixed(make: Callable[[], object]) -> dg.ResourceDefinition:
-    """Return a resource whose empty config schema makes Dagster reject run config for it."""
+    """Return a resource with an empty config schema, so that Dagster rejects run config for it."""
     return dg.ResourceDefinition(lambda _: make(), config_schema={})

@@ -1,4 +1,4 @@
-"""The code location: every pipeline of KPIPE_HOME, and what is built on the demo's table."""
+"""The code location: every pipeline of KPIPE_HOME, and an asset downstream of the demo's table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ deny_tracing()
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All of it; read again whenever the code location is reloaded."""
+    """Build the definitions. Dagster calls this again whenever the code location is reloaded."""
     home = Home.from_env()
     parts = [catalog(home), *(downstream(home, demo) for demo in demos(home))]
-    # One process for each run: a second one for the step would be seconds of start and a second Python for nothing.
-    # Run config must not choose the folder that pickled values are loaded from.
+    # One process for each run: a process for the step would cost seconds and memory.
+    # Security: run config must not choose the folder from which pickled values are loaded.
     values = dg.fs_io_manager.configured(lambda _: {}, config_schema={})
     shared = dg.Definitions(executor=dg.in_process_executor, resources={"io_manager": values})
     return dg.Definitions.merge(shared, *parts)

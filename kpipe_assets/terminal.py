@@ -1,4 +1,4 @@
-"""All that kpipe prints for people: nothing from outside reaches a terminal but as text that can be printed."""
+"""Print to the terminal. Control characters in data are escaped."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["Terminal", "echo", "emit", "unexpected"]
 
 
 class Terminal(Console):
-    """A console whose own styles are the only escape codes that it writes."""
+    """A console that writes no escape codes other than its own styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render, with an escape for each sign that cannot be printed."""
+        """Render, and escape each character that cannot be printed."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(plain_lines(segment.text), segment.style)
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print lines for people."""
+    """Print text with control characters escaped."""
     click.echo(plain_lines(text), err=err)
 
 
 def unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of an error that is not kpipe's own: its message may hold a record."""
+    """Print the traceback of an unexpected error, escaped: its message may contain a record."""
     echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
     sys.stderr.flush()
 

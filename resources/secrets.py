@@ -1,4 +1,4 @@
-"""Values that must not be shown, and how they are taken out of texts."""
+"""Secret values, and masking them in texts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MASK = "***"
 
 
 class Secret(str):
-    """A string that its own repr does not show, nor does the repr of whatever holds it (dict, dataclass, exception).
+    """String that is masked in its own repr and in that of a container (dict, dataclass, exception).
 
-    To clients it is a plain string; `str()` and `format()` give the value. Pickles as itself.
+    Clients can use it as a string; `str()` and `format()` return the value. Pickles as itself.
     """
 
     __slots__ = ()
@@ -22,12 +22,12 @@ class Secret(str):
 
 
 def secrets_in(config: Mapping[str, object]) -> tuple[str, ...]:
-    """The secret values of client settings, for `redact`."""
+    """Return the secret values of client settings, for `redact`."""
     return tuple(str(value) for value in config.values() if isinstance(value, Secret))
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text with every secret masked and control characters escaped: safe for a log line or a message."""
+    """Mask every secret and escape control characters, so that the text is safe for log lines and messages."""
     for value in sorted({s for secret in secrets for s in (secret, secret.strip())} - {""}, key=len, reverse=True):
         text = text.replace(value, MASK)
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -1,4 +1,4 @@
-"""Rows apart by the values that a table is divided by: in tasks, and where the driver has to write a file anew."""
+"""Split rows by the values that a table is divided by: in tasks, and where the driver rewrites a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kpipe.errors import SchemaConflict
 
 __all__ = ["Values", "apart"]
 
-#: The values of one division, one for each part: a DATE as its days since 1970; None is NULL.
+#: Values of one division, one for each part: a DATE as its days since 1970; None is NULL.
 Values = tuple[Any, ...]
 _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 
 
 def apart(table: pa.Table, parts: Sequence[Part]) -> Iterator[tuple[Values, pa.Table]]:
-    """The rows of each division, in their order. A column that the table lacks is NULL in all rows.
+    """Yield the rows of each division, in their order. A column that the table lacks is NULL in all rows.
 
     Raises:
         SchemaConflict: a table cannot be divided by a column of that type.
@@ -31,21 +31,21 @@ def apart(table: pa.Table, parts: Sequence[Part]) -> Iterator[tuple[Values, pa.T
         encoded = _valued(table, part).dictionary_encode(null_encoding="encode")
         kinds.append(encoded.dictionary)
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-    found, places = np.unique(codes, return_inverse=True)
-    for number, code in enumerate(found.tolist()):
+    groups, places = np.unique(codes, return_inverse=True)
+    for number, code in enumerate(groups.tolist()):
         values: list[Any] = []
         for kind in reversed(kinds):
             code, index = divmod(code, len(kind))
             values.insert(0, kind[index].as_py())
-        yield tuple(values), table if len(found) == 1 else table.take(pa.array(np.flatnonzero(places == number)))
+        yield tuple(values), table if len(groups) == 1 else table.take(pa.array(np.flatnonzero(places == number)))
 
 
 def _valued(table: pa.Table, part: Part) -> pa.Array:
-    """The value of each row: that of the column, or the number of its years, months, days or hours since 1970 (UTC)."""
-    at = next((at for at, name in enumerate(table.column_names) if name.lower() == part.column.lower()), None)
-    if at is None or pa.types.is_null(table.column(at).type):
+    """Return each row's value: the column's, or its number of years, months, days or hours since 1970 (UTC)."""
+    index = next((index for index, name in enumerate(table.column_names) if name.lower() == part.column.lower()), None)
+    if index is None or pa.types.is_null(table.column(index).type):
         return pa.nulls(table.num_rows)
-    array = table.column(at).combine_chunks()
+    array = table.column(index).combine_chunks()
     kind = array.type
     if part.unit and (pa.types.is_timestamp(kind) or (pa.types.is_date32(kind) and part.unit != "hour")):
         moments = (array if pa.types.is_date32(kind) else array.cast(pa.timestamp("us"))).to_numpy(zero_copy_only=False)

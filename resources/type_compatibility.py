@@ -1,4 +1,4 @@
-"""Which types hold which values exactly, and what a column must gain to hold another. Pure, for every destination."""
+"""Compare types: does one store all values of another exactly, and what must a column gain for that? For every destination."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ COORDINATES = Columns.of(
     }
 )
 
-#: Where a nested field lies: column, then field names; `element` steps into a list.
+#: Path of a nested field: column, then field names; `element` steps into a list.
 Path = tuple[str, ...]
 
 _BITS = {
     "TINYINT": 7, "SMALLINT": 15, "INTEGER": 31, "BIGINT": 63, "HUGEINT": 127,
     "UTINYINT": 8, "USMALLINT": 16, "UINTEGER": 32, "UBIGINT": 64,
 }  # fmt: skip
-_MANTISSA = {"FLOAT": 24, "DOUBLE": 53}  # bits of an IEEE 754 number's integers that are exact
-# What Parquet has no type for is written as text, or as a decimal, and means the same when it is read back.
+_MANTISSA = {"FLOAT": 24, "DOUBLE": 53}  # bits of the integers that an IEEE 754 number represents exactly
+# Types that Parquet lacks are written as text or as a decimal, and read back with the same meaning.
 _AS_TEXT = {"JSON", "UUID", "HUGEINT"}
 
 
 def carried(commit: Commit, names: Iterable[str]) -> Columns:
-    """Columns that the table must have for the commit: its own, and those coordinates that its files carry.
+    """Return the columns that the table of a commit must have: its payload columns, and the coordinates in its files.
 
     Args:
         commit: what is written.
@@ -45,15 +45,16 @@ def carried(commit: Commit, names: Iterable[str]) -> Columns:
     Raises:
         SchemaConflict: a payload column has the name of a coordinate.
     """
-    shadows = [name for name, _ in commit.columns if name in COORDINATES]
+    columns = commit.only.columns
+    shadows = [name for name, _ in columns if name in COORDINATES]
     if shadows:
         raise SchemaConflict(f"column {shadows[0]!r} of batch {commit.id} has the name of one of Kafka's coordinates")
     held = {name.lower() for name in names}
-    return Columns((*commit.columns.items, *((name, kind) for name, kind in COORDINATES if name in held)))
+    return Columns((*columns.items, *((name, kind) for name, kind in COORDINATES if name in held)))
 
 
 def fits(given: Type, wanted: Type) -> bool:
-    """Whether every value of `given` is a value of `wanted`, exactly."""
+    """Return True if every value of `given` is a value of `wanted`, exactly."""
     if given == wanted:
         return True
     if isinstance(given, ListOf) and isinstance(wanted, ListOf):
@@ -68,7 +69,7 @@ def fits(given: Type, wanted: Type) -> bool:
 
 
 def carries(stored: Type, meant: Type) -> bool:
-    """Whether a staged column of type `stored` is how values of `meant` are written to Parquet."""
+    """Return True if values of `meant` are written to Parquet as `stored`."""
     if isinstance(stored, ListOf) and isinstance(meant, ListOf):
         return carries(stored.item, meant.item)
     if isinstance(stored, MapOf) and isinstance(meant, MapOf):
@@ -83,10 +84,10 @@ def carries(stored: Type, meant: Type) -> bool:
 
 
 def additions(have: Type, wanted: Type, at: Path) -> list[tuple[Path, Type]]:
-    """Fields that must be added inside `have` so that it holds every value of `wanted`.
+    """Return fields that must be added inside `have` so that it can store every value of `wanted`.
 
     Raises:
-        SchemaConflict: no addition can do it; the message names the column.
+        SchemaConflict: no addition is enough; the message names the column.
     """
     if fits(wanted, have):
         return []
@@ -100,17 +101,17 @@ def additions(have: Type, wanted: Type, at: Path) -> list[tuple[Path, Type]]:
             result += [((*at, name), kind)] if old is None else additions(old, kind, (*at, name))
         return result
     raise SchemaConflict(
-        f"column {'.'.join(at)} is {have} in the table, the batch holds {wanted}",
+        f"column {'.'.join(at)} is {have} in the table, the batch contains {wanted}",
         "change the column's type, or declare that type under `columns`",
     )
 
 
 def grown(have: Type, at: Path, kind: Type) -> Type:
-    """A type with one of its `additions` made.
+    """Return a type with one of its `additions`.
 
     Args:
         have: the type.
-        at: where the field is added, from inside of `have` on.
+        at: path of the new field inside `have`.
         kind: the field's type.
     """
     if isinstance(have, ListOf):
@@ -143,5 +144,5 @@ def _number_fits(given: str, wanted: str) -> bool:
 
 
 def _decimal(name: str) -> tuple[int, int] | None:
-    found = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", name)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", name)
+    return (int(match[1]), int(match[2])) if match else None

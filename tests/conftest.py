@@ -22,13 +22,14 @@ from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
 from tests import ports
 from tests.apicurio import Apicurio, installed
+from tests.cases import Selection
 from tests.registry import LocalRegistry
-from tests.resources.destinations.mariadb import MariaServer
-from tests.resources.destinations.postgres import PostgresServer
-from tests.resources.destinations.rest import RestServer
-from tests.resources.destinations.s3 import S3Server
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgres import PostgresServer
+from tests.servers.rest import RestServer
+from tests.servers.s3 import S3Server
 
-_COSTS = {"slow": 60, "spark": 40, "broker": 10}  # a test of these marks is worth so many others, roughly
+_COSTS = {"slow": 60, "spark": 40, "heavy": 20, "broker": 10}  # a test of these marks is worth so many others, roughly
 
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1")
@@ -43,13 +44,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 collect_ignore = ["example_destination"]  # a package of its own, with tests of its own: see tests/example.py
 
-# `--fast`: these files and folders, without these marks and these fixtures, and every nth case of these files.
-_FAST_PATHS = ("kpipe", "simulation", "transforms", "resources/decode", "test_architecture.py", "test_docs.py", "test_wheel.py")
+# `--fast`: these files and folders, without these marks and these fixtures, and one case in so many of these files.
+_FAST_PATHS = (
+    *("kpipe", "simulation", "transforms", "resources/decode", "resources/duckdb_engine", "resources/native"),
+    *("test_architecture.py", "test_docs.py", "test_wheel.py"),
+)
 _NOT_FAST_MARKS = {"broker", "chaos", "heavy", "slow", "spark"}
 _NOT_FAST_FIXTURES = {"apicurio", "java", "mariadb", "postgres", "rest", "running_broker", "s3"}
 _FAST_SAMPLES = {
     "test_against_mariadb.py": 20,
     "test_binding.py": 5,
+    "test_json_arguments.py": 5,
     "test_manual_examples.py": 5,
     "test_simulation.py": 3,
     "test_times.py": 5,
@@ -72,10 +77,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="run only unit tests: no Java, Kafka, Spark, database, browser or network"
     )
+    parser.addoption("--case", metavar="TEXT", help="of tests that run many cases, run those whose name contains TEXT")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Reduce the examples of each property under `--fast`."""
+    """Reduce the examples of each property, and the cases of the largest tables, under `--fast`."""
+    Selection.containing = config.getoption("case")
+    Selection.one_in = _FAST_SAMPLES if config.getoption("fast") else {}
     if config.getoption("fast") and "HYPOTHESIS_PROFILE" not in os.environ:
         settings.load_profile("fast")
 
@@ -108,7 +116,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     weights: Counter[Path] = Counter()
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        weights[item.path] += max([1, *(cost for name, cost in _COSTS.items() if name in marks)])
+        cases = len(getattr(getattr(item, "obj", None), "cases", ()))  # of each_case
+        weights[item.path] += max([1, cases // 25, *(cost for name, cost in _COSTS.items() if name in marks)])
     items.sort(key=lambda item: -weights[item.path])
 
 
@@ -117,7 +126,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes what the person at the keyboard has set up."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KPIPE_HOME", str(tmp_path_factory.mktemp("home")))
-        for name in ("DAGSTER_HOME", "KPIPE_BROKER_KIND", failpoints.VARIABLE):
+        for name in ("DAGSTER_HOME", failpoints.VARIABLE):
             patch.delenv(name, raising=False)
         yield
 
@@ -177,9 +186,7 @@ def kafka_broker(
     """
     if "KPIPE_TEST_BROKER" in os.environ:
         return LocalBroker(Path(os.environ["KPIPE_TEST_BROKER"]))
-    broker = running_broker(tmp_path_factory.mktemp("kafka") / "broker", free_port())
-    assert broker.status().kind == "kafka", broker.status().notice
-    return broker
+    return running_broker(tmp_path_factory.mktemp("kafka") / "broker", free_port())
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,13 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.cases import each_case
 
 ROOT = Path(__file__).parent.parent
 #: From the ground up: each imports only what stands to its left.
@@ -42,11 +45,13 @@ def import_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), named(path))
 
 
-def imported(path: Path, typing_too: bool = True) -> set[str]:
+@cache
+def imported(path: Path, typing_too: bool = True) -> frozenset[str]:
     """Full names of all modules that a file imports, wherever in it; relative ones resolved.
 
     `from a import b` gives `a` and `a.b`: b may be a module.
@@ -66,10 +71,10 @@ def imported(path: Path, typing_too: bool = True) -> set[str]:
             base = ".".join([*above, *([node.module] if node.module else [])])
             found.add(base)
             found.update(f"{base}.{alias.name}" for alias in node.names)
-    return found
+    return frozenset(found)
 
 
-def tops(names: set[str]) -> set[str]:
+def tops(names: Set[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
@@ -82,7 +87,7 @@ def in_worker(path: Path) -> bool:
     return inside and parts[1] in ("decode", "duckdb_engine", "kafka", "spark")
 
 
-@pytest.mark.parametrize("path", list(files()), ids=named)
+@each_case("path", list(files()), ids=named)
 def test_imports_point_down(path: Path) -> None:
     layer = LAYERS.index(path.relative_to(ROOT).parts[0])
     above = tops(imported(path)) & set(LAYERS[layer + 1 :])
@@ -121,28 +126,28 @@ def test_no_package_imports_one_that_imports_it() -> None:
         follow(package, ())
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parts[len(ROOT.parts)] == "kpipe"], ids=named)
+@each_case("path", [path for path in MODULES if path.parts[len(ROOT.parts)] == "kpipe"], ids=named)
 def test_the_core_imports_no_engine(path: Path) -> None:
     assert not tops(imported(path)) & NOT_IN_CORE
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if in_worker(path)], ids=named)
+@each_case("path", [path for path in MODULES if in_worker(path)], ids=named)
 def test_what_sparks_workers_import_never_imports_dagster(path: Path) -> None:
     assert not {name for name in tops(imported(path, typing_too=False)) if name.startswith("dagster")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=named)
+@each_case("path", MODULES, ids=named)
 def test_every_module_says_what_it_is_for(path: Path) -> None:
     assert (ast.get_docstring(tree(path)) or "").strip(), f"{named(path)} has no docstring"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=named)
+@each_case("path", MODULES, ids=named)
 def test_no_module_is_longer_than_one_reads_at_once(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= LONGEST, f"{named(path)} has {lines} lines, {LONGEST} at most: a file that needs a table of contents is two"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=named)
+@each_case("path", MODULES, ids=named)
 def test_names_that_a_module_exports_exist(path: Path) -> None:
     body = tree(path).body
     exported: list[str] = []

@@ -9,13 +9,13 @@ import re
 import shlex
 from collections.abc import Iterator
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 import duckdb
 import pytest
-import yaml
 from pydantic import BaseModel
 from rich.console import Console
 
@@ -30,25 +30,30 @@ from kpipe_assets.commands.demo import _next
 from kpipe_assets.runs.foreground import Totals, batch_line
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination
-from resources.destinations.duckdb import sql_dialect
+from resources.destinations.sql.ledger import duckdb_dialect
 from resources.home import Home
 from resources.kafka.client_config import client_config
 from resources.kafka.topic_metadata import KafkaTopics
+from tests.cases import each_case
 
 ROOT = Path(__file__).parent.parent
 TOP = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 DOCUMENTS = [ROOT / name for name in TOP] + sorted((ROOT / "docs").rglob("*.md"))
+SECTIONS = ("tutorial", "how-to", "reference", "explanation")
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-OPERATING = (ROOT / "docs" / "guide" / "operating.md").read_text(encoding="utf-8")
+FIELDS = (ROOT / "docs" / "reference" / "fields.md").read_text(encoding="utf-8")
+TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
+ERRORS_PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+JSON_OUTPUT = (ROOT / "docs" / "reference" / "json-output.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = (ROOT / "docs" / "guide" / "commands.md").read_text(encoding="utf-8")
-BAD_RECORDS = (ROOT / "docs" / "guide" / "bad-records.md").read_text(encoding="utf-8")
-FIRST_PIPELINE = (ROOT / "docs" / "guide" / "first-pipeline.md").read_text(encoding="utf-8")
-DEMO = (ROOT / "docs" / "guide" / "demo.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+BAD_RECORDS = (ROOT / "docs" / "how-to" / "bad-records.md").read_text(encoding="utf-8")
+FIRST_PIPELINE = (ROOT / "docs" / "tutorial" / "first-pipeline.md").read_text(encoding="utf-8")
+DEMO = (ROOT / "docs" / "tutorial" / "demo.md").read_text(encoding="utf-8")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+each_document = each_case("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -116,7 +121,8 @@ NAMED_FUNCTIONS = [
 ] + [(module, name) for name, module in re.findall(r"`([\w.]+)` in `([\w/]+\.py)`", ARCHITECTURE)]
 
 
-def defined(path: Path) -> set[str]:
+@cache
+def defined(path: Path) -> frozenset[str]:
     """Functions, classes and variables at the top of a module, and methods as `Class.method`."""
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -126,10 +132,10 @@ def defined(path: Path) -> set[str]:
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
             found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
-    return found
+    return frozenset(found)
 
 
-@pytest.mark.parametrize(("module", "name"), NAMED_FUNCTIONS)
+@each_case(("module", "name"), NAMED_FUNCTIONS)
 def test_functions_that_the_architecture_names_exist(module: str, name: str) -> None:
     assert (ROOT / module).is_file(), f"{module} does not exist"
     assert name in defined(ROOT / module), f"{module} defines no {name}"
@@ -146,7 +152,7 @@ def test_the_architecture_lists_every_package() -> None:
     assert len(set(PACKAGES)) == len(PACKAGES)
 
 
-@pytest.mark.parametrize("package", [package for package in PACKAGES if package.count("/") > 1])
+@each_case("package", [package for package in PACKAGES if package.count("/") > 1])
 def test_packages_are_listed_in_import_order(package: str) -> None:
     below = [name.strip("/").replace("/", ".") for name in PACKAGES[PACKAGES.index(package) + 1 :]]
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py"))
@@ -173,7 +179,7 @@ ADR_HEADINGS = ["Context", "Decision", "Consequences", "What would overturn it"]
 _ADR = re.compile(r"# (\d{4}): \S.*\n\nStatus: (accepted|superseded by (\d{4}))\n\nDate: (\d{4}-\d\d-\d\d)\n\n## Context\n")
 
 
-@pytest.mark.parametrize("path", ADRS, ids=lambda path: path.stem)
+@each_case("path", ADRS, ids=lambda path: path.stem)
 def test_an_adr_follows_the_template(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     found = _ADR.match(text)
@@ -245,9 +251,12 @@ def test_the_guide_names_every_command() -> None:
     assert set(kpipe.list_commands(click.Context(kpipe))) <= named
 
 
-def test_the_readme_links_every_guide() -> None:
-    linked = set(re.findall(r"\]\((docs/guide/[^)#]+)", README[README.index("## Documentation") :]))
-    assert linked == {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "guide").glob("*.md")}
+def test_the_readme_links_every_page() -> None:
+    linked = set(
+        re.findall(r"\]\((docs/(?:tutorial|how-to|reference|explanation)/[^)#]+)", README[README.index("## Documentation") :])
+    )
+    sections = [ROOT / "docs" / name for name in ("tutorial", "how-to", "reference", "explanation")]
+    assert linked == {str(path.relative_to(ROOT)) for section in sections for path in section.rglob("*.md")}
 
 
 def test_the_readme_has_at_most_130_lines() -> None:
@@ -262,7 +271,7 @@ def test_the_output_of_the_demo_ends_with_the_commands_of_the_demo(tmp_path: Pat
     assert shown[shown.index("\nNext\n") :] == printed.getvalue()
 
 
-@pytest.mark.parametrize("target", ["install", "demo", "test", "check", "lock", "clean"])
+@each_case("target", ["install", "demo", "test", "check", "lock", "clean"])
 def test_targets_of_make_exist(target: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(rf"^{target}:", makefile, re.MULTILINE)
@@ -288,7 +297,7 @@ def definitions() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("where", "body"), definitions(), ids=lambda value: value[:20])
+@each_case(("where", "body"), definitions(), ids=lambda value: value[:20])
 def test_definitions_can_be_read_and_run(where: str, body: str, tmp_path: Path) -> None:
     environ = {"KAFKA_USER": "u", "KAFKA_PASSWORD": "p"}
     pipeline = from_yaml(body, where, environ)
@@ -330,8 +339,17 @@ def fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from fields(group, f"{path}.")
 
 
-def described() -> dict[str, list[str]]:
-    return {ticked(row[0])[0]: row for row in rows(DESIGN, "<!-- fields")}
+def described() -> dict[str, str]:
+    """Default of every field that the page of fields lists, as the page spells it, by the field's path."""
+    found = {}
+    sections = re.split(r"^## (.+)$", FIELDS, flags=re.MULTILINE)[1:]
+    for heading, body in zip(sections[::2], sections[1::2], strict=True):
+        section = heading.strip("`")
+        prefix = "" if section == "Pipeline" else f"{section.removesuffix('.NAME')}."
+        for name, kind, default, _ in rows(body, "") if section != "also" else ():  # described once
+            if kind not in ("a group", "map to a group") or default == "not set":
+                found[prefix + ticked(name)[0]] = default
+    return found
 
 
 def test_every_field_is_described() -> None:
@@ -340,11 +358,11 @@ def test_every_field_is_described() -> None:
     assert set(described()) == set(known)
 
 
-@pytest.mark.parametrize(("path", "default"), list(fields(Pipeline)), ids=lambda value: str(value)[:40])
+@each_case(("path", "default"), list(fields(Pipeline)), ids=lambda value: str(value)[:40])
 def test_defaults_are_those_of_the_model(path: str, default: Any) -> None:
-    text = described()[path][1]
-    told = text if text == "required" else yaml.safe_load(ticked(text)[0])
-    assert told == default
+    text = described()[path]
+    plain: dict[str, Any] = {"required": "required", "not set": None, "": []}
+    assert (plain[text] if text in plain else json.loads(ticked(text)[0])) == default
 
 
 #: For each field that the table marks as (later): what is refused.
@@ -354,10 +372,10 @@ LATER: dict[str, list[dict[str, Any]]] = {
 
 
 def test_what_is_marked_as_later_is_what_is_refused() -> None:
-    assert {path for path, row in described().items() if "**(later)**" in " ".join(row)} == set(LATER)
+    assert {ticked(row[0])[0] for row in rows(DESIGN, "<!-- later") if "**(later)**" in row[1]} == set(LATER)
 
 
-@pytest.mark.parametrize("change", [change for changes in LATER.values() for change in changes], ids=str)
+@each_case("change", [change for changes in LATER.values() for change in changes], ids=str)
 def test_what_comes_later_is_refused_by_name(change: dict[str, Any], tmp_path: Path) -> None:
     base = {"name": "p", "source": {"brokers": "b:9092", "topic": "a"}, "into": {"table": "t"}}
     pipeline = Pipeline.model_validate({**base, **change})
@@ -371,7 +389,7 @@ def test_what_comes_later_is_refused_by_name(change: dict[str, Any], tmp_path: P
 
 
 def test_json_in_the_guide_has_the_keys_of_the_code() -> None:
-    told = {tuple(json.loads(line)) for body in blocks(COMMANDS, "json") for line in body.splitlines()}
+    told = {tuple(json.loads(line)) for body in blocks(JSON_OUTPUT, "json") for line in body.splitlines()}
     commit = Commit("0" * 32, "p", ())
     assert tuple(batch_line(Committed(commit, 1, Batch("0" * 32, "p", ())))) in told
     assert tuple(Totals().line("p")) in told
@@ -380,10 +398,11 @@ def test_json_in_the_guide_has_the_keys_of_the_code() -> None:
 
 
 def test_tables_and_views_have_the_columns_that_are_told() -> None:
-    told = {ticked(row[0])[0]: ticked(row[2]) for row in rows(DESIGN, "<!-- columns")}
+    sections = re.split(r"^## (.+)$", TABLES, flags=re.MULTILINE)[1:]
+    told = {name: [ticked(row[0])[0] for row in rows(body, "")] for name, body in zip(sections[::2], sections[1::2], strict=True)}
     connection = duckdb.connect(":memory:")
     try:
-        sql_dialect.create(connection)
+        duckdb_dialect.create(connection)
         names = [name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()]
         found = {name: [row[0] for row in connection.execute(f'DESCRIBE "{name}"').fetchall()] for name in names}
     finally:
@@ -399,10 +418,10 @@ def leaves(base: type[KpipeError]) -> set[str]:
             and not kind.__subclasses__()}  # fmt: skip
 
 
-ERRORS = rows(OPERATING, "## Errors, and what to type")
+ERRORS = rows(ERRORS_PAGE, "# Errors")
 
 
-@pytest.mark.parametrize("row", ERRORS, ids=lambda row: row[0])
+@each_case("row", ERRORS, ids=lambda row: row[0])
 def test_errors_are_told_as_they_are(row: list[str]) -> None:
     kind = getattr(errors, ticked(row[0])[0])
     assert row[1] == str(kind.exit_status)
@@ -419,6 +438,7 @@ def test_the_guide_has_every_error_that_needs_an_operator() -> None:
     assert told == leaves(NeedsOperator)
 
 
+@cache
 def sources() -> str:
     layers = ("kpipe", "transforms", "resources", "kpipe_assets", "tests")
     own = Path(__file__)
@@ -426,11 +446,15 @@ def sources() -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
+@cache
+def words() -> frozenset[str]:
+    return frozenset(re.findall(r"\b[A-Z]\w+\b", sources()))
+
+
 @each_document
 def test_names_in_the_spelling_of_classes_are_in_the_code(path: Path) -> None:
     named = {word for span in spans(path.read_text(encoding="utf-8")) for word in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+\b", span)}
-    code = set(re.findall(r"\b[A-Z]\w+\b", sources())) if named else set()
-    assert named <= code
+    assert named <= words()
 
 
 FOLDERS = ("kpipe", "kpipe_assets", "resources", "transforms", "tests", "bench", "docs")
@@ -439,9 +463,7 @@ _FILE = re.compile(rf"(?<![\w./-])(?:{'|'.join(FOLDERS)})/[\w./-]*")
 _DEFINED_IN = re.compile(r"`([A-Za-z_][\w.]*)` in `([\w/]+\.py)`")
 
 
-@pytest.mark.parametrize(
-    "path", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda path: str(path.relative_to(ROOT))
-)
+@each_case("path", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_are_named_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = {name.rstrip("/.") for span in spans(text) for name in _FILE.findall(span)}
@@ -451,3 +473,16 @@ def test_files_that_are_named_exist(path: Path) -> None:
     assert {name for name in missing if not re.search(rf'["/]{name.removeprefix("kpipe/")}"', code)} == set()
     for name, module in _DEFINED_IN.findall(text):
         assert name in defined(ROOT / module), f"{module} defines no {name}"
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    """Hints of errors, comments and docstrings name pages by their path."""
+    files = [
+        path
+        for folder in FOLDERS[:-1]
+        for pattern in ("*.py", "*.c", "Containerfile", "*.yaml")
+        for path in (ROOT / folder).rglob(pattern)
+    ]
+    found = {(path, name) for path in files for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))}
+    assert len(found) > 20
+    assert [(str(path), name) for path, name in sorted(found) if not (ROOT / name).is_file() and "NAME" not in name] == []

@@ -1,14 +1,14 @@
-"""Any program that reads stdin and writes stdout, run over records: framing, running, checking.
+"""Run any program that reads stdin and writes stdout over records: framing, running, checking.
 
-    framing       records as bytes for stdin                     lines, length_prefixed, json_envelopes
-    program       what to run, and its limits                    Program, Limits
-    environment   what it finds in its environment               environment
-    runner        one run: bytes in, bytes out                   TransformRun, Report, run
-    blocks        its output, cut at lines                       line_blocks
-    counts        records in against records out                 check_counts
-    preflight     is that file a program? asked on the driver    resolve, Resolved
-    archive       programs that come as an archive               inspect, unpack
-    copies        the copies that are run                        keep
+- `framing`: records as bytes for stdin, as lines, length-prefixed or JSON envelopes.
+- `program`: the program and its limits (`Program`, `Limits`).
+- `environment`: environment variables of the program.
+- `runner`: one run, bytes in, bytes out (`TransformRun`, `Report`, `run`).
+- `blocks`: stdout, cut at lines (`line_blocks`).
+- `counts`: records in compared with records out (`check_counts`).
+- `preflight`: checks of the program file on the driver (`resolve`, `Resolved`).
+- `archive`: programs in an archive (`inspect`, `unpack`).
+- `copies`: the copies that are run (`keep`).
 
 Imported inside Spark's Python workers: the standard library and `kpipe` only, and nothing at import that takes time.
 """

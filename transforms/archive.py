@@ -1,4 +1,4 @@
-"""Programs that come as an archive: .tar.gz, .tgz or .zip."""
+"""Programs in an archive: .tar.gz, .tgz or .zip."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAD_BYTES = 4096  # enough for any first line that the kernel accepts (256 byte
 
 @dataclass(frozen=True)
 class Member:
-    """One entry: `kind` is file, folder, link, or other; `target` is where a link leads, inside the archive."""
+    """One entry: `kind` is file, folder, link, or other; `target` is the target of a link, inside the archive."""
 
     name: str
     kind: str
@@ -32,12 +32,12 @@ class Member:
 
 
 def is_archive(path: Path) -> bool:
-    """By the end of its name, as in SingleStore."""
+    """Return whether a path is an archive, by its extension, as in SingleStore."""
     return path.name.lower().endswith(SUFFIXES)
 
 
 def inspect(path: Path, file: IO[bytes], member: str) -> tuple[int, bytes]:
-    """Mode and first bytes of one file in an archive, after every entry was checked.
+    """Return mode and first bytes of one file in an archive, after checking every entry.
 
     Args:
         path: the archive's, for its name.
@@ -45,7 +45,7 @@ def inspect(path: Path, file: IO[bytes], member: str) -> tuple[int, bytes]:
         member: path inside it.
 
     Raises:
-        InvalidPipeline: not an archive, an entry that leads outside, or no such file inside.
+        InvalidPipeline: not an archive, an entry outside of it, or no such file inside.
     """
     wanted = posixpath.normpath(member)
     with _opened(path, file) as archive:
@@ -53,8 +53,8 @@ def inspect(path: Path, file: IO[bytes], member: str) -> tuple[int, bytes]:
         found = members.get(wanted)
         if found is None:
             files = sorted(name for name, entry in members.items() if entry.kind == "file" and entry.mode & 0o111)
-            hint = f"programs in it: {', '.join(files[:5])}" if files else "it holds no executable file"
-            raise InvalidPipeline(f"archive {path.name} holds no {member!r}", hint)
+            hint = f"programs in it: {', '.join(files[:5])}" if files else "the archive contains no executable file"
+            raise InvalidPipeline(f"archive {path.name} contains no {member!r}", hint)
         if found.kind != "file":
             raise InvalidPipeline(f"{member!r} in archive {path.name} is a {found.kind}", "name a regular file")
         with _open_member(archive, found.name) as inside:
@@ -62,9 +62,9 @@ def inspect(path: Path, file: IO[bytes], member: str) -> tuple[int, bytes]:
 
 
 def unpack(path: Path, file: IO[bytes], into: Path) -> None:
-    """The archive's files in that folder, which exists and is empty.
+    """Unpack the archive into that folder, which exists and is empty.
 
-    Only files, folders and links that stay inside; modes without set-uid, and not writable for others.
+    Only files, folders and links that stay inside; modes without set-uid, and not writable for other users.
 
     Args:
         path: the archive's, for its name.
@@ -95,7 +95,7 @@ def _write(archive: TarFile | ZipFile, member: Member, root: Path) -> None:
 
 
 def _opened(path: Path, file: IO[bytes]) -> TarFile | ZipFile:
-    import tarfile  # here, since workers that need no archive should not pay for it
+    import tarfile  # here, since workers without an archive need not import it
     import zipfile
 
     try:
@@ -115,7 +115,7 @@ def _open_member(archive: TarFile | ZipFile, name: str) -> IO[bytes]:
 
 
 def _checked(path: Path, archive: TarFile | ZipFile) -> dict[str, Member]:
-    """Entries by normalised name. A name that comes twice, or below a link, could write through that link: refused."""
+    """Return entries by normalised name. A duplicate name, or a name below a link, is rejected: it could write through a link."""
     found: dict[str, Member] = {}
     for member in _members(archive):
         name = posixpath.normpath(member.name)
@@ -125,7 +125,7 @@ def _checked(path: Path, archive: TarFile | ZipFile) -> dict[str, Member]:
         if member.kind == "other":
             raise InvalidPipeline(f"archive {path.name}: {member.name!r} is a device or a pipe", "pack it again without")
         if name in found and not found[name].kind == member.kind == "folder":
-            raise InvalidPipeline(f"archive {path.name} holds {member.name!r} twice", "pack it again")
+            raise InvalidPipeline(f"archive {path.name}: {member.name!r} is duplicated", "pack it again")
         found[name] = member
     for name in found:
         parts = name.split("/")

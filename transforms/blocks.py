@@ -1,4 +1,4 @@
-"""Chunks of a program's stdout, cut again at lines."""
+"""Cut a program's stdout at lines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kpipe.errors import TransformFailed
 def line_blocks(
     chunks: Iterable[bytes], *, block_bytes: int = 1 << 22, max_line_bytes: int = 1 << 26, where: str = ""
 ) -> Iterator[bytes]:
-    """Blocks that end with a newline, each of about `block_bytes`; memory is bounded by that plus one line.
+    """Yield blocks that end with a newline, of about `block_bytes` each; memory is bounded by that plus one line.
 
-    The last block may lack the newline when the chunks do; `TransformRun` refuses that before the end is reached.
+    The last block may lack the newline if the chunks do; `TransformRun` rejects that before the end is reached.
 
     Args:
-        chunks: as a run yields them.
-        block_bytes: a block is passed on as soon as it has so many bytes.
-        max_line_bytes: a longer line is an error: it would have to be held whole.
+        chunks: chunks of stdout from a run.
+        block_bytes: a block is yielded as soon as it has that many bytes.
+        max_line_bytes: a longer line is an error, as a line is kept in memory as a whole.
         where: coordinates for the message.
 
     Raises:

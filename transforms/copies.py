@@ -1,8 +1,8 @@
-"""The copies that are run: made once, from exactly the bytes that the driver has checked, where nobody else can write.
+"""Copies of programs, made once, from exactly the bytes that the driver has checked, in a folder that only kpipe can write.
 
     programs/<sha256>/<name>      the program, or the archive's files
 
-A program that is changed, moved or replaced while a pipeline runs changes nothing: the next run takes the new one.
+If a program is changed, moved or replaced while a pipeline runs, nothing changes: the next run uses the new one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["keep"]
 
 
 def keep(path: Path, sha256: str, into: Path, *, archive: bool = False, where: str = "") -> Path:
-    """The copy of a program, or the folder with an archive's files; made when it is not there, however many ask at a time.
+    """Return the copy of a program, or the folder of an unpacked archive; create it if missing, also with concurrent callers.
 
     Args:
-        path: the file as it was shipped.
-        sha256: its content, as the driver has checked it.
-        into: folder of all copies, which only its owner can write; made when it is missing.
+        path: the shipped file.
+        sha256: hash of its content, as checked by the driver.
+        into: folder of all copies, writable for its owner only; created if missing.
         archive: whether it is an archive.
         where: coordinates for the message.
 
     Raises:
-        TransformFailed: the file is another one than was checked, or missing; or the folder is not private.
+        TransformFailed: the file is missing or differs from the checked one, or the folder is not private.
         InvalidPipeline: the archive cannot be unpacked.
     """
     _check_private(into)
@@ -58,7 +58,7 @@ def keep(path: Path, sha256: str, into: Path, *, archive: bool = False, where: s
                 with target.open("xb") as out:
                     shutil.copyfileobj(file, out, 1 << 20)
                 target.chmod(0o500)
-                with target.open("rb") as written:  # what was written is what is run: that is what must have this hash
+                with target.open("rb") as written:  # the copy is run, so the copy must have this hash
                     if (found := sha256_of(written)) != sha256:
                         raise _other(path, sha256, found, where)
         _put(fresh, folder, replace=not archive)
@@ -68,14 +68,14 @@ def keep(path: Path, sha256: str, into: Path, *, archive: bool = False, where: s
 
 
 def _name(path: Path, sha256: str) -> str:
-    """Without the hash that stands before it where it was shipped under a name of its own."""
+    """Return the name without the hash before it, for a file that was shipped under a name of its own."""
     return path.name.removeprefix(f"{sha256[:VERSION_CHARACTERS]}-")
 
 
 def _put(fresh: Path, folder: Path, *, replace: bool) -> None:
     try:
         fresh.rename(folder)
-    except OSError:  # somebody else was faster
+    except OSError:  # another process was faster
         if not folder.is_dir():
             raise
         if replace:
@@ -84,9 +84,9 @@ def _put(fresh: Path, folder: Path, *, replace: bool) -> None:
 
 
 def _unchanged(copy: Path, sha256: str) -> bool:
-    """Hashing it for each range would cost more than its start: once for each state that it was ever in.
+    """Return whether a copy has that hash. Hashing it for each range would cost more than its start, so the result is cached.
 
-    Whatever changes or replaces a file changes its inode or its time of change, which no program can set.
+    Any change or replacement of a file changes its inode or its ctime, which no program can set.
     """
     if copy.is_dir():
         return True
@@ -105,14 +105,14 @@ def _check_private(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise TransformFailed(
-            f"programs are not run from {folder}: it is a link, or others than this user can write it",
+            f"programs are not run from {folder}: it is a link, or other users can write it",
             f"remove it, or: chown {os.geteuid()} {folder} && chmod 700 {folder}",
         )
 
 
 def _other(path: Path, sha256: str, found: str, where: str) -> TransformFailed:
     return TransformFailed(
-        f"transform {escape(_name(path, sha256))}{f' ({where})' if where else ''}: the file on this worker is not the one that"
-        f" was checked (expected sha256 {sha256[:VERSION_CHARACTERS]}, found {found[:VERSION_CHARACTERS]})",
+        f"transform {escape(_name(path, sha256))}{f' ({where})' if where else ''}: the file on this worker is not the checked"
+        f" file (expected sha256 {sha256[:VERSION_CHARACTERS]}, found {found[:VERSION_CHARACTERS]})",
         "start the pipeline again, so that the program is checked and shipped again",
     )

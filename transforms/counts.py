@@ -1,4 +1,4 @@
-"""How many records may come out of a program, for how many went in."""
+"""Check the number of records out of a program against the number of records in."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ MODES = ("map", "filter", "flatmap")
 
 
 def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") -> None:
-    """Holds a program to its mode: `map` gives one for each, `filter` at most as many, `flatmap` any number.
+    """Check a program's counts by its mode: `map` one out for each record, `filter` at most one, `flatmap` any number.
 
-    Only `map` proves that a program has looked at every record: one that reads its input into a buffer and ignores it
-    looks, from outside, like one that filters.
+    Only `map` proves that a program has processed every record. A program that reads its input into a buffer and ignores it
+    is indistinguishable from a filter.
 
     Args:
         mode: one of MODES.
@@ -21,7 +21,7 @@ def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") ->
 
     Raises:
         TransformFailed: the counts do not fit the mode.
-        ValueError: no such mode.
+        ValueError: the mode does not exist.
     """
     if mode not in MODES:
         raise ValueError(f"no such mode: {mode!r}; there are {', '.join(MODES)}")

@@ -1,4 +1,4 @@
-"""What a program finds in its environment."""
+"""Environment variables of a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def environment(
     passed: Sequence[str],
     parent: Mapping[str, str],
 ) -> dict[str, str]:
-    """Variables of one run; PATH, HOME, LANG and TMPDIR are added by `Program` where they are missing.
+    """Return the variables of one run; `Program` adds PATH, HOME, LANG and TMPDIR if missing.
 
     Args:
         topic: the topic's name.
@@ -27,7 +27,7 @@ def environment(
         batch: the batch's id.
         attempt: number of the attempt, from 0.
         passed: names that the pipeline lists under `transform.env`.
-        parent: where their values are taken from, such as os.environ.
+        parent: source of their values, such as os.environ.
 
     Raises:
         InvalidPipeline: a listed variable is not set, or is one of kpipe's own.

@@ -1,11 +1,11 @@
-"""Records as bytes for a program's stdin.
+"""Frame records as bytes for a program's stdin.
 
     lines             value, newline                                              text, and JSON
     length-prefixed   8 bytes native unsigned length, value                       anything; SingleStore's framing
-    json              one object per line with all that Kafka knows of a record   when key, headers or offsets matter
+    json              one object per line with all fields of a Kafka record       when key, headers or offsets matter
 
-Whole blocks at a time: joins and searches run in C, no bytecode per record, but for `json`, which must look at each
-one. A null value (tombstone) has no place in the first two; the caller takes those out before.
+Whole blocks are framed at a time: joins and searches run in C, without bytecode per record, except for `json`. A null
+value (tombstone) cannot be framed in the first two formats; the caller removes those before.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ _BLANK_NEWLINES = bytes.maketrans(b"\n\r\0", b"  \n")
 
 
 class NewlineInValue(ValueError):
-    """Values that hold a newline and cannot be framed as one line.
+    """Values that contain a newline and cannot be framed as one line.
 
     Attributes:
         indices: their positions in the sequence that was to be framed, ascending.
     """
 
     def __init__(self, indices: Sequence[int]) -> None:
-        super().__init__(f"{len(indices)} values hold a newline, the first one at index {indices[0]}")
+        super().__init__(f"{len(indices)} values contain a newline, the first one at index {indices[0]}")
         self.indices = tuple(indices)
 
 
 def lines(values: Sequence[bytes], *, json: bool = False) -> bytes:
-    """Each value as a line, the last one too.
+    """Frame each value as a line, including the last one.
 
     Args:
         values: one per record, none of them null.
-        json: the values are JSON documents, in which a raw newline or carriage return can only be white space (RFC
-        8259, section 2):
-            both become spaces, so that every document is one line for every reader.
+        json: the values are JSON documents, in which a raw newline or carriage return can only be white space
+            (RFC 8259, section 2). Both become spaces, so that every document is one line for every reader.
 
     Raises:
-        NewlineInValue: a value holds a newline, and is not JSON.
+        NewlineInValue: a value contains a newline, and is not JSON.
     """
     if not values:
         return b""
@@ -63,7 +62,7 @@ def _blank_newlines(values: Sequence[bytes]) -> bytes:
 
 
 def length_prefixed(values: Sequence[bytes]) -> bytes:
-    """Each value after its length in bytes: 8 bytes, unsigned, in the machine's byte order."""
+    """Frame each value after its length in bytes: 8 bytes, unsigned, in the machine's byte order."""
     parts = [b""] * (2 * len(values))
     parts[0::2] = map(LENGTH.pack, map(len, values))
     parts[1::2] = values
@@ -80,7 +79,7 @@ def json_envelopes(
     values: Sequence[bytes | None],
     headers: Sequence[Iterable[tuple[str, bytes | None]] | None] | None = None,
 ) -> bytes:
-    """Each record as one line: {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}.
+    """Frame each record as one line: {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}.
 
     key, value and the headers' values are text; null where Kafka has null; {"base64": "..."} where the bytes are not
     UTF-8. A value that is JSON is text as well, and stays byte for byte what it was. headers is a list of [name,
@@ -93,7 +92,7 @@ def json_envelopes(
         timestamps: of each record, ms since 1970 UTC.
         keys: of each record.
         values: of each record; tombstones are null.
-        headers: of each record; None when nobody has any.
+        headers: of each record; None if no record has any.
     """
     start = f'{{"topic":{encode_basestring(topic)},"partition":{partition},"offset":'
     each_headers = map(_headers, headers) if headers is not None else ("[]",) * len(values)

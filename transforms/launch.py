@@ -1,23 +1,22 @@
-"""Between the worker and the user's program: starts it, owns everything that descends from it, reports its end.
+"""Start the user's program as a child of its own supervisor, kill all its descendants, report its end to the worker.
 
-Run as `python -I -S launch.py OPTIONS PROGRAM [ARG ...]`; imported by nobody. It stands in a process of its own because
+Run as `python -I -S launch.py OPTIONS PROGRAM [ARG ...]`; no module imports it. It is a process of its own:
 
-- it is a subreaper (prctl 36), so whatever the program leaves behind, `setsid` or not, becomes a child of this process
-  and of no other. Ancestry kept by the kernel says what belongs to the run; the worker's other children are never
-  looked at.
-- it hears about the worker's death (PR_SET_PDEATHSIG) and then kills all of them, where a bare program would live on.
-- a preexec_fn would run Python in a forked copy of a worker that is full of librdkafka's threads.
+- It is a subreaper (prctl 36): every process that the program leaves behind, `setsid` or not, becomes its child. So the
+  kernel's ancestry defines what belongs to the run, and the worker's other children are never affected.
+- It gets a signal when the worker dies (PR_SET_PDEATHSIG) and then kills all of them. A bare program would continue.
+- A preexec_fn would run Python in a forked copy of a worker with many threads of librdkafka.
 
-It keeps its imports few, since it starts once per range: about 8 ms.
+It has few imports, since it starts once per range: about 8 ms.
 
-- it looks ten times a second at how many processes there are and what memory they hold, and kills them all when that is
-  too much. RLIMIT_NPROC counts a user's processes wherever they come from, and does not bind root; RLIMIT_AS counts
-  addresses, of which Go, Java and Node reserve more than they use.
+Ten times a second, it counts the processes and their memory, and kills them all beyond a limit. RLIMIT_NPROC counts all
+processes of a user, and does not apply to root. RLIMIT_AS counts addresses, of which Go, Java and Node reserve more than
+they use.
 
 Protocol, one line each on the status pipe: `pid PID` (the program, and its group), `exec ERRNO` (it could not be
-started), `limit NAME ERRNO`, `over NAME FOUND` (it is being killed for that), `exit WAITSTATUS` (its own end); end-of-file
-once no descendant is left. Orders from the worker come as signals: SIGTERM asks every descendant to end, SIGUSR1 kills
-them, SIGUSR2 is the kernel's news that a thread of the worker, or the worker itself, died.
+started), `limit NAME ERRNO`, `over NAME FOUND` (it is being killed for that limit), `exit WAITSTATUS` (its own end).
+End-of-file follows once no descendant is left. Orders from the worker are signals: SIGTERM ends every descendant, SIGUSR1
+kills them. SIGUSR2 is the kernel's signal that a thread of the worker, or the worker itself, died.
 """
 
 # ruff: noqa: D103, PTH123, SIM105 (contextlib and pathlib would double the time that this takes to start)
@@ -46,7 +45,7 @@ OOM_SCORE = 500
 
 
 def prctl(option: int, value: int) -> None:
-    """Linux only; elsewhere the kill path reaches the process group alone."""
+    """Call prctl on Linux; without it, killing reaches the process group only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
@@ -54,16 +53,16 @@ def prctl(option: int, value: int) -> None:
 def say(status: int, line: str) -> None:
     try:
         os.write(status, line.encode() + b"\n")
-    except OSError:  # the worker is gone
+    except OSError:  # the worker has died
         pass
 
 
 def become(argv: list[str], status: int, options: dict[str, str]) -> None:
-    """In the forked child: harden, then exec. Does not return."""
+    """Harden the forked child, then exec the program. Does not return."""
     supervisor = os.getppid()
     os.setsid()
     prctl(PR_SET_PDEATHSIG, SIGKILL)
-    if os.getppid() != supervisor:  # it died before the line above took effect
+    if os.getppid() != supervisor:  # the supervisor died before the line above took effect
         os._exit(EXEC_FAILED)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     for capability in SPYING:
@@ -82,7 +81,7 @@ def become(argv: list[str], status: int, options: dict[str, str]) -> None:
             which = getattr(resource, name.upper())
             hard = resource.getrlimit(which)[1]
             limit = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
-            if name != "rlimit_cpu":  # its hard limit kills; the soft one alone sends SIGXCPU, which says why
+            if name != "rlimit_cpu":  # its hard limit kills; the soft one alone sends SIGXCPU, which names the reason
                 hard = limit
             try:
                 resource.setrlimit(which, (limit, hard))
@@ -106,7 +105,7 @@ def become(argv: list[str], status: int, options: dict[str, str]) -> None:
 
 
 def descendants() -> dict[int, int] | None:
-    """Group of every process below this one, from one pass over /proc; None where there is no /proc."""
+    """Return the group of every process below this one, from one pass over /proc; None without /proc."""
     children: dict[int, list[tuple[int, int]]] = {}
     try:
         entries = os.listdir("/proc")
@@ -117,7 +116,7 @@ def descendants() -> dict[int, int] | None:
             try:
                 with open(f"/proc/{entry}/stat", "rb") as file:
                     words = file.read().rpartition(b")")[2].split()
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process ended in the meantime
                 continue
             children.setdefault(int(words[1]), []).append((int(entry), int(words[2])))
     found: dict[int, int] = {}
@@ -130,10 +129,10 @@ def descendants() -> dict[int, int] | None:
 
 
 def send(leader: int, number: int) -> None:
-    """To all descendants. Without /proc at least to the program's own group."""
+    """Send a signal to all descendants; without /proc, to the program's own group."""
     found = descendants()
-    # Groups of descendants hold nothing else: their sessions began below us. A signal to a group reaches all of it at once,
-    # also who is being forked (Linux 4.19), where process after process some fork faster than they are killed.
+    # Groups of descendants contain no other process: their sessions began below this one. A signal to a group reaches all of it
+    # at once, including processes being forked (Linux 4.19); killing one by one is slower than some programs fork.
     targets = {leader: leader} if found is None else found
     for target in [-group for group in set(targets.values()) if group > 1] if number == SIGKILL else targets:
         try:
@@ -143,7 +142,7 @@ def send(leader: int, number: int) -> None:
 
 
 def hasten() -> None:
-    """Ahead of everything that runs below, where the system allows it (root): each session has its own share of a processor."""
+    """Get a higher priority than all descendants, if permitted (root): each session has its own share of a processor."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except (OSError, AttributeError):
@@ -151,7 +150,7 @@ def hasten() -> None:
 
 
 def below(pid: int) -> list[int]:
-    """Children of all threads of a process; none when it has ended, and where the kernel does not tell."""
+    """Return children of all threads of a process; none if it has ended, or the kernel does not list them."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -163,7 +162,7 @@ def below(pid: int) -> list[int]:
 
 
 def resident(pid: int) -> int:
-    """Bytes of memory that a process holds, shared pages included."""
+    """Return the resident memory of a process in bytes, shared pages included."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -172,7 +171,7 @@ def resident(pid: int) -> int:
 
 
 def too_much(limits: dict[str, int]) -> str:
-    """Which limit the descendants are beyond, and what was found; empty for none. Stops counting beyond it."""
+    """Return the limit that the descendants exceed, and the number found; empty if none. Stops counting beyond a limit."""
     processes = memory = 0
     ahead = [os.getpid()]
     while ahead:
@@ -189,7 +188,7 @@ def too_much(limits: dict[str, int]) -> str:
 
 
 def supervise(leader: int, worker: int, status: int, limits: dict[str, int]) -> None:
-    """Waits until no descendant is left. While it kills, it looks again and again, for what was forked in between."""
+    """Wait until no descendant is left. While it kills, it repeats the scan for processes forked in between."""
     killing = False
     while True:
         order = signal.sigtimedwait(ORDERS, LOOK_S)
@@ -231,11 +230,11 @@ def main() -> None:
         become(sys.argv[2:], status, options)
     say(status, f"pid {leader}")
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # only the program may hold the pipes, or nobody would ever see their end
+    for descriptor in (0, 1, 2):  # only the program may keep the pipes open, or the worker would never see their end
         os.dup2(nowhere, descriptor)
     limits = {name[5:]: int(value) for name, value in options.items() if name.startswith("most_")}
     supervise(leader, worker, status, limits)
-    if "scratch" in options and os.getppid() != worker:  # nobody else is left to remove the run's own directory
+    if "scratch" in options and os.getppid() != worker:  # the worker cannot remove the run's own directory any more
         import shutil
 
         shutil.rmtree(os.getcwd(), ignore_errors=True)

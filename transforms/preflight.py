@@ -1,4 +1,4 @@
-"""Is that file a program? Asked on the driver, before anything is shipped."""
+"""Check on the driver that a file can be run as a program, before it is shipped."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ VERSION_CHARACTERS = 12  # as many as git shows: two versions of one program do 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A program that passed, as the driver found it.
+    """A program that passed the checks.
 
     Attributes:
-        file: absolute path of what has to reach the workers: the program, or the archive that holds it.
+        file: absolute path of the file to ship: the program, or the archive that contains it.
         member: the program's path inside the archive; None for a single file.
         args: its arguments.
         sha256: content of `file`, hexadecimal.
@@ -37,14 +37,14 @@ class Resolved:
 
     @property
     def version(self) -> str:
-        """Start of the hash, for people and for the ledger."""
+        """Start of the hash, for messages and for the ledger."""
         return self.sha256[:VERSION_CHARACTERS]
 
 
 def resolve(
     program: str | Path, archive: str | Path | None = None, args: Sequence[str] = (), base_dir: Path = Path()
 ) -> Resolved:
-    """Checks a pipeline's `transform` on the driver.
+    """Check a pipeline's `transform` on the driver.
 
     Args:
         program: path of the program; inside the archive if there is one. A relative path counts from base_dir and must
@@ -54,13 +54,13 @@ def resolve(
         base_dir: folder of the pipeline's definition.
 
     Raises:
-        InvalidPipeline: it could not run; the message says why, the hint what to do about it.
+        InvalidPipeline: the program cannot run; the message contains the reason, the hint a fix.
     """
     for text in (str(program), *args):
         if not text and text == str(program):
             raise InvalidPipeline("transform.program is empty", "name an executable file")
         if "\0" in text:
-            raise InvalidPipeline("transform holds a NUL character", "remove it")
+            raise InvalidPipeline("transform contains a NUL character", "remove it")
     if archive is None:
         with opened(program, base_dir, "transform.program") as (path, file):
             if archives.is_archive(path):
@@ -71,7 +71,7 @@ def resolve(
             return Resolved(path, None, tuple(args), sha256_of(file))
     with opened(archive, base_dir, "transform.archive") as (path, file):
         if not archives.is_archive(path):
-            raise InvalidPipeline(f"{path.name} is no archive", f"use one of {', '.join(archives.SUFFIXES)}")
+            raise InvalidPipeline(f"{path.name} is not an archive", f"use one of {', '.join(archives.SUFFIXES)}")
         member = os.path.normpath(program)
         if member.startswith(("/", "..")):
             raise InvalidPipeline(f"transform.program {str(program)!r} leads outside of the archive", "name a file inside")
@@ -82,7 +82,7 @@ def resolve(
 
 
 def sha256_of(file: IO[bytes]) -> str:
-    """Hash of a file's whole content, hexadecimal."""
+    """Return the hash of a file's whole content, hexadecimal."""
     digest = hashlib.sha256()
     file.seek(0)
     while block := file.read(1 << 20):
@@ -92,7 +92,7 @@ def sha256_of(file: IO[bytes]) -> str:
 
 @contextmanager
 def opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path, IO[bytes]]]:
-    """A regular file and its absolute path without links. What is asked is asked of the open file: names may change.
+    """Open a regular file, and return its absolute path without links. All checks use the open file: names may change.
 
     Args:
         given: a path; a relative one counts from base_dir and must stay below it, links included.
@@ -100,7 +100,7 @@ def opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path
         field: of the definition, for messages.
 
     Raises:
-        InvalidPipeline: it is no file that may be read, or every user can change it.
+        InvalidPipeline: the file does not exist or cannot be read, or every user can change it.
     """
     base = base_dir.resolve()
     try:
@@ -109,7 +109,7 @@ def opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path
     except FileNotFoundError:
         known = shutil.which(given, path=search_path()) if field == "transform.program" and os.sep not in str(given) else None
         hint = f"write {known} for the one in PATH" if known else f"relative paths start at {base}"
-        raise InvalidPipeline(f"{field}: there is no file {str(given)!r}", hint) from None
+        raise InvalidPipeline(f"{field}: file {str(given)!r} does not exist", hint) from None
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, up to Python 3.12
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidPipeline(f"{field} {str(given)!r} cannot be read: {reason}", "check the path") from None
@@ -123,13 +123,13 @@ def opened(given: str | Path, base_dir: Path, field: str) -> Iterator[tuple[Path
         raise InvalidPipeline(f"{field} {str(given)!r} can be changed by every user", f"chmod o-w {path}")
     if not os.access(path, os.R_OK):
         raise InvalidPipeline(f"{field} {str(given)!r} cannot be read", f"chmod +r {path}")
-    changed = InvalidPipeline(f"{field} {str(given)!r} changed while it was looked at", "try it again")
+    changed = InvalidPipeline(f"{field} {str(given)!r} changed during its check", "try it again")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise changed from error
     with os.fdopen(descriptor, "rb") as file:
-        # A folder above it may have become a link since: the kernel knows where the open file lies.
+        # A folder above it may have become a link since: the kernel reports the path of the open file.
         with suppress(FileNotFoundError):
             if os.readlink(f"/proc/self/fd/{descriptor}") != str(path):
                 raise changed
@@ -144,7 +144,7 @@ def _check_mode(mode: int, name: str, hint: str) -> None:
 
 
 def _check_head(head: bytes, name: str, inside: bool = False) -> None:
-    """First bytes: a binary, or a script whose interpreter exists here. Inside an archive it may bring its own."""
+    """Check the first bytes: a binary, or a script whose interpreter exists here, or may be in the archive."""
     if head.startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")):  # Linux; macOS, one or two architectures
         return
     if head.startswith(b"\xef\xbb\xbf#!"):
@@ -175,6 +175,6 @@ def _check_head(head: bytes, name: str, inside: bool = False) -> None:
         asked = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), None)
         if asked is None or shutil.which(asked, path=search_path()) is None:
             raise InvalidPipeline(
-                f"transform.program {name} asks env for {asked or 'nothing'}, which is not in {search_path()}",
+                f"transform.program {name} needs {asked or 'a program'} from env, which is not in {search_path()}",
                 f"install it, here and on the workers, or write its whole path into the first line of {name}",
             )

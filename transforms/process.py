@@ -1,8 +1,7 @@
 """A started program: its pipes, its end, and the way to kill all of it.
 
-The worker's child is `launch.py`, whose child is the program. Descendants are owned by ancestry: launch.py is their
-subreaper and ends only when none is left, so the worker itself needs to be no subreaper, and no other child of the
-worker is ever touched.
+The worker's child is `launch.py`, whose child is the program. launch.py is the subreaper of all descendants, and ends only
+when none is left. So the worker itself needs to be no subreaper, and its other children are never affected.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from transforms.stderr import escape
 LAUNCH = str(Path(__file__).with_name("launch.py"))
 PIPE_BYTES = 1 << 20  # /proc/sys/fs/pipe-max-size as Linux ships it; 64 KiB pipes cost sixteen times the wake-ups
 READ_BYTES = PIPE_BYTES
-KILL_WAIT_S = 10.0  # a killed process is gone in milliseconds, unless the kernel itself is stuck in its I/O
-SETTLE_S = 0.5  # launch.py needs about 1 ms to notice that nobody is left; more where the machine is busy
+KILL_WAIT_S = 10.0  # a killed process ends in milliseconds, unless the kernel itself is stuck in its I/O
+SETTLE_S = 0.5  # launch.py needs about 1 ms to notice that no process is left; more on a busy machine
 
 
 class Child:
@@ -40,10 +39,10 @@ class Child:
 
     Attributes:
         exit_status: None while the program runs; then its status, negative for a signal's number.
-        start_error: reason why it could not be started, in words; None when it was.
-        over: the limit of the whole tree that it has passed, in words; None while it has not. `advice` belongs to it.
-        gone: no descendant is left.
-        stuck: some were left when the patience with them was over; launch.py goes on killing.
+        start_error: reason why it could not be started, as text; None if it was.
+        over: the limit of the whole tree that it exceeded, as text; None otherwise. `advice` is the hint for it.
+        `gone`: whether no descendant is left.
+        stuck: whether some were left after the time for killing them; launch.py continues to kill.
     """
 
     def __init__(self, program: Program) -> None:
@@ -58,8 +57,8 @@ class Child:
         self._scratch = tempfile.mkdtemp(prefix="kpipe-transform-", dir=program.scratch) if made else None
         self.home = self._scratch or str(program.cwd)
         self._report = b""
-        # The read end of stdin is kept: FIONREAD on it tells what was never read. It also suppresses EPIPE, so that the
-        # program's end is learnt from the status pipe alone.
+        # The read end of stdin is kept: FIONREAD on it returns the number of unread bytes. It also suppresses EPIPE, so that
+        # the program's end is only reported by the status pipe.
         self._unread, self.stdin = _pipe(large=True)
         out, out_write = _pipe(large=True)
         err, err_write = _pipe()
@@ -76,7 +75,7 @@ class Child:
         if "LC_CTYPE" not in env:
             options["drop"] = "LC_CTYPE"
         try:
-            self._launch = subprocess.Popen(  # vfork and exec: nothing of Python runs in the copy
+            self._launch = subprocess.Popen(  # vfork and exec: no Python code runs in the copy
                 [sys.executable, "-I", "-S", LAUNCH, ",".join(f"{k}={v}" for k, v in options.items()), *program.argv],
                 stdin=self._unread,
                 stdout=out_write,
@@ -97,33 +96,33 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """The program has not exited, or its stdout has not ended."""
+        """True while the program has not exited, or its stdout has not ended."""
         return self.stdout is not None or self.exit_status is None
 
     def unread(self) -> int:
-        """Bytes that were sent to stdin and that nobody has read."""
+        """Return the number of bytes sent to stdin that the program has not read."""
         return waiting(self._unread) if self._unread >= 0 else 0
 
     def close_stdin(self) -> None:
-        """End of input, for the program."""
+        """Signal the end of input to the program."""
         if self.stdin >= 0:
             os.close(self.stdin)
             self.stdin = -1
 
     def close_stdout(self) -> None:
-        """The program gets SIGPIPE when it writes on."""
+        """Close stdout: the program gets SIGPIPE on its next write."""
         if self.stdout is not None:
             os.close(self.stdout)
             self.stdout = None
 
     def close_stderr(self) -> None:
-        """Same for stderr."""
+        """Close stderr: the program gets SIGPIPE on its next write."""
         if self.stderr is not None:
             os.close(self.stderr)
             self.stderr = None
 
     def read_status(self) -> None:
-        """Takes in what launch.py has reported; sets `exit_status`, `start_error` and `gone`."""
+        """Read the reports of launch.py; set `exit_status`, `start_error` and `gone`."""
         while not self.gone:
             try:
                 chunk = os.read(self.status, 4096)
@@ -145,41 +144,41 @@ class Child:
             elif kind == "over":
                 self.over, self.advice = _over(self.program, values[0], int(values[1]))
 
-    def finish(self, heard: Callable[[bytes], None]) -> bool:
-        """After the program's own end: kills what it left behind, frees everything. True if something was left."""
-        self._await_end(SETTLE_S, heard)
+    def finish(self, on_stderr: Callable[[bytes], None]) -> bool:
+        """Kill the processes that the program left behind, after its own end, and free everything. True if any were left."""
+        self._await_end(SETTLE_S, on_stderr)
         left = not self.gone
-        self.stop(heard)
+        self.stop(on_stderr)
         return left
 
-    def stop(self, heard: Callable[[bytes], None]) -> None:
-        """TERM to all descendants, a grace period, KILL; reaps, and frees everything. May be called again.
+    def stop(self, on_stderr: Callable[[bytes], None]) -> None:
+        """Send TERM to all descendants, then KILL after a grace period; reap, and free everything. May be called again.
 
         Args:
-            heard: is given what still comes through stderr.
+            on_stderr: gets the rest of stderr.
         """
         if self._unread < 0:
             return
         self.close_stdin()
-        self.close_stdout()  # one that flushes on TERM must not block on a pipe that nobody reads
+        self.close_stdout()  # a program that flushes on TERM must not block on a pipe without a reader
         self.read_status()
         for order, patience in ((signal.SIGTERM, self.program.grace_s), (signal.SIGUSR1, KILL_WAIT_S)):
             if self.gone:
                 break
             self._launch.send_signal(order)
             self._launch.send_signal(signal.SIGCONT)  # the program may have stopped it
-            self._await_end(patience, heard)
-        self._hear(heard)
-        # Never killed itself: it goes on killing, where everything below it would be nobody's.
+            self._await_end(patience, on_stderr)
+        self._drain_stderr(on_stderr)
+        # launch.py itself is never killed: it continues to kill, and without it the descendants would have no parent of ours.
         self.stuck = not self.gone
-        if self.gone and self.exit_status is None and self._leader:  # launch.py was killed: the group is all that is known
+        if self.gone and self.exit_status is None and self._leader:  # launch.py was killed: only the group is left to signal
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._leader, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._launch.wait(0 if self.stuck else KILL_WAIT_S)
         self._close()
 
-    def _await_end(self, patience: float, heard: Callable[[bytes], None]) -> None:
+    def _await_end(self, patience: float, on_stderr: Callable[[bytes], None]) -> None:
         until = time.monotonic() + patience
         while not self.gone and (left := until - time.monotonic()) > 0:
             watched = [self.status] if self.stderr is None else [self.status, self.stderr]
@@ -187,15 +186,15 @@ class Child:
             for descriptor in watched:
                 poll.register(descriptor, select.POLLIN)
             poll.poll(left * 1000)
-            self._hear(heard)
+            self._drain_stderr(on_stderr)
             self.read_status()
 
-    def _hear(self, heard: Callable[[bytes], None]) -> None:
-        """What waits in the pipe now, and no more: a flood must not keep us."""
+    def _drain_stderr(self, on_stderr: Callable[[bytes], None]) -> None:
+        """Read the bytes in the pipe now, and no more, so that a flood of them cannot block."""
         if self.stderr is not None:
             with contextlib.suppress(BlockingIOError):
                 if chunk := os.read(self.stderr, READ_BYTES):
-                    heard(chunk)
+                    on_stderr(chunk)
                 else:
                     self.close_stderr()
 
@@ -212,7 +211,7 @@ class Child:
 
 
 def waiting(pipe: int) -> int:
-    """Bytes in a pipe."""
+    """Return the number of bytes in a pipe."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
@@ -230,13 +229,13 @@ def _over(program: Program, name: str, found: int) -> tuple[str, str]:
     limits = program.limits
     if name == "processes":
         what = f"it had {found:,} processes at once or more, {limits.tree_processes:,} are allowed"
-        return what, "check the program for one that starts itself, or for work that is not waited for"
+        return what, "check the program for a process that starts itself, or for children that it does not wait for"
     what = f"its processes held {found >> 20:,} MiB of memory, {(limits.tree_bytes or 0) >> 20:,} are allowed"
-    return what, "check the program for what it never forgets, or raise transform.memory_mb"
+    return what, "check the program for a memory leak, or raise transform.memory_mb"
 
 
 def _why_not(program: Program, number: int) -> str:
-    """What an errno of exec means for somebody who wrote a script."""
+    """Describe an errno of exec for the author of a script."""
     path = Path(program.argv[0])
     if number == errno.ENOENT and path.is_absolute() and path.exists():
         return "the interpreter that its first line names does not exist on this machine"

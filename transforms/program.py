@@ -1,4 +1,4 @@
-"""What to run: the program as the workers see it."""
+"""The program as workers run it, with its limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def search_path() -> str:
-    """PATH of programs: the folder of the Python that runs kpipe, so that `#!/usr/bin/env python3` always finds one."""
+    """Return the PATH of programs, with the folder of kpipe's Python first, so that `#!/usr/bin/env python3` finds one."""
     return os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"])
 
 
@@ -19,8 +19,8 @@ class Limits:
     """Limits of the program and its descendants; None leaves the worker's own. A core file is never written.
 
     Attributes:
-        tree_processes: how many there may be of them at once. Looked at ten times a second; beyond it all are killed.
-        tree_bytes: memory that they may hold together (resident, shared pages counted for each); looked at likewise.
+        tree_processes: maximum number of processes at once. Checked ten times a second; beyond it, all are killed.
+        tree_bytes: maximum memory of all of them (resident, shared pages counted for each); checked likewise.
         address_space_bytes: RLIMIT_AS, per process.
         cpu_s: RLIMIT_CPU, per process; seconds of processor time.
         open_files: RLIMIT_NOFILE, per process.
@@ -37,7 +37,7 @@ class Limits:
     file_bytes: int | None = None
 
     def options(self) -> dict[str, int]:
-        """Limits that are set, by what launch.py calls them: for the kernel's, names of the `resource` module."""
+        """Return the limits that are set, with launch.py's names: for the kernel's limits, those of the `resource` module."""
         wanted = {
             "most_processes": self.tree_processes,
             "most_memory": self.tree_bytes,
@@ -53,23 +53,23 @@ class Limits:
 
 @dataclass(frozen=True)
 class Program:
-    """An executable with everything that its runs share. Can be pickled, so that the driver may build it.
+    """An executable with the settings of all its runs. Can be pickled, so that the driver can build it.
 
     Attributes:
         argv: the executable (an absolute path, or a bare name that is looked up in PATH) and its arguments. Arguments
             are visible to every user of the machine: no secrets.
         env: its whole environment, but for PATH, HOME, LANG and TMPDIR, which are added where missing. Not shown by
         repr.
-        idle_timeout_s: it is killed when no byte has moved through stdin or stdout for so long. The caller's own time
-            (waiting for records, handling output) does not count.
-        total_timeout_s: it is killed when it has run for so long, without the caller's own time.
-        max_output_bytes: it is killed when it has written more to stdout.
-        stderr_tail_bytes: how much of the end of stderr is kept.
+        idle_timeout_s: time without a byte through stdin or stdout after which it is killed. The caller's own time
+        (waiting for records, handling output) does not count.
+        total_timeout_s: maximum time of a run, without the caller's own time.
+        max_output_bytes: maximum size of stdout.
+        stderr_tail_bytes: size of the end of stderr that is kept.
         cwd: private working directory, which must exist; None makes an empty one for each run and removes it
         afterwards.
         limits: resource limits.
-        line_output: whether stdout is made of lines, of which the last must be complete.
-        grace_s: time between TERM and KILL, and how long a descendant may hold stdout open after the program's own
+        line_output: whether stdout consists of lines, of which the last must be complete.
+        grace_s: time between TERM and KILL, and how long a descendant may keep stdout open after the program's own
         exit.
         secrets: values that are replaced by *** in everything that is kept of stderr. Not shown by repr.
     """
@@ -91,16 +91,16 @@ class Program:
         if not self.argv or not self.argv[0]:
             raise ValueError("a program needs a name")
         if os.sep in self.argv[0] and not os.path.isabs(self.argv[0]):
-            raise ValueError(f"{self.argv[0]!r} is relative, and would be looked for in the run's own directory")
+            raise ValueError(f"{self.argv[0]!r} is relative, and would be searched in the run's own directory")
         if any("\0" in text for text in (*self.argv, *self.env, *self.env.values())):
-            raise ValueError("arguments and environment cannot hold NUL bytes")
+            raise ValueError("arguments and environment cannot contain NUL bytes")
 
     @property
     def name(self) -> str:
-        """Last part of the path: what messages call it."""
+        """Last part of the path, for messages."""
         return os.path.basename(self.argv[0])
 
     def environment(self, home: str) -> dict[str, str]:
-        """Complete environment of a run whose private directory is `home`."""
+        """Return the complete environment of a run whose private directory is `home`."""
         minimal = {"PATH": search_path(), "HOME": home, "LANG": "C.UTF-8", "TMPDIR": home}
         return {**minimal, **self.env}

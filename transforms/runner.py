@@ -1,4 +1,4 @@
-"""Runs a program over blocks of framed records: bytes in, bytes out, bounded memory, every way of failing noticed."""
+"""Run a program over blocks of framed records: bytes in, bytes out, bounded memory, every failure detected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Limits", "Program", "Report", "TransformRun", "run"]
 
 @dataclass(frozen=True)
 class Report:
-    """What is known about a run, at any time and after its end.
+    """State of a run, at any time and after its end.
 
     Attributes:
         exit_status: None while it runs; negative for a signal's number.
@@ -31,7 +31,7 @@ class Report:
         stderr: end of stderr, redacted and escaped, one line each.
         stderr_bytes: length of all of stderr.
         seconds: the run's own time, without the caller's.
-        leftovers: it had left processes behind, which were killed.
+        leftovers: whether it left processes behind, which were killed.
     """
 
     exit_status: int | None
@@ -47,10 +47,11 @@ class Report:
 class TransformRun:
     """One run of a program. Enter it, iterate over it once, then read `report`.
 
-    Iterating yields chunks of stdout as they come, of any size up to 1 MiB, not cut at lines. A further block is pulled
-    only when the previous one is sent and the pipe has room, so that at most one block and one chunk are held here.
-    Nothing that was yielded counts until the iteration has ended without an error: only then the program has kept its
-    contract. Leaving early kills the program. There is no thread: while `blocks` waits for records, no output comes.
+    Iterating yields chunks of stdout as they arrive, of any size up to 1 MiB, not cut at lines. The next block is pulled only
+    when the previous one is sent and the pipe has room. So at most one block and one chunk are kept in memory.
+    The output is valid only after the iteration has ended without an error: only then the program has met its
+    protocol. Leaving early kills the program. Everything runs in one thread: while `blocks` waits for records, no
+    output arrives.
 
     Args:
         program: what to run.
@@ -73,10 +74,10 @@ class TransformRun:
         self._bytes_in = self._bytes_out = self._unread = 0
         self._last_byte = b"\n"
         self._leftovers = False
-        self._away = 0.0  # the caller's time, taken out of every clock here
+        self._away = 0.0  # the caller's time, subtracted from every clock here
         self._started = self._moved = 0.0
         self._exited: float | None = None
-        # After the program's exit: bytes that stood in stdout's pipe then; more came; its end was not waited for.
+        # After the program's exit: bytes in stdout's pipe at that time; more arrived; its end was not waited for.
         self._owed = 0
         self._late = self._cut = False
         self._ended: float | None = None
@@ -91,7 +92,7 @@ class TransformRun:
         self.close()
 
     def close(self) -> None:
-        """Kills and reaps the program and its descendants, if any are left."""
+        """Kill and reap the program and its descendants, if any are left."""
         if self._child is not None and self._ended is None:
             self._unread = self._child.unread()
             self._ended = self._now()
@@ -99,7 +100,7 @@ class TransformRun:
 
     @property
     def report(self) -> Report:
-        """What is known now."""
+        """Current state of the run."""
         child = self._child
         unread = child.unread() if child is not None and self._ended is None else self._unread
         return Report(
@@ -114,7 +115,7 @@ class TransformRun:
         )
 
     def __iter__(self) -> Iterator[bytes]:
-        """Chunks of stdout; see the class."""
+        """Yield chunks of stdout; see the class."""
         if self._iterated:
             raise RuntimeError("a run can be iterated over once")
         self._iterated = True
@@ -129,7 +130,7 @@ class TransformRun:
             self._check()
 
     def _pump(self, child: Child) -> Iterator[bytes]:
-        """The one loop over all four pipes, until the program has exited and stdout has ended."""
+        """Run the loop over all four pipes, until the program has exited and stdout has ended."""
         with selectors.DefaultSelector() as selector:
             assert child.stdout is not None and child.stderr is not None
             for descriptor in (child.stdout, child.stderr, child.status):
@@ -139,7 +140,7 @@ class TransformRun:
                 patience, exited, moved = self._patience(), self._exited, self._moved
                 ready = {key.fd for key, _ in selector.select(patience)}
                 if patience <= 0 and exited is not None and (self._late or child.stdout not in ready):
-                    self._cut = True  # exited, but somebody holds stdout open
+                    self._cut = True  # exited, but a descendant keeps stdout open
                     break
                 if child.stderr is not None and child.stderr in ready:
                     if chunk := os.read(child.stderr, READ_BYTES):
@@ -157,14 +158,14 @@ class TransformRun:
                         left = time.monotonic()
                         yield chunk
                         self._away += time.monotonic() - left
-                        chunk = b""  # the caller's now: not held while the next one is read
+                        chunk = b""  # the caller's now: not kept while the next one is read
                     else:
                         selector.unregister(child.stdout)
                         child.close_stdout()
                 if child.stdin in ready and not self._feed(child.stdin):
                     selector.unregister(child.stdin)
                     child.close_stdin()
-                # Only now: the pipes may have been ready for long while this process had no turn, or stood still.
+                # Check again now: the pipes may have been ready while this process did not run.
                 if patience <= 0 and self._exited is None and self._moved == moved:
                     raise self._failed(
                         f"no progress for {self._program.idle_timeout_s:g} s: it neither read nor wrote",
@@ -172,7 +173,7 @@ class TransformRun:
                     )
 
     def _feed(self, stdin: int) -> bool:
-        """Sends what fits. False: that was all."""
+        """Send as much as the pipe accepts. Return False at the end of the input."""
         if self._pending is None:
             block = self._next_block()
             if block is None:
@@ -188,7 +189,7 @@ class TransformRun:
         return True
 
     def _next_block(self) -> bytes | None:
-        """The next one that is not empty. Pulling it is the caller's time."""
+        """Return the next block that is not empty. Pulling it counts as the caller's time."""
         left = time.monotonic()
         block = None if self._exhausted else next((block for block in self._blocks if block), None)
         self._away += time.monotonic() - left
@@ -225,7 +226,7 @@ class TransformRun:
             self._owed = waiting(child.stdout) if child.stdout is not None else 0
 
     def _patience(self) -> float:
-        """Seconds until something must have happened; 0 when that time, or the grace after the program's exit, is over."""
+        """Return the seconds until the next event must occur; 0 if that time, or the grace after the exit, is over."""
         now, program = self._now(), self._program
         if self._exited is not None:
             return max(0.0, self._exited + program.grace_s - now)
@@ -239,7 +240,7 @@ class TransformRun:
         return left
 
     def _check(self) -> None:
-        """What must hold after exit status 0. Counts of records are the caller's (`check_counts`)."""
+        """Check the end of a run with exit status 0. Counts of records are checked by the caller (`check_counts`)."""
         if self._cut and self._late:
             raise self._failed(
                 "it exited while a process that it had started still wrote to its stdout, so output is missing",
@@ -249,12 +250,12 @@ class TransformRun:
         if self._unread or unsent:
             raise self._failed(
                 f"it exited with status 0 before the end of its input; unread: {self._unread + unsent:,} bytes or more",
-                "read stdin to its end, even when the rest is not needed",
+                "read stdin to its end, even if the rest is not needed",
             )
         if self._next_block() is not None:
             raise self._failed(
                 "it exited with status 0 before the end of its input, which was still being sent",
-                "read stdin to its end, even when the rest is not needed",
+                "read stdin to its end, even if the rest is not needed",
             )
         if self._last_byte != b"\n":
             raise self._failed(
@@ -263,7 +264,7 @@ class TransformRun:
             )
 
     def _failed(self, reason: str, hint: str = "", phase: str = "work") -> TransformFailed:
-        """Kills the program first, so that its last words are in the message."""
+        """Kill the program first, so that its last output is in the message."""
         self.close()
         at = f" ({self._where})" if self._where else ""
         if self._child is not None and self._child.stuck:
@@ -278,7 +279,7 @@ class TransformRun:
 
 
 def run(program: Program, blocks: Iterable[bytes], *, where: str = "") -> Iterator[bytes]:
-    """Chunks of the program's stdout: `TransformRun` for callers that need no report."""
+    """Yield chunks of the program's stdout: `TransformRun` for callers without need of a report."""
     yield from TransformRun(program, blocks, where=where)
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LAST_LINES = 5  # a Python traceback ends with the place and the error; five lines hold both
+LAST_LINES = 5  # a Python traceback ends with the place and the error; five lines contain both
 LAST_CHARACTERS = 600  # one line of a log
-# A program may be killed in the middle of a secret; fewer of its first bytes at the very end tell nobody anything.
+# A program may be killed in the middle of a secret; fewer of its first bytes at the very end reveal nothing useful.
 TORN_SECRET = 4
 
 
 def escape(text: str) -> str:
-    """Text in which every character that does not print is spelled out, as in Python's repr; newlines too."""
+    """Escape every character that is not printable, as in Python's repr; newlines too."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class Tail:
-    """Keeps the last `limit` bytes that were added.
+    """Keep the last `limit` bytes that were added.
 
     Secrets are searched for line by line, so a secret of several lines (a PEM key) is found in each of its lines.
     """
@@ -27,28 +27,28 @@ class Tail:
         lines = {line for secret in secrets for line in secret.encode(errors="surrogateescape").splitlines()}
         self._secrets = sorted((line for line in lines if line.strip()), key=len, reverse=True)  # longest first
         self._limit = limit
-        # The first bytes kept may be the end of a secret that was cut: that much more is kept, and never shown.
+        # The first bytes kept may be the end of a secret that was cut: that many more bytes are kept, and never shown.
         self._margin = max(map(len, self._secrets), default=1) - 1
         self._kept = bytearray()
         self.total = 0
 
     def add(self, chunk: bytes) -> None:
-        """Adds what was read; memory stays below twice the limit plus the chunk."""
+        """Add a chunk; memory stays below twice the limit plus the chunk."""
         self.total += len(chunk)
         self._kept += chunk
         if len(self._kept) > 2 * self._limit + self._margin:
             del self._kept[: len(self._kept) - self._limit - self._margin]
 
     def lines(self) -> list[str]:
-        """The kept lines, redacted and escaped."""
+        """Return the kept lines, redacted and escaped."""
         return [escape(line.decode(errors="backslashreplace")) for line in self._redacted().splitlines()]
 
     def text(self) -> str:
-        """The kept lines, each ended by a newline."""
+        """Return the kept lines, each ended by a newline."""
         return "".join(line + "\n" for line in self.lines())
 
     def last(self) -> str:
-        """The last lines as one line, for a message; empty when nothing was said."""
+        """Return the last lines as one line, for a message; empty without output."""
         lines = [line.rstrip() for line in self.lines() if line.strip()]
         return " | ".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
 
@@ -72,7 +72,7 @@ class Tail:
 
 
 def _found(data: bytes, needles: list[bytes]) -> list[tuple[int, int]]:
-    """Where the needles stand, `[first, end)`."""
+    """Return the positions of the needles, `[first, end)`."""
     found = []
     for needle in needles:
         at = data.find(needle)
@@ -83,7 +83,7 @@ def _found(data: bytes, needles: list[bytes]) -> list[tuple[int, int]]:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same, sorted, overlapping ones as one."""
+    """Sort spans, and merge overlapping ones."""
     joined: list[tuple[int, int]] = []
     for first, end in sorted(spans):
         if joined and first <= joined[-1][1]:

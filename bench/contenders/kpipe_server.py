@@ -13,7 +13,6 @@ from typing import Any
 
 from bench.child import serve
 from bench.contenders.pipelines import pipeline
-from kpipe.ingest.loop import Ingest
 from kpipe.planning.planner import Idle, Limits, plan
 from kpipe_assets.runs.runner import Run
 from resources.home import Home
@@ -32,13 +31,12 @@ def main() -> None:
         """From the first question to the brokers until all files are durable; one batch of everything."""
         began = time.monotonic()
         run = Run.real(pipeline(**what), Home.at(home), lambda: context)
-        loop = Ingest(run.pipeline, run.topics, run.stager, run.destination)
-        snapshot, ledger = loop.survey.look()
-        batch = plan(ledger, snapshot, Limits(offsets=1 << 40), uuid.uuid4().hex)
+        observed = run.loop.reconcile(run.loop.observe())
+        batch = plan(observed.ledger, observed.snapshot, Limits(offsets=1 << 40), uuid.uuid4().hex)
         assert not isinstance(batch, Idle)
-        _, reports = loop.stage(batch)
+        reports = run.loop.stage(observed, batch).reports
         seconds = time.monotonic() - began
-        files = [report.rows.path for report in reports if report.rows is not None]
+        files = [file.path for report in reports for table in report.tables for file in table.files]
         return {"seconds": seconds, "files": files, "task_s": sum(report.seconds for report in reports)}
 
     def committed(home: str, **what: Any) -> dict[str, Any]:

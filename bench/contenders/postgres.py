@@ -16,7 +16,7 @@ from bench.child import usage
 from bench.contenders.pipelines import TABLE
 from bench.meter import Meter
 from bench.verify import Found
-from tests.resources.destinations.postgres import PASSWORD, PostgresServer
+from tests.servers.postgres import PASSWORD, PostgresServer
 
 __all__ = ["Postgres"]
 

@@ -1,1 +1,1 @@
-"""A batch of offset ranges: what is read, what the tasks report, what is committed. Plain values."""
+"""A batch of offset ranges: the plan, the reports of the tasks, and the commit. Immutable values."""

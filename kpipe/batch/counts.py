@@ -1,35 +1,37 @@
-"""What became of the offsets of a range, in numbers (design.md, rule 7)."""
+"""Counts of the records and rows of a range (design.md, rule 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
 __all__ = ["SETTLED", "Counts", "total"]
 
-#: Counts that are only known when the commit is made.
+#: Counts that only the commit determines.
 SETTLED = ("inserted", "updated", "deleted", "ignored")
+#: Counts of a table's rows; the others are counts of records.
+_OF_ROWS = ("rows", "deletes", *SETTLED)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the offsets of a range (design.md, rule 7).
+    """Counts that account for every offset of a range (design.md, rule 7).
 
     Attributes:
         messages: records read.
         rows: rows staged.
-        dead_letters: records, or a program's output rows, set aside.
-        filtered: records that deliberately gave no row in any table: tombstones that delete nothing, those a program dropped.
-        gaps: offsets without a record: control records, aborted transactions, compacted away.
-        given: where a record may give any number of rows: records given to a `flatmap` program, or records that gave rows, in
-            one table or another, and of which some may have given several (CSV, UNNEST, several tables); 0 otherwise.
-        set_aside_before: of the dead letters, those that are not among `given`; only counted with it.
-        bytes: of keys and values read.
+        dead_letters: records, or output rows of a program, that became dead letters.
+        filtered: records that gave no row on purpose: tombstones that delete nothing, and records that a program dropped.
+        gaps: offsets without a record: control records, aborted transactions, compacted records.
+        given: only if a record may give any number of rows, else 0. With a `flatmap` program: records passed to the program.
+            Otherwise (CSV, UNNEST, several tables): records that gave rows in some table.
+        set_aside_before: dead letters that are not among `given`; only counted with it.
+        bytes: bytes of the keys and values read.
         deletes: tombstones that delete the row of their key (kpipe/tables/upsert.py).
-        inserted, updated, ignored: what became of the rows in the table: `rows` together. Known when the commit is made; without
-            a key rule all rows are inserted.
-        deleted: of the deletes, those that found a row of their key.
+        inserted, updated, ignored: outcomes of the rows in the table; they add up to `rows`. Only the commit determines them;
+            without a key rule all rows are inserted.
+        deleted: deletes that found a row of their key.
     """
 
     messages: int = 0
@@ -50,20 +52,31 @@ class Counts:
         return total((self, other))
 
     def unaccounted(self, span: int) -> int:
-        """Offsets of a range of that span that nothing explains; 0 when it adds up.
+        """Return how many of `span` offsets are not accounted for; 0 if the counts add up.
 
-        Where a record gives one row at most, `span = rows + deletes + dead letters + filtered + gaps`. Where it may give
-        several, the rows say nothing about the records, so those that were given stand in their place.
+        If a record gives one row at most, `span = rows + deletes + dead letters + filtered + gaps`. If it may give
+        several, the number of rows does not show the number of records. `given` then replaces `rows`, and
+        `set_aside_before` the dead letters.
         """
         if self.given:
             return span - (self.given + self.set_aside_before + self.deletes + self.filtered + self.gaps)
         return span - (self.rows + self.deletes + self.dead_letters + self.filtered + self.gaps)
 
     @property
-    def unsettled(self) -> int:
-        """Rows of which the commit does not say what became of them, or more deletes done than asked for; 0 when it adds up.
+    def of_rows(self) -> Counts:
+        """Counts of a table's rows and deletes only."""
+        return Counts(**{name: getattr(self, name) for name in _OF_ROWS})
 
-        Without a key there is nothing to say: all rows are inserted.
+    @property
+    def of_records(self) -> Counts:
+        """Counts of the records that were read, without those of a table's rows."""
+        return replace(self, **dict.fromkeys(_OF_ROWS, 0))
+
+    @property
+    def unsettled(self) -> int:
+        """Number of rows without an outcome, plus deletes beyond `deletes`; 0 if the counts add up.
+
+        Always 0 without a key: all rows are inserted.
         """
         if not (self.deletes or self.inserted or self.updated or self.ignored or self.deleted):
             return 0
@@ -71,7 +84,7 @@ class Counts:
 
 
 def total(counts: Iterable[Counts]) -> Counts:
-    """Sum of counts."""
+    """Add up counts."""
     return Counts(*map(sum, zip(*map(_numbers, counts), strict=True)))
 
 

@@ -1,11 +1,13 @@
-"""The driver's proof that the tasks did what the plan asked for, before anything is committed."""
+"""Check on the driver that the tasks' reports cover the plan, before anything is committed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from kpipe.batch.batch import Batch, Counts, Mark, Portion, RangeReport, StagedFile, total
+from kpipe.batch.batch import Batch, Counts, Mark, RangeReport, StagedFile, TableWrite, total
+from kpipe.batch.table_write import ByLane
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import StagingFailed
 from kpipe.ledger.ledger import Step
@@ -13,21 +15,20 @@ from kpipe.offsets import Overlap, RangeSet
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 
-__all__ = ["collect", "distinct", "marks", "portions"]
+__all__ = ["collect", "distinct", "lookup_versions", "table_writes"]
 
 
-def collect(batch: Batch, reports: Sequence[RangeReport], plain: bool = False) -> dict[tuple[PartitionId, int], Counts]:
-    """Counts by lane, proven: each range is covered once, and everything in it is accounted for.
+def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[ByLane, Counts]:
+    """Return the records' counts of each lane, after checking that each range is covered once and every offset accounted for.
 
     Args:
-        batch: what was planned.
-        reports: of the tasks.
-        plain: whether rows have no key, so that all of them will be inserted.
+        batch: the plan.
+        reports: the reports of the tasks.
 
     Raises:
         StagingFailed: pieces are missing, overlap, or do not add up.
     """
-    result: dict[tuple[PartitionId, int], Counts] = {}
+    result: dict[ByLane, Counts] = {}
     for report in reports:
         _prove(batch, report)
     by_source = _by_source(reports)
@@ -39,59 +40,61 @@ def collect(batch: Batch, reports: Sequence[RangeReport], plain: bool = False) -
             raise StagingFailed(f"batch {batch.id}: {step.source}: a range was staged twice: {error}") from error
         if covered.missing(step.range):
             raise StagingFailed(f"batch {batch.id}: {step.source}: not staged: {covered.missing(step.range)[0]}")
-        counts = total(report.counts for report in mine)
-        result[step.lane.key] = replace(counts, inserted=counts.rows) if plain else counts
-    if sum(len(report.range) for report in reports) != batch.span:
-        raise StagingFailed(f"batch {batch.id}: reports cover other offsets than the plan")
+        result[step.lane.key] = total(report.records for report in mine)
+    if (found := sum(len(report.range) for report in reports)) != batch.span:
+        raise StagingFailed(f"batch {batch.id}: reports do not match the plan: expected {batch.span} offsets, found {found}")
     return result
 
 
-def marks(batch: Batch, reports: Sequence[RangeReport]) -> dict[tuple[PartitionId, int], Mark]:
-    """By lane, marks of the rows of the first table."""
-    by_source = _by_source(reports)
-    return {step.lane.key: sum((report.mark for report in _of(step, by_source)), Mark()) for step in batch.steps}
-
-
-def portions(
+def table_writes(
     batch: Batch,
     reports: Sequence[RangeReport],
     parts: Sequence[Pipeline],
     columns: Sequence[Columns],
     plain: Sequence[bool],
-) -> tuple[Portion, ...]:
-    """What goes to each further table.
+    marked: bool = False,
+) -> tuple[TableWrite, ...]:
+    """Collect the writes to each table.
 
     Args:
-        batch: what was planned; `collect` has proven that the reports cover it.
-        reports: of the tasks.
-        parts: the definition for each further table.
-        columns: that its rows were staged with.
-        plain: whether its rows have no key, so that all of them will be inserted.
+        batch: the plan; `collect` has checked that the reports cover it.
+        reports: the reports of the tasks.
+        parts: the definition for each table.
+        columns: for each table, the columns of its staged rows.
+        plain: for each table, whether its rows have no key, so that all of them will be inserted.
+        marked: whether a record may give several rows.
 
     Raises:
-        StagingFailed: a report leaves a table out.
+        StagingFailed: a report does not list all tables.
     """
-    if any(len(report.also) != len(parts) for report in reports):
-        raise StagingFailed(f"batch {batch.id}: reports are of other tables than the definition's {len(parts) + 1}")
-    result, by_source = [], _by_source(reports)
+    if any(len(report.tables) != len(parts) for report in reports):
+        raise StagingFailed(f"batch {batch.id}: a report does not list every table: expected {len(parts)} tables")
+    by_source = _by_source(reports)
+    mine = {step.lane.key: _of(step, by_source) for step in batch.steps}
+    result = []
     for at, (part, known) in enumerate(zip(parts, columns, strict=True)):
-        counts, made = {}, {}
-        for step in batch.steps:
-            shares = [report.also[at] for report in _of(step, by_source)]
-            rows = sum(share.count for share in shares)
-            found = Counts(rows=rows, given=sum(share.mark.records for share in shares))
-            made[step.lane.key] = sum((share.mark for share in shares), Mark())
-            counts[step.lane.key] = replace(found, inserted=rows) if plain[at] else found
-        files = tuple(report.also[at].rows for report in reports)
-        result.append(Portion(part.into.table, known, distinct(files), counts, made))
+        found = {lane: [report.tables[at] for report in pieces] for lane, pieces in mine.items()}
+        counts = {lane: total(table.counts for table in tables) for lane, tables in found.items()}
+        if plain[at]:
+            counts = {lane: replace(count, inserted=count.rows) for lane, count in counts.items()}
+        result.append(
+            TableWrite(
+                part.into.table,
+                known,
+                distinct(file for report in reports for file in report.tables[at].files),
+                distinct(report.tables[at].deletes for report in reports),
+                counts,
+                {lane: sum((table.mark for table in tables), Mark()) for lane, tables in found.items()} if marked else {},
+            )
+        )
     return tuple(result)
 
 
 def distinct(files: Iterable[StagedFile | None]) -> tuple[StagedFile, ...]:
-    """The files that reports name, each once.
+    """Return the files of the reports, each once.
 
     Raises:
-        StagingFailed: ranges that share a file do not account for all of its rows, or tell of other bytes.
+        StagingFailed: ranges that share a file do not account for all of its rows, or report different bytes.
     """
     named: dict[str, list[StagedFile]] = {}
     for file in files:
@@ -101,9 +104,14 @@ def distinct(files: Iterable[StagedFile | None]) -> tuple[StagedFile, ...]:
         whole = {replace(file, share=None) for file in same}
         if len(whole) > 1 or sum(file.own for file in same) != same[0].rows:
             raise StagingFailed(
-                f"staged file {path!r} holds {same[0].rows} rows, its ranges account for {sum(f.own for f in same)}"
+                f"staged file {path!r}: expected {same[0].rows} rows, found {sum(f.own for f in same)} in its reports"
             )
     return tuple(replace(same[0], share=None) for same in named.values())
+
+
+def lookup_versions(reports: Iterable[RangeReport]) -> dict[str, dict[str, Any]]:
+    """Return the version of each lookup that a batch used: one each, as all tasks of a batch use the same version."""
+    return {name: version.to_dict() for report in reports for name, version in sorted(report.lookups.items())}
 
 
 def _by_source(reports: Sequence[RangeReport]) -> dict[PartitionId, list[RangeReport]]:
@@ -114,24 +122,23 @@ def _by_source(reports: Sequence[RangeReport]) -> dict[PartitionId, list[RangeRe
 
 
 def _of(step: Step, by_source: Mapping[PartitionId, Sequence[RangeReport]]) -> list[RangeReport]:
-    """The reports of pieces of a step."""
+    """Return the reports of a step's pieces."""
     mine = by_source.get(step.source, ())
     return [report for report in mine if report.range.start >= step.range.start and report.range.end <= step.end]
 
 
 def _prove(batch: Batch, report: RangeReport) -> None:
-    """One report adds up by itself: two wrong ones must not cancel each other out in the sum."""
+    """Check one report by itself: two wrong ones must not cancel each other out in the sum."""
     where = f"batch {batch.id}: {report.source} {report.range}"
     off = report.counts.unaccounted(len(report.range))
     if off:
         raise StagingFailed(f"{where}: {off} offsets are not accounted for: {report.counts}")
-    pairs = (
-        ("rows", report.counts.rows, report.files),
+    pairs = [
         ("dead letters", report.counts.dead_letters, (report.dead_letters,)),
-        ("deletes", report.counts.deletes, (report.deletes,)),
-    )
-    further = [("rows of a further table", share.count, (share.rows,)) for share in report.also]
-    for name, count, files in (*pairs, *further):
+        *(("rows", table.counts.rows, table.files) for table in report.tables),
+        *(("deletes", table.counts.deletes, (table.deletes,)) for table in report.tables),
+    ]
+    for name, count, files in pairs:
         held = sum(file.own for file in files if file is not None)
         if held != count:
-            raise StagingFailed(f"{where}: {count} {name} were counted, the file holds {held}")
+            raise StagingFailed(f"{where}: {name}: expected {count} as counted, found {held} in the staged files")

@@ -1,10 +1,11 @@
-"""What Dagster is to show of a batch: made before the commit, stored with it, published after it."""
+"""Metadata of a batch for Dagster: made before the commit, stored with it, published after it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kpipe.batch.batch import SETTLED, Batch, Counts, Portion, shares
+from kpipe.batch.batch import SETTLED, Batch, Counts, TableWrite, listed
+from kpipe.batch.table_write import ByLane, combined, of_also
 from kpipe.topics import PartitionId, TopicSnapshot
 
 __all__ = ["metadata"]
@@ -12,22 +13,23 @@ __all__ = ["metadata"]
 
 def metadata(
     batch: Batch,
-    counts: Mapping[tuple[PartitionId, int], Counts],
+    records: Mapping[ByLane, Counts],
+    tables: Sequence[TableWrite],
     snapshot: TopicSnapshot,
     seconds: float,
     lookups: Mapping[str, Mapping[str, object]] | None = None,
-    also: Sequence[Portion] = (),
 ) -> dict[PartitionId, dict[str, object]]:
-    """Numbers to publish, by partition of the batch.
+    """Return the metadata to publish, by partition of the batch.
 
-    Offsets are exclusive at the end, `lag` counts offsets up to the high watermark at plan time, bytes are keys and
-    values as read, `rows_per_second` is of the partition over the batch's whole time. Rows are the first table's; those of
-    further tables stand by the table's name under `targets`, which is there only if there are some.
+    Offsets are exclusive at the end. `lag` counts offsets up to the high watermark at plan time. Bytes are those of keys and
+    values as read. `rows_per_second` is the partition's rate over the batch's whole time. Rows are those of the table of
+    `into`. Rows of the tables of `also`, if there are any, are under `targets` by table name.
     """
     result: dict[PartitionId, dict[str, object]] = {}
-    further = shares(also)
+    also = of_also(tables)
+    others = listed(also)
     for step in batch.steps:
-        count = counts[step.lane.key]
+        count = combined(records[step.lane.key], [write.counts[step.lane.key] for write in tables])
         state = snapshot.partitions[step.source]
         result[step.source] = {
             "batch": batch.id,
@@ -43,6 +45,6 @@ def metadata(
             "lag": max(0, state.high - step.range.end),
             "rows_per_second": round(count.rows / seconds, 1) if seconds > 0 else 0.0,
             **({"lookups": lookups} if lookups else {}),
-            **({"targets": further.get(step.source, {})} if also else {}),
+            **({"targets": others.get(step.source, {})} if also else {}),
         }
     return result

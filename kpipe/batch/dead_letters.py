@@ -1,4 +1,4 @@
-"""Dead letters run through the pipeline's definition again, from what is kept of them. Plain values."""
+"""Values for retrying dead letters with the pipeline's definition."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["DeadLetter", "Replay", "Replayed", "Replaying", "keyed"]
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A record as it was set aside.
+    """A stored dead letter.
 
     Attributes:
         id: its number among the pipeline's errors.
         batch: id of the batch that read it.
-        source: where it was read.
-        offset: where it was read.
-        timestamp: ms since 1970 UTC; -1 when there is none.
-        key, value: None where the record had none.
-        headers: in order; None where there are none.
+        source: partition of the record.
+        offset: offset of the record.
+        timestamp: ms since 1970 UTC; -1 without a timestamp.
+        key, value: None if the record had none.
+        headers: in order; None without headers.
     """
 
     id: int
@@ -40,13 +40,13 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Replay:
-    """What becomes visible at once when dead letters were run through the definition again.
+    """Everything that becomes visible at once when dead letters are retried.
 
     Attributes:
-        commit: of kind `replay`, without lanes, steps and counts: its files are the rows and the dead letters that came of it.
-        registered: id under which the pipeline was registered when the dead letters were read.
-        letters: what was tried; no two of the same partition number and offset.
-        several: a record may have given several rows.
+        commit: of kind `replay`, without lanes, steps and counts: its files are the new rows and the new dead letters.
+        registered: registration id of the pipeline when the dead letters were read.
+        letters: the retried dead letters; no two have the same partition number and offset.
+        several: whether a record may have given several rows.
     """
 
     commit: Commit
@@ -57,17 +57,17 @@ class Replay:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What became of dead letters that were tried again: `tried = answered + filtered + failed`.
+    """Counts of retried dead letters: `tried = answered + filtered + failed`.
 
     Attributes:
-        id: of the replay.
-        seq: of its commit.
-        tried: dead letters.
+        id: id of the replay.
+        seq: sequence number of its commit.
+        tried: retried dead letters.
         answered: records that gave rows.
-        rows: that they gave.
+        rows: rows that they gave.
         filtered: records that gave no row on purpose.
-        failed: still dead letters, with the new reason.
-        reasons: the most frequent of these reasons, each behind its stage, with the number of dead letters.
+        failed: records that are dead letters again, with the new reason.
+        reasons: the most frequent of these reasons, each after its stage, with the number of dead letters.
     """
 
     id: str
@@ -81,46 +81,46 @@ class Replayed:
 
 
 def keyed(pipeline: str, table: str = "") -> NotAvailable:
-    """Return the error of dead letters whose rows go to a table with a key.
+    """Return the error of dead letters whose rows belong to a table with a key.
 
     Args:
-        pipeline: its name.
-        table: that was written with a key before, where the definition has none now.
+        pipeline: the pipeline's name.
+        table: a table that was written with a key before, if the definition has no key now.
     """
     before = f": table {table} was written with a key before" if table else ""
     return NotAvailable(
-        f"pipeline {pipeline}: dead letters of rows with a key (into.key ...) cannot be retried in this version{before}",
-        "a newer row of their key may be there; write the mended records to the topic again",
+        f"pipeline {pipeline}: dead letters of rows with a key (into.key) cannot be retried in this version{before}",
+        "a newer row of the key may exist; write the corrected records to the topic",
     )
 
 
 @runtime_checkable
 class Replaying(Protocol):
-    """What a destination can besides: move dead letters to rows."""
+    """Optional interface of a destination: replace dead letters by rows."""
 
     def columns(self) -> Columns | None:
         """See `Destination`."""
         ...
 
     def letters(self, after: int, limit: int) -> Sequence[DeadLetter]:
-        """Dead letters whose number is greater, in order, from ranges that were loaded into this table.
+        """Read dead letters with higher numbers, in order, from ranges that were loaded into this table.
 
-        At most `limit`, and some 64 MB; no two of them have the same partition number and offset (a record that was read
-        again on demand): the second of two begins the next page. Rows of a program that have no offset are left out.
+        At most `limit`, and some 64 MB. No two of them have the same partition number and offset: after a reread, the second
+        one starts the next page. Output rows of a program without an offset are left out.
 
         Raises:
-            NotAvailable: there are some, and a table of theirs was ever written with a key.
+            NotAvailable: one of their tables was ever written with a key.
         """
         ...
 
     def replay(self, replay: Replay) -> Committed:
-        """Write the rows, take their records from the dead letters, and say so in the history of their ranges, or do nothing.
+        """Write the rows, remove their records from the dead letters, and update the counts of their ranges, or do nothing.
 
-        All in one transaction, which holds only while each of the letters still is one. Read back by its id, as any commit;
-        one that has landed before changes nothing.
+        One transaction does all of it, on condition that every letter is still a dead letter. The replay is read back
+        by its id, as any commit; if it was committed before, nothing changes.
 
         Raises:
-            Fenced: one of the letters is none any more. Nothing was changed.
+            Fenced: one of the letters is not a dead letter any more. Nothing was changed.
             NotAvailable: a table was written with a key since.
             DestinationError, StagingFailed, SchemaConflict, OutcomeUnknown: as `Destination.commit`.
         """

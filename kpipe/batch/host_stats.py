@@ -1,4 +1,4 @@
-"""Where the work of a run was done: what people look at when one machine of many is slow, or fails."""
+"""Statistics of each machine in a run, to find a slow or failing machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["HostWork", "Work"]
 
 @dataclass(frozen=True)
 class HostWork:
-    """What one machine has done in a run.
+    """Work of one machine in a run.
 
     Attributes:
-        ranges: that it has read, whole or in parts.
-        records: in them.
-        bytes: of their keys and values.
-        seconds: time spent on them, summed over what ran at once.
-        failures: tasks that failed there, or whose process was lost.
+        ranges: ranges that it has read, whole or in parts.
+        records: records of these ranges.
+        bytes: bytes of their keys and values.
+        seconds: time spent, summed over parallel tasks.
+        failures: tasks that failed, or whose process was lost.
     """
 
     ranges: int = 0
@@ -31,12 +31,12 @@ class HostWork:
 
 @dataclass(frozen=True)
 class Work:
-    """The engine's name for a run, and what each machine did.
+    """Work of a run: the engine's name for it, and the work of each machine.
 
     Attributes:
-        application: the engine's id of it.
-        url: of the page that shows it while it runs; empty when there is none.
-        hosts: by name; empty where all is done on one machine.
+        application: the engine's id of the run.
+        url: address of the page that shows the run; empty without such a page.
+        hosts: by name; empty on a single machine.
     """
 
     application: str = ""
@@ -44,7 +44,7 @@ class Work:
     hosts: Mapping[str, HostWork] = field(default_factory=dict)
 
     def with_reports(self, reports: Iterable[RangeReport]) -> Work:
-        """What these tell, added; those that name no machine are left out."""
+        """Add the work in these reports; reports without a machine are left out."""
         hosts = dict(self.hosts)
         for report in reports:
             if report.host:
@@ -59,7 +59,7 @@ class Work:
         return replace(self, hosts=hosts)
 
     def with_failures(self, failures: Mapping[str, int]) -> Work:
-        """With these numbers of failures, by name or address: a machine's name may be both, with a slash between."""
+        """Set the numbers of failures, by name or address: a machine may be listed as both, separated by a slash."""
         hosts = dict(self.hosts)
         for place, count in failures.items():
             name = next((name for name in hosts if place in name.split("/")), place)

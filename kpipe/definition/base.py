@@ -1,4 +1,4 @@
-"""What every part of a definition is: a value that refuses fields that it does not know."""
+"""Base class of all parts of a definition."""
 
 from __future__ import annotations
 

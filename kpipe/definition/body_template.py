@@ -1,7 +1,7 @@
-"""Bodies of requests: JSON with places for values, `{"id": ${id}, "all": ${*}}`. No code, and no text inside of quotes.
+"""Templates of request bodies: JSON with placeholders, `{"id": ${id}, "all": ${*}}`. No code, and no text inside quotes.
 
-A place stands where a JSON value may stand, and is filled with a whole JSON value. So what a record holds can never end a
-string, add a member or be taken for anything but data.
+A placeholder takes the place of a JSON value, and is replaced by a complete JSON value. So the content of a record can never
+end a string, add a member or become anything but data.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 __all__ = ["ROW", "Template"]
 
-#: Name of the place for the whole row.
+#: Name of the placeholder for the whole row.
 ROW = "*"
 _PLACE = re.compile(r"\$(?:\$|\{([^{}]*)\})")
 
 
 @dataclass(frozen=True)
 class Template:
-    """A body with places.
+    """A body with placeholders.
 
     Attributes:
-        texts: what stands around the places; one more than there are places.
-        names: of the places, in order; one may come more than once.
+        texts: texts around the placeholders; one more than the placeholders.
+        names: names of the placeholders, in order, with duplicates.
     """
 
     texts: tuple[str, ...]
@@ -32,10 +32,10 @@ class Template:
 
     @classmethod
     def of(cls, text: str) -> Template:
-        """The template that a text is. `$$` is a dollar sign.
+        """Parse a template. `$$` is a dollar sign.
 
         Raises:
-            ValueError: it is not JSON around its places, or a place stands inside of quotes or is the name of a member.
+            ValueError: the text is not JSON, or a placeholder is inside quotes or is the name of a member.
         """
         texts, names, at = [""], [], 0
         for match in _PLACE.finditer(text):
@@ -45,22 +45,22 @@ class Template:
                 texts[-1] += "$"
                 continue
             if not match[1].strip():
-                raise ValueError("${} names nothing; write ${COLUMN}, or ${*} for all columns")
+                raise ValueError("placeholder ${} has no name: expected ${COLUMN}, or ${*} for all columns")
             if _inside_quotes("".join(texts)):
-                raise ValueError(f"{match[0]} stands inside of quotes; leave them out: a text brings its own")
+                raise ValueError(f"{match[0]} is inside quotes: remove them, as a text value has its own")
             texts.append("")
             names.append(match[1].strip())
         texts[-1] += text[at:]
         made = cls(tuple(texts), tuple(names))
         try:
-            for value in ("0", '""'):  # the one is no member's name, the other ends no number
+            for value in ("0", '""'):  # a number cannot be a member's name, a text cannot continue a number
                 json.loads(made.filled(dict.fromkeys(names, value)), parse_constant=_no_constant)
         except ValueError as error:
-            raise ValueError(f"with values in its places it is no JSON: {error}") from None
+            raise ValueError(f"not JSON with values for its placeholders: {error}") from None
         return made
 
     def filled(self, values: Mapping[str, str]) -> str:
-        """The body with these values, each of them JSON."""
+        """Return the body with these values, each of them JSON."""
         parts = [self.texts[0]]
         for name, text in zip(self.names, self.texts[1:], strict=True):
             parts += (values[name], text)
@@ -68,9 +68,9 @@ class Template:
 
 
 def _inside_quotes(text: str) -> bool:
-    """Whether a text of JSON ends within a string."""
+    """Return whether a JSON text ends inside a string."""
     return bool(re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL).count('"'))
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no value of JSON")
+    raise ValueError(f"{name} is not a JSON value")

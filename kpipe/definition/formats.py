@@ -1,4 +1,4 @@
-"""How a record's bytes become columns: the format, its options, and which value goes to which column."""
+"""Formats: how bytes of a record become columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kpipe.definition.json_path import parse_path, write_path
 
 __all__ = ["VARIABLE", "Format", "Mapped"]
 
-#: A temporary value, for `set` and `where` only: it is no column of the table.
+#: A temporary value, for `set` and `where` only: not a column of the table.
 VARIABLE = re.compile(r"@[A-Za-z_][A-Za-z0-9_]*")
 
-# Which options belong to which formats; the others would be read by nobody.
+# Options and the formats that use them; other formats reject them.
 _ONLY = {
     "booleans": ("json",),
     "mapping": ("json", "avro", "protobuf"),
@@ -38,7 +38,7 @@ def _target(name: str) -> str:
         msg = f"{name!r} is not a column's name"
         raise ValueError(msg)
     elif name.lower().startswith("_kafka_"):
-        msg = f"{name}: names that begin with _kafka_ hold Kafka's own coordinates"
+        msg = f"{name}: names that begin with _kafka_ are reserved for Kafka's coordinates"
         raise ValueError(msg)
     return name
 
@@ -53,11 +53,11 @@ Literally = str | int | Annotated[float, Field(allow_inf_nan=False)] | bool | No
 
 
 class Mapped(Model):
-    """A value of the record, and what stands in where the record has no such member.
+    """A value of the record, and its default if the record has no such member.
 
     Attributes:
         path: kpipe/definition/json_path.py.
-        default: taken where the path leads nowhere. A member that is there and null is NULL all the same.
+        default: used if the path leads nowhere. A member that exists and is null gives NULL.
     """
 
     path: Path
@@ -65,25 +65,26 @@ class Mapped(Model):
 
 
 class Format(Model):
-    """How bytes become columns. `raw` keeps key and value as bytes (ELT).
+    """Format of a record's bytes. `raw` keeps key and value as bytes (ELT).
 
     Attributes:
+        type: encoding of the record's value.
         mapping: column, or @variable, to path; null: by name.
-        booleans: what `true` and `false` are in columns of texts and numbers that a path leads to: as JSON has them, or 1 and 0.
-        fields: of CSV, which column or @variable each field goes to, in order; null: the table's columns.
-        delimiter: between the fields of a line.
-        quote: around a field; empty: none.
-        escape: before a sign that would mean something else; empty: none.
-        line_end: between lines of one record.
-        line_start: what every line begins with, and what stands before it is left out.
-        null: text that is NULL; null: `\\N`, and NULL without quotes where there is a quote.
+        booleans: values of `true` and `false` in text and number columns with a path: as in JSON, or 1 and 0.
+        fields: for CSV, the column or @variable of each field, in order; null: the table's columns.
+        delimiter: delimiter between the fields of a line.
+        quote: quote around a field; empty: none.
+        escape: escape before a special character; empty: none.
+        line_end: separator of the lines of one record.
+        line_start: prefix of every line; it is removed, with everything before it.
+        null: text that is NULL; null: `\\N`, and NULL without quotes if there is a quote.
         null_quoted: whether that text is NULL in quotes, too.
-        skip_lines: first lines of every record to leave out.
+        skip_lines: number of first lines of every record to leave out.
         definition: the schema (`schema` in YAML) of Avro, Protobuf or JSON Schema, as text.
         registry: address of a schema registry.
         descriptors: path of a descriptor set of Protobuf (`protoc --include_imports -o`).
-        message: full name of the message type; null: the only one of the schema, with a registry that of each record.
-        validated: whether records of JSON must conform to their JSON Schema (`validate` in YAML).
+        message: full name of the message type; null: the only type of the schema, or with a registry each record's type.
+        validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
     """
 
     type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
@@ -106,12 +107,12 @@ class Format(Model):
 
     @property
     def several(self) -> bool:
-        """Whether a record may give several rows."""
+        """True if a record may give several rows."""
         return self.type == "csv"
 
     @property
     def listed(self) -> tuple[str, ...] | None:
-        """Columns and @variables that a record gives; None: whatever columns it has."""
+        """Columns and @variables of a record; None: the columns are not listed."""
         if self.type == "raw":
             return ("key", "value")
         names = self.mapping if self.mapping is not None else self.fields
@@ -127,12 +128,12 @@ class Format(Model):
         names = [name.lower() for name in (*(self.mapping or ()), *(self.fields or ()))]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            msg = f"{twice[0]} is given twice (upper and lower case are the same)"
+            msg = f"{twice[0]} is duplicated (upper and lower case are the same)"
             raise ValueError(msg)
         if self.booleans != "json" and self.mapping is None:
-            msg = "booleans is an option of a mapping"
+            msg = "booleans: only allowed with a mapping"
             raise ValueError(msg)
         if self.mapping == {} or self.fields == []:
-            msg = "names no column; leave it out for the columns by their names"
+            msg = "names no column; remove it to map columns by their names"
             raise ValueError(msg)
         return self

@@ -1,8 +1,8 @@
-"""Where a value stands in a record: `user::name`, `tags::0`, `%` for the whole record.
+"""Paths to a value in a record: `user::name`, `tags::0`, `%` for the whole record.
 
-Members are separated by `::`. A number is a place in an array, from 0. A member whose name is none of letters, digits, `_`
-and `$`, or is a number, stands in backticks, which are doubled inside: ``` `a b`::`0` ```. A leading `%::` says nothing and
-may be left out. (SingleStore's LOAD DATA, but for the numbers: there arrays cannot be addressed.)
+Members are separated by `::`. A number is an index of an array, from 0. A member's name must be in backticks if it is
+a number, or contains other characters than letters, digits, `_` and `$`. Backticks inside are doubled: ``` `a b`::`0` ```.
+A leading `%::` is optional. (As in SingleStore's LOAD DATA, which has no array indexes.)
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ __all__ = ["parse_path", "write_path"]
 
 _MEMBER = re.compile(r"`(?:[^`]|``)+`|(?:(?!::)[^`])+")
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-# Longer numbers than any array has members would only be slow to turn into numbers.
+# Longer numbers exceed any array, and are slow to convert.
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
 def parse_path(text: str) -> tuple[str | int, ...]:
-    """Members (text) and places in arrays (numbers) from the outside in; empty for the whole record.
+    """Parse a path to members (text) and array indexes (numbers), from the outside in; empty for the whole record.
 
     Raises:
-        ValueError: not a path.
+        ValueError: the path is invalid.
     """
     rest = text.strip()
     parts: list[str | int] = []
@@ -49,7 +49,7 @@ def parse_path(text: str) -> tuple[str | int, ...]:
 
 
 def write_path(parts: Iterable[str | int]) -> str:
-    """The text of a path; reading it gives these parts again."""
+    """Format a path; `parse_path` returns the same parts."""
     return "::".join(map(_member, parts)) or "%"
 
 

@@ -1,4 +1,4 @@
-"""Where a table in a lake is known, and how it lies there. The fields of `into` that only such a destination has."""
+"""Fields of `into` for tables in a lakehouse: catalog, partitions and checks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class Part:
-    """What a table is divided by: files hold rows of one value each.
+    """One part of the table's partitioning: each file contains rows of one value.
 
     Attributes:
         column: name of the column.
-        unit: `year`, `month`, `day` or `hour` of it; empty: its value.
+        unit: `year`, `month`, `day` or `hour` of the column; empty: its value.
     """
 
     column: str
@@ -32,28 +32,28 @@ class Part:
 
 
 def part(text: str) -> Part:
-    """`column`, or `day(column)`.
+    """Parse `column`, or `day(column)`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is invalid.
     """
     found = re.fullmatch(r"(?:(year|month|day|hour)\((?P<of>[^()\x00]{1,255})\)|(?P<plain>[^()\x00]{1,255}))", text.strip())
     if found is None:
-        msg = f"{text!r} divides no table; write a column's name, or year, month, day or hour of one: day(created)"
+        msg = f"{text!r}: invalid partition: expected a column, or year, month, day or hour of one, such as day(created)"
         raise ValueError(msg)
     return Part((found["of"] or found["plain"]).strip(), found[1] or "")
 
 
 class LakeOut(Model):
-    """`type: iceberg`, and `delta` for some of it.
+    """`type: iceberg`, and some fields of `delta`.
 
     Attributes:
-        catalog: address of the catalogue, `postgresql://user@host/database` or that of a REST catalogue; None: a file beside
+        catalog: address of the catalog, `postgresql://user@host/database` or that of a REST catalog; None: a file beside
             the tables.
-        catalog_name: of the catalogue, where its database keeps several; of the warehouse that a REST catalogue is asked for.
-        namespace: of the table.
-        audit: what must be true of every row of a batch before it is published, by the check's name; SQL over the columns.
-        partition_by: columns that a table that kpipe makes is divided by; of Iceberg also `day(column)` and the like.
+        catalog_name: name of the catalog, if its database contains several; name of the warehouse in a REST catalog.
+        namespace: namespace of the table.
+        audit: checks that every row of a batch must pass before it is published, by name; SQL over the columns.
+        partition_by: columns that a new table is partitioned by; for Iceberg also `day(column)` and the like.
     """
 
     catalog: str | None = None
@@ -64,7 +64,7 @@ class LakeOut(Model):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What the table is divided by."""
+        """Parts of the table's partitioning."""
         return tuple(map(part, self.partition_by))
 
     @field_validator("catalog")
@@ -78,10 +78,10 @@ class LakeOut(Model):
         except ValueError:
             parts = None
         if parts is None or parts.scheme not in ("postgresql", "http", "https") or not value.isprintable():
-            msg = "no catalogue is known by this address; write postgresql://user@host:5432/database, or https://host/path"
+            msg = "invalid catalog address: expected postgresql://user@host:5432/database, or https://host/path"
             raise ValueError(msg)
         if parts.password is not None or (parts.scheme != "postgresql" and (parts.username or parts.query or not parts.hostname)):
-            msg = "the address holds a secret, or has none of a server in it; secrets belong under credentials"
+            msg = "the address contains a secret, or no server; move secrets to into.credentials"
             raise ValueError(msg)
         return value
 
@@ -89,7 +89,7 @@ class LakeOut(Model):
     @classmethod
     def _catalog_name(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[\w.:/-]{1,255}", value, re.ASCII):
-            msg = f"{value!r} is no catalogue's name (1 to 255 of letters, digits, '_', '.', ':', '/', '-')"
+            msg = f"{value!r}: invalid catalog name: expected 1 to 255 letters, digits, '_', '.', ':', '/', '-'"
             raise ValueError(msg)
         return value
 
@@ -97,7 +97,7 @@ class LakeOut(Model):
     @classmethod
     def _namespace(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
-            msg = f"{value!r} is no namespace's name (a letter or _, then letters, digits, _; 63 at most)"
+            msg = f"{value!r}: invalid namespace name: expected a letter or _, then letters, digits, _; 63 at most"
             raise ValueError(msg)
         return value
 

@@ -1,9 +1,9 @@
-"""Lookups of a definition: small tables that expressions take values from, `countries(code).name`. Plain values."""
+"""Lookups of a definition: small tables for expressions, such as `countries(code).name`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -14,9 +14,9 @@ from kpipe.definition.base import Model
 from kpipe.errors import InvalidPipeline
 from kpipe.schema.columns import Columns
 
-__all__ = ["KINDS", "Lookup", "Version", "check_names", "versions"]
+__all__ = ["KINDS", "Lookup", "Version", "check_names"]
 
-#: Where a lookup may come from; each has exactly one.
+#: Sources of a lookup; each has exactly one.
 KINDS = ("path", "table", "query", "url")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _ENDINGS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -29,17 +29,17 @@ class Lookup(Model):
         path: a file; relative to the current folder and below it, or absolute.
         table: a table of the destination.
         query: one SELECT, in the destination's SQL.
-        url: an address that answers a GET with a file; https, unless it is this machine.
-        key: columns that tell rows apart, in the order of the arguments.
-        format: of a file; None: by its name, or by what the answer says it is.
-        delimiter: of CSV, between fields; None: a comma, a tab in a .tsv.
-        columns: types of a file's columns; of CSV everything else is text.
+        url: an address that returns a file for a GET request; https, except on this machine.
+        key: columns that identify a row, in the order of the arguments.
+        format: format of a file; None: by its name, or by the content type of the response.
+        delimiter: delimiter between CSV fields; None: a comma, a tab in a .tsv.
+        columns: types of a file's columns; all other columns of CSV are text.
         required: whether a record whose key has no row fails the stage `constraint`.
         refresh_s: seconds after which the next batch reads it again; None: once a run.
-        timeout_s: longest time for an answer as a whole, of `url` and `query`.
-        max_mb: most that it may hold, in MiB.
-        credentials: of `url`: `username` and `password`, or `token`; templates, masked wherever they are shown.
-        ca: of `url`: a file with certificates of authorities to trust (PEM); None: those of the machine.
+        timeout_s: maximum time for the whole response, of `url` and `query`.
+        max_mb: maximum size, in MiB.
+        credentials: for `url`: `username` and `password`, or `token`; templates, masked in all output.
+        ca: for `url`: a file with certificates of trusted authorities (PEM); None: those of the machine.
     """
 
     path: str | None = Field(default=None, min_length=1)
@@ -64,14 +64,14 @@ class Lookup(Model):
 
     @property
     def kind(self) -> str:
-        """Which of `KINDS` it is."""
+        """The element of `KINDS` that the lookup comes from."""
         return next(name for name in KINDS if getattr(self, name) is not None)
 
     def describe(self) -> str:
-        """Where it comes from, for people."""
+        """Describe the source of the lookup, for messages."""
         if self.kind == "query":
             return "its query"
-        return f"{self.kind} {str(getattr(self, self.kind)).partition('?')[0]}"  # what stands behind it may be a secret
+        return f"{self.kind} {str(getattr(self, self.kind)).partition('?')[0]}"  # the query string may contain a secret
 
     @field_validator("key")
     @classmethod
@@ -112,22 +112,22 @@ class Lookup(Model):
         return self
 
     def format_of(self, name: str) -> str | None:
-        """The format: as it is said, else by the end of a file's name."""
+        """Return the format: the configured one, else by the file name's extension."""
         return self.format or next((kind for end, kind in _ENDINGS.items() if name.lower().endswith(end)), None)
 
     def delimiter_of(self, name: str) -> str:
-        """What stands between the fields of a CSV file of that name."""
+        """Return the delimiter between fields of a CSV file of that name."""
         return self.delimiter or ("\t" if name.lower().endswith(".tsv") else ",")
 
 
 @dataclass(frozen=True)
 class Version:
-    """What a lookup was when it was read: kept with every batch that used it.
+    """Version of a lookup when it was read, stored with every batch that used it.
 
     Attributes:
-        sha256: of the file, or of the rows that a table or a query gave; hexadecimal.
+        sha256: of the file, or of the rows of a table or a query; hexadecimal.
         rows: number of rows.
-        read_ms: when, wall clock, UTC.
+        read_ms: time of the read, wall clock, UTC.
     """
 
     sha256: str
@@ -135,21 +135,16 @@ class Version:
     read_ms: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is kept and shown."""
+        """Return the version as it is stored and displayed."""
         moment = datetime.fromtimestamp(self.read_ms / 1000, timezone.utc)
         return {"sha256": self.sha256, "rows": self.rows, "read": moment.isoformat(timespec="milliseconds")}
 
 
-def versions(found: Iterable[Mapping[str, Version]]) -> dict[str, dict[str, Any]]:
-    """What the parts of a batch used, by lookup: one version each, since a batch is staged with one."""
-    return {name: version.to_dict() for part in found for name, version in sorted(part.items())}
-
-
 def check_names(lookups: Mapping[str, Lookup]) -> None:
-    """Whether they can be called by these names.
+    """Check the names of lookups.
 
     Raises:
-        ValueError: one is no plain name, or two are the same to SQL.
+        ValueError: a name is not a plain identifier, or two names are equal in SQL.
     """
     for name in lookups:
         if not _NAME.fullmatch(name):

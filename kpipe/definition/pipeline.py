@@ -1,7 +1,6 @@
-"""The definition of a pipeline: every field of design.md 4.2, with its default and its limits.
+"""Definition of a pipeline: every field of design.md 4.2, with its default and its limits.
 
-One model behind all notations (YAML, Python, SQL). It holds what the user wrote and no secret: credentials stay
-templates such as `{{ env('KAFKA_PASSWORD') }}` until a client is made (resources/).
+One model serves all notations (YAML, Python, SQL). Credentials stay templates such as `{{ env('KAFKA_PASSWORD') }}`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ CoordinateName = Literal["partition", "offset", "timestamp", "topic", "key", "he
 
 
 class Timestamp(Model):
-    """A moment in the topic: the first offset whose record is not older.
+    """A moment in the topic: the first offset whose record has this timestamp or a later one.
 
     Attributes:
         timestamp: ISO 8601; without a zone it is UTC.
@@ -51,25 +50,27 @@ Offsets = dict[_Number | Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}:[
 
 
 def not_brokers(text: str) -> str:
-    """Return the first part of a list of brokers that is no address, such as a placeholder `<host>`; empty: there is none."""
+    """Return the first part of a list of brokers that is not an address, such as `<host>`; empty if all are valid."""
     parts = (part.strip() for part in text.split(","))
     return next((part for part in parts if re.search(r"[<>]|:$|^kafka:/", part, re.IGNORECASE)), "")
 
 
 class Source(Model):
-    """What to read. Exactly one of `topic`, `topics`, `topic_pattern`.
+    """Topics, brokers and credentials to read from. Exactly one of `topic`, `topics`, `topic_pattern`.
 
     Attributes:
-        brokers: `host:port`, comma-separated or a list.
-        topic_pattern: a regular expression (Python's), looked for anywhere in the names; never those of internal topics.
+        brokers: `host:port`, comma-separated or a list; a missing port is 9092.
+        topic: name of a topic.
+        topics: names of several topics.
+        topic_pattern: a regular expression (Python's), searched anywhere in the names; internal topics never match.
         start: where partitions begin at the pipeline's first run: `earliest`, `latest`, a timestamp, or offsets by
             partition (others begin at earliest). Partitions that appear later, and topics that a pattern finds later, always
             begin at earliest.
-        end: exclusive end of a bounded pipeline, fixed at the first plan; None reads for ever.
+        end: exclusive end of a bounded pipeline, fixed at the first plan; None: no end.
         config: librdkafka settings, allow-listed, no secrets.
-        credentials: librdkafka settings that are secrets; templates, masked wherever they are shown.
-        group: a consumer group whose offsets in Kafka follow the commits, for tools that watch lag; never read back.
-        on_data_loss: `fail` needs an operator when offsets vanished from Kafka; `record` notes them as lost and goes on.
+        credentials: librdkafka settings that are secrets; templates, masked in all output.
+        group: a consumer group whose offsets in Kafka follow the commits, for tools that monitor lag; never read back.
+        on_data_loss: `fail` needs an operator if unread offsets were deleted; `record` marks them as lost and continues.
     """
 
     brokers: str | list[str]
@@ -85,21 +86,21 @@ class Source(Model):
 
     @property
     def several(self) -> bool:
-        """Whether partitions are told apart by their topic: several are named, or a pattern finds them."""
+        """True if partitions are named with their topic: several topics are named, or a pattern selects them."""
         return self.topic_pattern is not None or len(set(self.topics or ())) > 1
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Topics that are named, each once; none where a pattern finds them."""
+        """Named topics, each once; none if a pattern selects them."""
         return tuple(dict.fromkeys([self.topic] if self.topic is not None else self.topics or ()))
 
     def __str__(self) -> str:
-        """The topics, for people."""
+        """Return the topics for messages."""
         return f"/{self.topic_pattern}/" if self.topic_pattern is not None else ", ".join(self.names)
 
     @property
     def bootstrap(self) -> str:
-        """Brokers as Kafka's clients take them; a missing port is 9092."""
+        """Brokers in the format of Kafka's clients; a missing port is 9092."""
         parts = self.brokers.split(",") if isinstance(self.brokers, str) else self.brokers
         hosts = [part.strip() for part in parts if part.strip()]
         return ",".join(host if re.search(r":\d+$", host) else f"{host}:9092" for host in hosts)
@@ -153,14 +154,14 @@ class Source(Model):
 
 
 class BatchLimits(Model):
-    """Bounds of one batch, and what happens when it fails.
+    """Limits of one batch, and its retries.
 
     Attributes:
         interval_ms: time from one batch to the next, only when caught up.
         max_offsets_per_partition: offsets (not records) of one partition in a batch.
         max_bytes_per_partition: bytes of one partition in a batch, by the mean size seen so far; None: no bound.
         max_partitions: partitions in a batch; None: all.
-        max_retries: tries after the first.
+        max_retries: attempts after the first.
         retry_interval_ms: wait before the first of them; None: `interval_ms`, 100 at least.
         max_retry_interval_ms: longest wait; None: ten times the first.
         exponential: whether the wait doubles each time.
@@ -187,14 +188,15 @@ class Transform(Model):
 
     Attributes:
         program: path; relative to the current folder, or inside the archive.
-        archive: .tar.gz, .tgz or .zip that holds it.
+        archive: .tar.gz, .tgz or .zip that contains it.
+        args: arguments of the program; every user of the machine can see them.
         stdin: framing of records.
         mode: `map` one row for each record, `filter` at most one, `flatmap` any number.
         idle_timeout_s: longest time without progress while there is something to do.
         trial_timeout_s: the same while the record is searched that makes the program fail; None: as above.
-        memory_mb: memory that the program and its processes may hold together, in MiB; None: no limit but the machine's.
+        memory_mb: maximum memory of the program and its processes together, in MiB; None: no limit but the machine's.
         max_output_mb: what a `flatmap` program may write for one range of offsets, in MiB.
-        env: names of variables that the program may see.
+        env: names of the variables that are passed to the program.
     """
 
     program: str
@@ -210,12 +212,16 @@ class Transform(Model):
 
 
 class Errors(Model):
-    """What happens to a record that fails a stage, and to a batch that fails for good.
+    """Policies for a record that fails a stage, and for a batch that fails permanently.
 
     Attributes:
-        duplicate_key: for into.on_conflict: error, a row whose key is in the table, or came before.
-        batch: `fail` stops the pipeline after the last retry; `skip` records the ranges of the batch as skipped and goes on.
-        max_dead_letters: the pipeline stops before it holds more than these; None: no limit.
+        parse: policy for a payload, or a row of a program, that cannot become a row.
+        transform: policy for a record that cannot be passed to the program, or makes it fail.
+        constraint: policy for a record for which an expression fails, or whose value does not fit its column without loss.
+        duplicate_key: for into.on_conflict: error, the policy for a row whose key is in the table, or earlier in the batch.
+        batch: `fail` stops the pipeline after the last retry; `skip` records the ranges of the batch as skipped and
+            continues.
+        max_dead_letters: the pipeline stops before it exceeds this number; None: no limit.
     """
 
     parse: Policy = "dead_letter"
@@ -231,13 +237,13 @@ def _coordinates() -> list[CoordinateName]:
 
 
 class Shown(Model):
-    """How the table is shown in Dagster's catalog.
+    """Options of the table's display in Dagster's catalog.
 
     Attributes:
         group: group of the table's asset.
         owners: e-mail addresses, or `team:name`.
         tags: key to value.
-        description: Markdown; made from the definition by default.
+        description: Markdown; generated from the definition by default.
     """
 
     group: str = Field(default="kpipe", pattern=r"^[A-Za-z0-9_]+$")
@@ -247,7 +253,28 @@ class Shown(Model):
 
 
 class Pipeline(Model):
-    """A pipeline: a source, what happens on the way, and a table. Only name, source and into have no default."""
+    """A pipeline: a source, transformations, and a table. Only name, source and into have no default.
+
+    Attributes:
+        name: a letter or `_`, then letters, digits and `_`, 63 at most; the ledger belongs to it.
+        source: topics, brokers, and where to begin.
+        batch: limits of a batch, and its retries.
+        transform: a program between Kafka and the table.
+        format: how a record's value becomes columns.
+        key_format: how a record's key becomes columns, with the fields of `format`; they are added to those of the value.
+        columns: types by column or `@variable`; other types are inferred, or those of the table.
+        lookups: reference tables for expressions, by name.
+        select: `SELECT expression AS column, ... FROM records WHERE ...`, instead of `where` and `set`.
+        where: an expression; records for which it is not true are filtered. Evaluated before `set`.
+        set: column to the expression that gives its value.
+        metadata: Kafka's coordinates that are columns; `partition`, `offset` and `timestamp` always are.
+        evolution: new fields in the records (`schema` in YAML): add columns, leave them out, or fail the batch.
+        errors: policies for records that cannot become rows, and for batches that fail permanently.
+        delivery: `at_most_once` may lose the records of a killed run, `at_least_once` may repeat them.
+        into: the destination and its table.
+        also: further tables for rows of the same records, in the same transaction.
+        asset: display of the table in Dagster.
+    """
 
     name: str
     source: Source
@@ -283,7 +310,7 @@ class Pipeline(Model):
 
     @model_validator(mode="after")
     def _tables(self) -> Pipeline:
-        names = [self.into.table.lower(), *(item.table.lower() for item in self.also)]
+        names = [item.table.lower() for item in self.tables]
         if len(set(names)) < len(names):
             msg = f"also: table {next(name for name in names if names.count(name) > 1)} is named twice"
             raise ValueError(msg)
@@ -296,21 +323,28 @@ class Pipeline(Model):
         return value
 
     @property
+    def tables(self) -> tuple[Also, ...]:
+        """Each table's own fields, in one form: those of `into`, then those of `also`."""
+        shared = {name: getattr(self.into, name) for name in ("table", "key", "on_conflict", "update")}
+        own = Also.model_construct(**shared, columns={}, select=self.select, where=self.where, set=self.set)
+        return (own, *self.also)
+
+    @property
     def coordinates(self) -> tuple[CoordinateName, ...]:
-        """Kafka's coordinates that are columns. With several topics the topic is one: rows could not be proven without it."""
+        """Kafka's coordinates that are columns. With several topics the topic is one: verification of rows needs it."""
         return (*self.metadata, *(("topic",) if self.source.several and "topic" not in self.metadata else ()))
 
     @property
     def declared(self) -> Columns:
-        """The declared columns of the table; variables, which may be declared beside them, left out."""
+        """The table's declared columns; variables, which can be declared, too, are left out."""
         return Columns.of({name: kind for name, kind in self.columns.items() if not name.startswith("@")})
 
     def format_of(self, name: str) -> Format:
-        """Return the format of the key for a column or @variable that only the key lists, else that of the value."""
+        """Return the key's format for a column or @variable that only the key lists, else the value's."""
         key, folded = self.key_format, name.lower()
         of_key = key is not None and folded in map(str.lower, key.listed or ())
         return key if key is not None and of_key and folded not in map(str.lower, self.format.listed or ()) else self.format
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, in the order of the model: the shortest definition that means the same."""
+        """Return the differences from the defaults, in the order of the model: the shortest equal definition."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -1,4 +1,4 @@
-"""Where rows go that go into no table: another topic, or an address. The fields of `into` that only such a destination has."""
+"""Fields of `into` for destinations without a table: another topic, or a webhook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOPIC = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
 
 
 def table_of(topic: str) -> str:
-    """A plain name for what lies in a topic: what SQL and Dagster know it by, unless `into.table` says another."""
+    """Return a plain name for a topic: its name in SQL and Dagster, unless `into.table` sets one."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", topic)[:63]
     return name if re.match(r"[A-Za-z_]", name) else f"t{name}"[:63]
 
@@ -29,12 +29,12 @@ class TopicOut(Model):
 
     Attributes:
         brokers: `host:port` of the cluster that is written, comma-separated or a list.
-        topic: that rows are written to; it must be there.
-        format: of a record's value: `json`, an object of all columns; `raw`, the column `value` as it is.
+        topic: topic that rows are written to; it must exist.
+        format: format of a record's value: `json`, an object of all columns; `raw`, the column `value` unchanged.
         config: librdkafka's settings, with the same list as `source.config`.
-        dead_letters: topic of the dead letters; None: the topic's name with `.dead-letters` behind it. Made when missing.
-        ledger: topic of the ledger; None: `kpipe-ledger-` and the pipeline's name. Made when missing.
-        transaction_timeout_s: how long writing a batch may take before the brokers give it up.
+        dead_letters: topic of the dead letters; None: the topic's name followed by `.dead-letters`. Created if missing.
+        ledger: topic of the ledger; None: `kpipe-ledger-` and the pipeline's name. Created if missing.
+        transaction_timeout_s: maximum time for writing a batch before the brokers abort it.
     """
 
     brokers: str | list[str] | None = None
@@ -67,16 +67,16 @@ class WebhookOut(Model):
     """`type: webhook`.
 
     Attributes:
-        url: where requests go, https; None where it is a secret: `credentials.url`.
-        body: of one record, a template (kpipe/definition/body_template.py); None: an object of all columns.
-        envelope: of a request, a template with `${records}` (a list of bodies) and `${count}`; None: the list, or with
+        url: address of the requests, https; None if it is a secret: `credentials.url`.
+        body: template of one record's body (kpipe/definition/body_template.py); None: an object of all columns.
+        envelope: template of a request, with `${records}` (a list of bodies) and `${count}`; None: the list, or with
             `max_records: 1` the only body.
-        headers: that every request has, without secrets.
-        max_records: bodies in a request.
-        max_bytes: of a request; a record whose body alone has more is refused.
-        concurrency: requests on their way at the same time. Records of one key stay in order.
-        timeout_s: until an answer is there.
-        retry_s: how long a request that is not taken is sent again.
+        headers: headers of every request, without secrets.
+        max_records: maximum number of bodies in a request.
+        max_bytes: maximum size of a request; a record with a larger body is rejected.
+        concurrency: maximum number of concurrent requests. Records of one key stay in order.
+        timeout_s: maximum time until a response.
+        retry_s: maximum time for sending a request again that was not accepted.
         allow_hosts: names, or addresses, that may be in a private network, or on this machine.
     """
 
@@ -117,10 +117,10 @@ class WebhookOut(Model):
 
 
 def check_url(url: str) -> None:
-    """It is one that requests can go to, and holds no credentials.
+    """Check that requests can be sent to the address, and that it contains no credentials.
 
     Raises:
-        ValueError: says what is wrong, without the address: its path may be a secret.
+        ValueError: the address is invalid; the message does not contain it, as its path may be a secret.
     """
     msg = ""
     try:
@@ -129,20 +129,20 @@ def check_url(url: str) -> None:
     except ValueError:
         good, parts = False, urlsplit("")
     if not good or not url.isascii() or any(sign.isspace() or not sign.isprintable() for sign in url):
-        msg = "not an address; write https://host/path"
+        msg = "invalid address: expected https://host/path"
     elif parts.username is not None or parts.password is not None:
-        msg = "holds credentials; move them to into.credentials: username and password, or token"
+        msg = "contains credentials; move them to into.credentials: username and password, or token"
     elif parts.fragment:
-        msg = "has a part behind #, which no server is sent; leave it out"
+        msg = "has a part after #, which is never sent to a server; remove it"
     if msg:
         raise ValueError(msg)
 
 
 def check_header(name: str, value: str) -> None:
-    """A header that may stand in every request.
+    """Check a header that is sent with every request.
 
     Raises:
-        ValueError: names the header, and never shows its value.
+        ValueError: the header is invalid; the message names it without its value.
     """
     lowered = name.lower()
     if not _TOKEN.fullmatch(name):
@@ -152,13 +152,13 @@ def check_header(name: str, value: str) -> None:
     elif lowered == "authorization":
         msg = "Authorization is a secret: into.credentials: token, or username and password"
     elif not value.isascii() or not value.isprintable() or value != value.strip():
-        msg = f"{name}: its value holds control characters, signs beyond ASCII, or blanks around it"
+        msg = f"{name}: its value contains control characters, characters beyond ASCII, or blanks around it"
     else:
         return
     raise ValueError(msg)
 
 
-#: What RFC 9110 calls a token.
+#: A token of RFC 9110.
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS = {
     "host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect", "idempotency-key",
@@ -167,15 +167,15 @@ _OWN_HEADERS = {
 
 
 def is_unnamed(given: Mapping[str, Any]) -> bool:
-    """Whether a topic is named, and no table: then the topic's name says it."""
+    """Return whether a topic is named, and no table: the table's name is then derived from the topic's."""
     return given.get("type") == "kafka" and "table" not in given and isinstance(given.get("topic"), str)
 
 
 def check_outlet(into: Model, kind: str) -> None:
-    """Fields of one type of destination are given for it only, and those that it needs are.
+    """Check that fields of one type of destination are set for that type only, and that required ones are set.
 
     Raises:
-        ValueError: names the field.
+        ValueError: a field is missing or does not belong to the type; the message names it.
     """
     for owners, fields, needed in _OWNERS:
         given = [name for name in fields if getattr(into, name) != _default(into, name)]

@@ -1,4 +1,4 @@
-"""Where rows go: the table that `into` names, and those that `also` adds. Fields of design.md 4.2."""
+"""Tables of a pipeline: that of `into`, and those of `also`. Fields of design.md 4.2."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from kpipe.schema.nesting import DEEPEST, MOST_LISTS, shallow
 
 __all__ = ["NAME", "Also", "Into", "declarations"]
 
-#: A pipeline's or a table's name: a plain identifier of SQL, so that it may stand in a path and in a statement.
+#: A pipeline's or a table's name: a plain SQL identifier, which is safe in a path and in a statement.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class Into(LakeOut, WebhookOut, TopicOut):
-    """Where rows go.
+    """Destination of the rows, and its table.
 
     Attributes:
-        type: kind of destination.
+        type: type of destination.
         database: file, or connection string without secrets; None: the home's own DuckDB file.
-        credentials: secrets of the connection; templates, masked wherever they are shown.
+        credentials: secrets of the connection; templates, masked in all output.
         table: name of the table, a plain identifier.
         key: columns of the key, for on_conflict; None: the table's primary key.
-        on_conflict: what happens where a row of the same key is there.
+        on_conflict: what happens to a row whose key exists.
         on_null: a record without a value (a tombstone): `skip` leaves it out, `delete` deletes the row of its key. The key is
             read from the record's key: one column as text, several from a JSON object.
         update: for `update`, column to expression (`excluded.COLUMN`, or VALUES(COLUMN), is the new row's value); empty:
@@ -54,7 +54,7 @@ class Into(LakeOut, WebhookOut, TopicOut):
     def _outlet(self) -> Into:
         check_outlet(self, self.type)
         if self.type == "webhook" and (self.url is None) == ("url" not in self.credentials):
-            msg = "type: webhook needs url" if self.url is None else "url stands among the credentials, too; keep one of them"
+            msg = "type: webhook needs url" if self.url is None else "url is also set in credentials; remove one of them"
             raise ValueError(msg)
         return self
 
@@ -70,13 +70,13 @@ class Into(LakeOut, WebhookOut, TopicOut):
 
 
 class Also(Model):
-    """A further table that rows of the same records go to, in the same transaction, at the same place as `into`.
+    """A further table for rows of the same records, in the same transaction and at the same place as `into`.
 
     Attributes:
         table: name of the table, a plain identifier.
-        key, on_conflict, update: as of `into`.
-        columns: declared types, beside those of the pipeline, which count here, too.
-        select, where, set: as those of the pipeline, which are for its first table only.
+        key, on_conflict, update: as for `into`.
+        columns: declared types, in addition to those of the pipeline, which also apply.
+        select, where, set: as those of the pipeline, which apply to the table of `into` only.
     """
 
     table: str
@@ -105,10 +105,10 @@ class Also(Model):
 
 
 def declarations(value: dict[str, str]) -> dict[str, str]:
-    """Declared types, as they are, when they can be.
+    """Check declared types, and return them unchanged.
 
     Raises:
-        ValueError: a type is none or nested too deeply, or a name cannot be a column's.
+        ValueError: a type is invalid or nested too deeply, or a name cannot be a column's.
     """
     for name, text in value.items():
         try:
@@ -121,7 +121,7 @@ def declarations(value: dict[str, str]) -> dict[str, str]:
             raise _deep(name)
     taken = sorted(name for name in value if name.lower().startswith("_kafka_"))
     if taken:
-        msg = f"{', '.join(taken)}: names that begin with _kafka_ hold Kafka's own coordinates"
+        msg = f"{', '.join(taken)}: names that begin with _kafka_ are reserved for Kafka's coordinates"
         raise ValueError(msg)
     if len({name.lower() for name in value}) < len(value):
         msg = "two columns differ only by upper and lower case"
@@ -132,7 +132,7 @@ def declarations(value: dict[str, str]) -> dict[str, str]:
 def _deep(name: str) -> ValueError:
     return ValueError(
         f"column {name}: nested too deeply: {DEEPEST} lists, MAPs and STRUCTs at most, {MOST_LISTS} of them lists or MAPs;"
-        " declare what is inside as JSON"
+        " declare the nested part as JSON"
     )
 
 
@@ -141,12 +141,12 @@ def _table_name(value: str) -> str:
         msg = f"{value!r} is not a table's name (a letter or _, then letters, digits, _; 63 at most)"
         raise ValueError(msg)
     if value.lower().startswith("kpipe_"):
-        msg = f"{value!r}: names that begin with kpipe_ are the ledger's own"
+        msg = f"{value!r}: names that begin with kpipe_ are reserved for the ledger"
         raise ValueError(msg)
     return value
 
 
 def _check_update(into: Into | Also) -> None:
     if into.update and into.on_conflict != "update":
-        msg = "update says what on_conflict: update sets; on_conflict is " + into.on_conflict
+        msg = "update: only allowed with on_conflict: update, found on_conflict: " + into.on_conflict
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""YAML to pipeline and back. Errors name file, line and field.
+"""Convert YAML to pipelines and back. Errors name file, line and field.
 
 The document is a Dagster component (`type`, `attributes`). Templates `{{ env('NAME') }}` are filled in when the file
 is read, except under `credentials`, which keeps them until a client is made.
@@ -23,7 +23,7 @@ COMPONENT = "kpipe_assets.KafkaPipeline"
 _TEMPLATE = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])(.*?)\3\s*)?\)\s*\}\}")
 
 
-# Line breaks of YAML 1.1 beside the usual two: NEL, LS, PS.
+# Line breaks of YAML 1.1 other than CR and LF: NEL, LS, PS.
 _BREAKS = re.compile("[\x85\u2028\u2029]")
 
 _MOMENTS = '{timestamp: "2026-11-20T00:00:00Z"} or offsets by partition such as {"0": 120, "3": 7}'
@@ -34,10 +34,10 @@ _CHOICES: dict[tuple[str, ...], str] = {
 
 
 def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """The text with every `{{ env('NAME') }}` and `{{ env('NAME', 'default') }}` filled in.
+    """Fill in every `{{ env('NAME') }}` and `{{ env('NAME', 'default') }}` of a text.
 
     Raises:
-        InvalidPipeline: a variable is not set and has no default, or braces hold something else. The message names
+        InvalidPipeline: a variable is not set and has no default, or the braces contain something else. The message names
             the variable, never a value.
     """
     values = os.environ if environ is None else environ
@@ -51,15 +51,15 @@ def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
 
     filled = _TEMPLATE.sub(fill, text)
     if "{{" in _TEMPLATE.sub("", text):
-        raise InvalidPipeline("not a template that kpipe knows", "write {{ env('NAME') }} or {{ env('NAME', 'default') }}")
+        raise InvalidPipeline("unknown template", "write {{ env('NAME') }} or {{ env('NAME', 'default') }}")
     return filled
 
 
 def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None = None) -> Pipeline:
-    """The pipeline that a YAML document defines.
+    """Parse the pipeline of a YAML document.
 
     Raises:
-        InvalidPipeline: not YAML, not a pipeline, or a field is unknown or wrong; with file, line and field.
+        InvalidPipeline: invalid YAML, not a pipeline, or a field is unknown or invalid; with file, line and field.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -69,7 +69,7 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
         raise InvalidPipeline(f"{where}: not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
-    except (ValueError, RecursionError) as error:  # 2026-13-45 is a date to YAML; an alias may hold itself
+    except (ValueError, RecursionError) as error:  # 2026-13-45 is a date in YAML; an alias may contain itself
         raise InvalidPipeline(f"{file}: not YAML that can be read: {error}", "put dates and times in quotes") from error
     if not isinstance(data, dict):
         raise InvalidPipeline(f"{file}:1: not a pipeline", f"begin with `type: {COMPONENT}`, then `attributes:`")
@@ -88,20 +88,20 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
 
 
 def line_of(text: str, field: tuple[str, ...]) -> int:
-    """Return the line (from 1) of a field in the document of a pipeline, or of the nearest one around it that is there."""
+    """Return the line (from 1) of a field in a pipeline's document, or of the nearest existing field around it."""
     known = _lines(yaml.compose(text, Loader=yaml.SafeLoader))
     path = ("attributes", *field)
     return next((known[path[:end]] for end in range(len(path), 0, -1) if path[:end] in known), 1)
 
 
 def to_yaml(pipeline: Pipeline) -> str:
-    """The YAML document of a pipeline; reading it gives an equal pipeline."""
+    """Return the YAML document of a pipeline; parsing it gives an equal pipeline."""
     document = {"type": COMPONENT, "attributes": pipeline.to_dict()}
     return yaml.dump(document, Dumper=_Exact, sort_keys=False, allow_unicode=True, default_flow_style=False)
 
 
 class _Exact(yaml.SafeDumper):
-    """YAML's safe dumper; texts with line breaks that only Unicode knows are quoted, or reading would make them a newline."""
+    """YAML's safe dumper; texts with Unicode line breaks are quoted, or parsing would turn these into newlines."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -112,7 +112,7 @@ _Exact.add_representer(str, _text)
 
 
 class _NoDuplicates(yaml.SafeLoader):
-    """YAML's safe loader; a key that comes twice is an error instead of the last one winning silently, and `null:` is a name."""
+    """YAML's safe loader; a duplicate key is an error instead of the last one winning silently, and `null:` is a name."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[str, int] = {}
@@ -128,7 +128,7 @@ class _NoDuplicates(yaml.SafeLoader):
 
 
 def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
-    """Line (from 1) of every field, by its path."""
+    """Return the line (from 1) of every field, by its path."""
     found: dict[tuple[str, ...], int] = {}
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -144,7 +144,7 @@ def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str
 
 
 _SECRET = (("source", "credentials"), ("into", "credentials"))
-# Where a secret stands in the wrong place.
+# Fields that may contain a secret by mistake.
 _MAY_HIDE = (("source", "config"), ("into", "database"), ("into", "url"), ("into", "headers"))
 
 
@@ -153,10 +153,10 @@ def _is_secret(path: tuple[str, ...]) -> bool:
 
 
 def filled(attributes: Any, environ: Mapping[str, str] | None = None) -> Any:
-    """Attributes with every template filled in, but for credentials.
+    """Fill in every template of the attributes, except for credentials.
 
     Raises:
-        InvalidPipeline: a variable is not set; names the field.
+        InvalidPipeline: a variable is not set; the message names the field.
     """
     return _filled(attributes, (), "attributes", {}, environ)
 
@@ -176,9 +176,9 @@ def _filled(value: Any, path: tuple[str, ...], file: str, lines: Mapping[tuple[s
 
 
 def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], int]) -> tuple[str, str]:
-    """The first thing wrong as one sentence, and what to do. Never shows the value of a credential."""
+    """Return the first problem as a sentence, and a hint. Never contains the value of a credential."""
     problems = error.errors(include_url=False, include_context=False)
-    # A union reports every branch; an unknown or missing field, or our own words, say most.
+    # A union reports every branch; an unknown or missing field, or kpipe's own messages, are the clearest.
     rank = {"extra_forbidden": 0, "missing": 1, "value_error": 2}
 
     def order(problem: Any) -> int:
@@ -199,7 +199,7 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
     if first["type"] == "missing":
         return f"{where}: {'.'.join(path)} is missing", ""
     text = first["msg"].removeprefix("Value error, ")
-    # Only plain values are shown, and none of those that might be a secret in the wrong place.
+    # Only plain values are printed, and none from fields that may contain a secret by mistake.
     hidden = (
         _is_secret(path) or path[:2] in _MAY_HIDE or path[:1] == ("lookups",) or not isinstance(first["input"], str | int | float)
     )
@@ -208,7 +208,7 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
 
 
 def _similar(path: tuple[str, ...]) -> str:
-    """The names that are known where the unknown one stands."""
+    """Return the valid names in place of the unknown one, as a hint."""
     model: Any = Pipeline
     for part in path[:-1]:
         field = getattr(model, "model_fields", {}).get(part)

@@ -1,12 +1,12 @@
-"""Expressions in DuckDB's SQL, as definitions in YAML and Python hold them: `where`, `set`, `select`, `into.update`.
+"""Compile expressions written in DuckDB's SQL: `where`, `set`, `select`, `into.update` of a definition in YAML or Python.
 
-A definition keeps an expression as its author wrote it; `to_duckdb` gives what a task runs. Beside DuckDB's SQL it holds:
+A definition stores the text as its author wrote it; `to_duckdb` returns what a task runs. Three additions to DuckDB's SQL:
 
-- variables, `@name`, which are columns of that name to DuckDB: "@name"; names in backticks
+- variables, `@name`, compiled to a column "@name"; names in backticks
 - Kafka's coordinates: `_kafka_partition`, `_kafka_offset`, `_kafka_timestamp`, `_kafka_topic`, `_kafka_key`, `_kafka_headers`
 - GET_KAFKA_PIPELINE_PROP, as in SingleStore
 
-What is none of these comes out as it was written. MySQL's language has a package of its own (mysql/), see languages.py.
+Everything else is passed on unchanged. For expressions in MySQL's dialect see mysql/ and languages.py.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from kpipe.expressions.tokens import Word, words
 __all__ = ["check", "columns_of", "parsed", "to_duckdb"]
 
 _PROP = "get_kafka_pipeline_prop"
-_MYSQLS = frozenset(("<=>", "&&", "!:>", ":>", "::$", "::%", "div", "rlike", "regexp", "xor"))
+_MYSQL_OPERATORS = frozenset(("<=>", "&&", "!:>", ":>", "::$", "::%", "div", "rlike", "regexp", "xor"))
 
 
 def check(text: str) -> None:
-    """Check whether a task could run it, as far as can be told without one.
+    """Check whether a task could run the expression, as far as its text shows.
 
     Raises:
-        Untranslated: it could not.
+        Untranslated: a task could not run it.
     """
     to_duckdb(text)
 
 
 @lru_cache(maxsize=1024)
 def to_duckdb(text: str) -> str:
-    """Return the expression as DuckDB runs it.
+    """Return the expression as DuckDB's SQL.
 
     Raises:
-        Untranslated: not one expression.
+        Untranslated: the text is not exactly one expression.
     """
     out: list[str] = []
-    at, found = 0, list(words(text))
-    if not found:
+    copied, tokens = 0, list(words(text))
+    if not tokens:
         raise Untranslated("an expression is missing")
-    for here, word in enumerate(found):
-        if word.start < at:
+    for index, word in enumerate(tokens):
+        if word.start < copied:
             continue
-        behind_value = here and (found[here - 1].kind != "sign" or found[here - 1].text in (")", "]"))
-        if behind_value and word.text.lower() in _MYSQLS:
-            raise Untranslated(f"{word.text} is MySQL's", "begin the expression with mysql:")
-        called = word.kind == "name" and word.text.lower() == _PROP
-        out += [text[at : word.start], _prop(found[here + 1 : here + 4]) if called else _as_duckdb(word)]
-        at = found[here + 3].end if called else word.end
-    made = "".join([*out, text[at:]]).strip()
-    parsed(made)
-    return made
+        follows_value = index and (tokens[index - 1].kind != "sign" or tokens[index - 1].text in (")", "]"))
+        if follows_value and word.text.lower() in _MYSQL_OPERATORS:
+            raise Untranslated(f"{word.text} is a MySQL operator: expected DuckDB's SQL", "begin the expression with mysql:")
+        is_property = word.kind == "name" and word.text.lower() == _PROP
+        out += [text[copied : word.start], _prop(tokens[index + 1 : index + 4]) if is_property else _as_duckdb(word)]
+        copied = tokens[index + 3].end if is_property else word.end
+    sql = "".join([*out, text[copied:]]).strip()
+    parsed(sql)
+    return sql
 
 
 def columns_of(text: str) -> frozenset[str]:
-    """Return the names that the expression takes values from: columns, variables with their @, Kafka's coordinates.
+    """Return the names that the expression reads: columns, variables with their @, Kafka's coordinates.
 
     Raises:
         Untranslated: as `to_duckdb`.
@@ -67,15 +67,15 @@ def columns_of(text: str) -> frozenset[str]:
     from sqlglot import exp
 
     tree = parsed(to_duckdb(text))
-    own = {str(name.name) for item in tree.find_all(exp.Lambda) for name in item.expressions}
-    return frozenset(str(item.parts[0].name) for item in tree.find_all(exp.Column)) - own
+    lambda_parameters = {str(name.name) for item in tree.find_all(exp.Lambda) for name in item.expressions}
+    return frozenset(str(item.parts[0].name) for item in tree.find_all(exp.Column)) - lambda_parameters
 
 
 def _prop(after: list[Word]) -> str:
-    """GET_KAFKA_PIPELINE_PROP, by the three words behind its name."""
+    """Compile GET_KAFKA_PIPELINE_PROP from the three tokens after its name."""
     opening, name, closing = ([word.text for word in after] + [""] * 3)[:3]
     if opening != "(" or closing != ")" or not name.startswith("'"):
-        raise Untranslated("GET_KAFKA_PIPELINE_PROP takes one name in quotes", "GET_KAFKA_PIPELINE_PROP('prop_offset')")
+        raise Untranslated("GET_KAFKA_PIPELINE_PROP takes one name in quotes", "write GET_KAFKA_PIPELINE_PROP('prop_offset')")
     return property_of(name[1:-1].replace("''", "'"))[1]
 
 
@@ -86,39 +86,39 @@ def _as_duckdb(word: Word) -> str:
     if word.kind == "backticked":
         return '"' + text[1:-1].replace("``", "`").replace('"', '""') + '"'
     if word.kind == "open":
-        raise Untranslated(f"the text that begins with {text[:20]} does not end")
+        raise Untranslated(f"unterminated quote: {text[:20]}")
     if text == ";":
-        raise Untranslated("an expression holds no ;")
+        raise Untranslated("; is not allowed in an expression")
     return text
 
 
 def parsed(text: str) -> Any:
-    """Return the syntax tree, if the text is one expression.
+    """Parse the text, which must be exactly one expression, to sqlglot's syntax tree.
 
     Raises:
-        Untranslated: it is not.
+        Untranslated: it is not one, or it contains a query or a window function.
     """
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        found = sqlglot.parse(f"SELECT ({text}\n)", read="duckdb")
+        statements = sqlglot.parse(f"SELECT ({text}\n)", read="duckdb")
     except SqlglotError as error:
         details: list[dict[str, Any]] = getattr(error, "errors", None) or [{}]
         near = str(details[0].get("highlight") or "").strip()
         raise Untranslated("not an expression" + (f" (near {near[:40]})" if near and near != ")" else "")) from error
     except RecursionError as error:
         raise Untranslated("nested too deeply") from error
-    select = found[0] if len(found) == 1 else None
+    select = statements[0] if len(statements) == 1 else None
     items = select.expressions if isinstance(select, exp.Select) else []
-    # More than the one item in parentheses, or anything behind it: the text has left them.
+    # A second item, or a clause after it, means that the text closed the parentheses itself.
     if select is None or len(items) != 1 or not isinstance(items[0], exp.Paren | exp.Subquery) or _extra(select):
         raise Untranslated("not one expression")
     if items[0].find(exp.Query):
-        raise Untranslated("an expression holds no query: a task has no tables to ask", "use columns and functions of them")
+        raise Untranslated("a query is not allowed in an expression: a task has no tables", "use columns and functions")
     if items[0].find(exp.Window):
-        raise Untranslated("an expression holds no window: a task sees some records at a time, never all", "leave OVER out")
+        raise Untranslated("a window function is not allowed in an expression: a task sees some records only", "remove OVER")
     return items[0].this
 
 

@@ -1,4 +1,4 @@
-"""The error of an expression that cannot be taken; whoever knows where it stands makes it one of kpipe's."""
+"""The error of an expression that kpipe cannot compile; the caller adds the pipeline and the field."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ __all__ = ["Untranslated"]
 
 
 class Untranslated(ValueError):
-    """Not an expression, or it calls something that kpipe does not translate. Says what, and what to write instead.
+    """The text is not an expression, or it uses something that kpipe does not support.
 
     Attributes:
-        start, end: the place in the expression's text; None: the expression as a whole.
+        what: the problem.
+        hint: what to write instead.
+        start, end: characters of the expression's text, end exclusive; None: the whole expression.
     """
 
     def __init__(self, what: str, hint: str = "") -> None:

@@ -1,8 +1,7 @@
-"""The two languages of expressions: DuckDB's SQL, and MySQL's behind the word `mysql:`.
+"""Choose between the two dialects of expressions: DuckDB's SQL, and MySQL's after the prefix `mysql:`.
 
-A definition in YAML or Python is written in DuckDB's SQL; an expression that begins with `mysql:` means what it means in MySQL
-and SingleStore. Statements are the other way round: their expressions are MySQL's, and DUCKDB('...') holds one of DuckDB's. So
-each text says by itself what it means, wherever it stands.
+Definitions in YAML or Python default to DuckDB's SQL; an expression that begins with `mysql:` is evaluated as in MySQL and
+SingleStore. Statements default to MySQL's dialect, and DUCKDB('...') contains an expression in DuckDB's.
 """
 
 from __future__ import annotations
@@ -21,46 +20,46 @@ _MYSQL = re.compile(r"\s*mysql:", re.IGNORECASE)
 
 
 def is_mysql(written: str) -> bool:
-    """Return whether the expression is in MySQL's language."""
+    """Return whether the expression is in MySQL's dialect."""
     return _MYSQL.match(written) is not None
 
 
 def body_of(written: str) -> str:
-    """Return the expression without the word that says its language."""
+    """Return the expression without its `mysql:` prefix."""
     return _MYSQL.sub("", written, count=1).strip()
 
 
 def of_mysql(body: str) -> str:
-    """Return an expression of MySQL's as definitions hold it."""
+    """Return a MySQL expression as definitions store it."""
     return f"mysql: {body}"
 
 
 def read_expression(written: str) -> str:
-    """Return an expression of a statement as definitions hold it.
+    """Convert an expression of a statement to the text that definitions store.
 
     Raises:
-        Untranslated: it is none, or something in it is not translated.
+        Untranslated: it is not an expression, or it uses something unsupported.
     """
-    inner = duckdb_text(written)
-    found = of_mysql(written.strip()) if inner is None else inner
-    checked(found, lookups=True)
-    return found
+    duckdb = duckdb_text(written)
+    stored = of_mysql(written.strip()) if duckdb is None else duckdb
+    checked(stored, lookups=True)
+    return stored
 
 
 def write_expression(written: str) -> str:
-    """Return an expression of a definition as statements hold it; `read_expression` gives it back."""
+    """Convert an expression of a definition to a statement's; the inverse of `read_expression`."""
     return body_of(written) if is_mysql(written) else f"DUCKDB({quoted(written)})"
 
 
 def checked(written: str, lookups: bool = False) -> None:
-    """Check an expression as far as can be told without the types of columns.
+    """Check an expression as far as possible without the types of columns.
 
     Args:
         written: the expression.
         lookups: whether `name(key).column` may be a lookup.
 
     Raises:
-        Untranslated: it is none, or something in it is not translated.
+        Untranslated: it is not an expression, or it uses something unsupported.
     """
     if is_mysql(written):
         check(body_of(written), lookups)
@@ -69,7 +68,7 @@ def checked(written: str, lookups: bool = False) -> None:
 
 
 def names_of(written: str) -> frozenset[str]:
-    """Return the names that the expression takes values from: columns, variables with their @, Kafka's coordinates.
+    """Return the names that the expression reads: columns, variables with their @, Kafka's coordinates.
 
     Raises:
         Untranslated: as `checked`.
@@ -78,12 +77,12 @@ def names_of(written: str) -> frozenset[str]:
 
 
 def to_duckdb(written: str, resolve: Resolve, wanted: str = "") -> str:
-    """Return the expression as DuckDB runs it.
+    """Return the expression as DuckDB's SQL.
 
     Args:
-        written: the expression, in either language.
-        resolve: what a column is, for MySQL's.
-        wanted: type of the column that it is for; `BOOLEAN` also for a condition; empty: none is known.
+        written: the expression, in either dialect.
+        resolve: returns the value of a column; only MySQL's dialect needs it.
+        wanted: type of the target column; `BOOLEAN` also for a condition; empty: unknown.
 
     Raises:
         Untranslated: as `checked`.
@@ -94,12 +93,12 @@ def to_duckdb(written: str, resolve: Resolve, wanted: str = "") -> str:
 
 
 def _fitting(value: Value, wanted: str) -> Value:
-    """MySQL's booleans are the numbers 1 and 0, and its literals of bits and bytes are texts."""
+    """Convert a MySQL value to the target type: its booleans are 1 and 0, its bit and byte literals are texts."""
     if wanted == "BOOLEAN":
         return boolean(value) if value.kind != "text" or value.literal is not None else value
     if value.kind == "bool" and wanted:
         return number(value)
-    if value.kind == "span":  # a time of MySQL's may be beyond a day, which no TIME is
+    if value.kind == "span":  # MySQL's TIME reaches ±838:59:59, DuckDB's only one day
         return time(value) if wanted == "TIME" else text(value) if wanted in ("", "VARCHAR") else number(value)
     if value.kind in ("json", "blob") and wanted == "VARCHAR":
         return text(value)

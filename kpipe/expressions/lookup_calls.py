@@ -1,4 +1,4 @@
-"""Lookups in expressions: `countries(code).name` becomes a column of that name, which is filled in before the expression runs."""
+"""Replace lookups in expressions: `countries(code).name` becomes a column that is filled in before the expression runs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kpipe.expressions.tokens import words
 
 __all__ = ["Call", "Calls"]
 
-# Marks a call of a lookup, so that no function of that name is taken for it.
+# Prefix of lookup calls while sqlglot parses them, so that they differ from functions of the same name.
 _MARK = "kpipe_lookup__"
-_LONGEST = 80  # of what a message shows of a call
+_LONGEST = 80  # characters of a call in messages
 
 
 @dataclass(frozen=True)
 class Call:
-    """A lookup asked with a key.
+    """A lookup with the expressions of its key.
 
     Attributes:
-        name: as it is shown: `countries(code)`.
+        name: as messages show it: `countries(code)`.
         lookup: the lookup's name.
-        keys: expressions of the key, as DuckDB runs them.
-        members: columns that are asked for, each once.
+        keys: expressions of the key.
+        members: requested columns, without duplicates.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Call:
     members: tuple[str, ...] = ()
 
     def column(self, member: str) -> str:
-        """What a column of the row that is found is called in expressions."""
+        """Return the column name that replaces this member of the lookup's row in expressions."""
         return f"{self.name}.{member.lower()}"
 
 
 class Calls:
-    """Takes the lookups out of expressions.
+    """Collects the lookup calls of a pipeline's expressions.
 
     Args:
         lookups: those of the definition.
 
     Attributes:
-        found: calls so far, each behind those that its own key needs.
+        found: calls so far; a call follows those that its key depends on.
     """
 
     def __init__(self, lookups: Mapping[str, Lookup]) -> None:
@@ -59,10 +59,10 @@ class Calls:
         self.found: list[Call] = []
 
     def replace(self, text: str) -> str:
-        """The expression with a column in place of each lookup: as DuckDB runs it, or in MySQL's language as before.
+        """Return the expression with a column in place of each lookup, in DuckDB's SQL or, as before, in MySQL's dialect.
 
         Raises:
-            Untranslated: no expression, or a lookup is asked in another way than `name(key).column`.
+            Untranslated: not an expression, or a lookup is not called as `name(key).column`.
         """
         if is_mysql(text):
             return self._replaced(text)
@@ -73,45 +73,45 @@ class Calls:
         return str(self._without(tree).sql(dialect="duckdb", comments=False))
 
     def columns(self) -> frozenset[str]:
-        """Names of all columns that stand for lookups."""
+        """Return the names of all columns that replace lookups."""
         return frozenset(call.column(member) for call in self.found for member in call.members)
 
     def _replaced(self, text: str) -> str:
-        """An expression of MySQL's: its calls of lookups are taken out of the text by their places."""
+        """Replace the lookups of a MySQL expression by their positions in the text."""
         body = body_of(text)
-        found = of_mysql(self._cut(body, parse(body), 0))
-        checked(found)
-        return found
+        replaced = of_mysql(self._cut(body, parse(body), 0))
+        checked(replaced)
+        return replaced
 
     def _cut(self, text: str, node: Node, start: int) -> str:
-        """The text of a node, which begins there, with a column in place of each lookup."""
+        """Return the text of a node, which starts at `start`, with a column in place of each lookup."""
         if node.kind == "member" and str(node.args[0].value).lower() in self._names:
             call = node.args[0]
             keys = [of_mysql(self._cut(text[item.start : item.end], item, item.start)) for item in call.args]
             return quoted_name(self._asked(self._names[str(call.value).lower()], tuple(keys), str(node.value)))
         if node.kind == "call" and str(node.value).lower() in self._names:
             raise self._no_value(self._names[str(node.value).lower()])
-        out, at = [], start
+        out, copied = [], start
         for item in sorted(node.args, key=lambda item: item.start):
-            if item.end > item.start >= at:  # a default that nobody has written has no place
+            if item.end > item.start >= copied:  # a default argument that the text does not contain has no position
                 out += [
-                    text[at - start : item.start - start],
+                    text[copied - start : item.start - start],
                     self._cut(text[item.start - start : item.end - start], item, item.start),
                 ]
-                at = item.end
-        return "".join([*out, text[at - start :]])
+                copied = item.end
+        return "".join([*out, text[copied - start :]])
 
     def _marked(self, text: str) -> str | None:
-        """The text with every call marked; None where there is none."""
-        found = list(words(text))
+        """Return the text with `_MARK` before each lookup call; None without lookups."""
+        tokens = list(words(text))
         out: list[str] = []
-        at = 0
-        for here, word in enumerate(found):
-            after = found[here + 1].text if here + 1 < len(found) else ""
+        copied = 0
+        for index, word in enumerate(tokens):
+            after = tokens[index + 1].text if index + 1 < len(tokens) else ""
             if word.kind == "name" and after == "(" and word.text.lower() in self._names:
-                out += [text[at : word.start], _MARK + word.text.lower()]
-                at = word.end
-        return "".join([*out, text[at:]]) if out else None
+                out += [text[copied : word.start], _MARK + word.text.lower()]
+                copied = word.end
+        return "".join([*out, text[copied:]]) if out else None
 
     def _without(self, tree: Any) -> Any:
         from sqlglot import exp
@@ -128,7 +128,9 @@ class Calls:
 
         for node in tree.find_all(exp.Lambda):
             if any(self._is_call(item) for item in node.find_all(exp.Anonymous)):
-                raise Untranslated("a lookup stands inside of a lambda", "its key is of the record, not of an item of a list")
+                raise Untranslated(
+                    "a lookup is not allowed inside a lambda", "compute its key from columns of the record, not from list items"
+                )
         for node in tree.find_all(exp.Dot):
             if self._is_call(node.this) and type(node.expression) is exp.Identifier:
                 self._note(node.this, str(node.expression.name))
@@ -140,29 +142,29 @@ class Calls:
         return isinstance(node, exp.Anonymous) and str(node.this).lower().startswith(_MARK)
 
     def _note(self, node: Any, member: str) -> Call:
-        """The call, with that column among those that are asked for."""
+        """Record a call and its member."""
         name = self._names[str(node.this).lower()[len(_MARK) :]]
         keys = tuple(str(self._without(item.copy()).sql(dialect="duckdb", comments=False)) for item in node.expressions)
         return self._noted(name, keys, member)
 
     def _asked(self, name: str, keys: tuple[str, ...], member: str) -> str:
-        """The column that stands for a member of the row that a lookup finds."""
+        """Return the column that replaces a member of the lookup's row."""
         return self._noted(name, keys, member).column(member)
 
     def _noted(self, name: str, keys: tuple[str, ...], member: str) -> Call:
         wanted = self._lookups[name].keys
         if len(keys) != len(wanted):
             raise Untranslated(
-                f"{name} takes {len(wanted)} key{'s' if len(wanted) > 1 else ''}, {len(keys)} given",
-                f"write {name}({', '.join(wanted)}).COLUMN: values of the record, in the order of lookups.{name}.key",
+                f"lookup {name}: expected {len(wanted)} key{'s' if len(wanted) > 1 else ''}, found {len(keys)}",
+                f"write {name}({', '.join(wanted)}).COLUMN, with the keys in the order of lookups.{name}.key",
             )
-        at = next((n for n, known in enumerate(self.found) if (known.lookup, known.keys) == (name, keys)), None)
-        if at is None:
-            at = len(self.found)
+        index = next((n for n, call in enumerate(self.found) if (call.lookup, call.keys) == (name, keys)), None)
+        if index is None:
+            index = len(self.found)
             self.found.append(Call(self._shown(name, keys), name, keys))
-        call = self.found[at]
+        call = self.found[index]
         if member and member.lower() not in map(str.lower, call.members):
-            call = self.found[at] = replace(call, members=(*call.members, member))
+            call = self.found[index] = replace(call, members=(*call.members, member))
         return call
 
     def _call(self, node: Any) -> Call:
@@ -172,7 +174,7 @@ class Calls:
         text = ", ".join(body_of(key) for key in keys).replace('"', "").replace("`", "")
         shown = f"{name}({text if len(text) <= _LONGEST else text[:_LONGEST] + '...'})"
         taken = {call.name.lower() for call in self.found}
-        while shown.lower() in taken:  # columns of a block are told apart without regard to case
+        while shown.lower() in taken:  # column names of a block are case-insensitive
             shown += "'"
         return shown
 
@@ -182,5 +184,6 @@ class Calls:
     def _no_value(self, name: str) -> Untranslated:
         key = ", ".join(self._lookups[name].keys)
         return Untranslated(
-            f"{name}(...) is a row of a lookup, and no value", f"write {name}({key}).COLUMN; its key is NULL where there is none"
+            f"{name}(...) is a row of a lookup, not a value",
+            f"write {name}({key}).COLUMN; without a matching row, its key is NULL",
         )

@@ -1,4 +1,4 @@
-"""Texts and names as they stand in a statement, and what they mean. MySQL's rules, but for expressions."""
+"""Quote and unquote the texts and names of a statement, by MySQL's rules. Expressions have tokens.py."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import re
 
 __all__ = ["name", "quoted", "quoted_name", "unquoted"]
 
-_MEANS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
-_WRITTEN = {"\0": "\\0", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "''"}
+_UNESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_ESCAPED = {"\0": "\\0", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "''"}
 
 
 def unquoted(literal: str) -> str:
-    """What a text in quotes says: quotes inside are doubled or follow a backslash, `\\n`, `\\t`, `\\0` ... as in MySQL."""
+    """Return the value of a quoted text: quotes inside are doubled or escaped; `\\n`, `\\t`, `\\0` ... as in MySQL."""
     quote, inner = literal[0], literal[1:-1]
 
-    def mean(match: re.Match[str]) -> str:
-        found = match[0]
-        return _MEANS.get(found[1], found[1]) if found[0] == "\\" else quote
+    def unescape(match: re.Match[str]) -> str:
+        escape = match[0]
+        return _UNESCAPED.get(escape[1], escape[1]) if escape[0] == "\\" else quote
 
-    return re.sub(rf"\\[\s\S]|{quote}{quote}", mean, inner)
+    return re.sub(rf"\\[\s\S]|{quote}{quote}", unescape, inner)
 
 
 def quoted(text: str) -> str:
-    """The text in single quotes; `unquoted` gives it back."""
-    return "'" + re.sub(r"[\0\n\r\t\\']", lambda match: _WRITTEN[match[0]], text) + "'"
+    """Return the text in single quotes; the inverse of `unquoted`."""
+    return "'" + re.sub(r"[\0\n\r\t\\']", lambda match: _ESCAPED[match[0]], text) + "'"
 
 
 def name(token: str) -> str:
-    """What a name says, with or without backticks."""
+    """Return a name without its backticks, if it has any."""
     return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
 
 def quoted_name(text: str) -> str:
-    """The name in backticks: whatever it is, no word of the grammar."""
+    """Return the name in backticks, so that the grammar never reads it as a keyword."""
     return "`" + text.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""The words of an expression, with their places. Knows quotes and comments, and nothing of what the words mean."""
+"""Split an expression into tokens with their positions. Handles quotes and comments, but no grammar."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _WORD = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A word.
+    """A token.
 
     Attributes:
-        kind: `text`, `quoted`, `backticked`, `variable`, `number`, `name`, `sign`, or `open`: a quote that does not end.
-        text: as it is written.
-        start, end: its place.
+        kind: `text`, `quoted`, `backticked`, `variable`, `number`, `name`, `sign`, or `open`: an unterminated quote.
+        text: as written.
+        start, end: its position, end exclusive.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Word:
 
 
 def words(text: str) -> Iterator[Word]:
-    """Words in order; white space and comments are left out."""
+    """Yield the tokens in order, without white space and comments."""
     for match in _WORD.finditer(text):
         kind = match.lastgroup or ""
         kind = "text" if kind == "tag" else kind

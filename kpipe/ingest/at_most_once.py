@@ -1,10 +1,10 @@
-"""`delivery: at_most_once`: the ledger moves first, in a commit of its own, and the rows follow in another.
+"""`delivery: at_most_once`: commit the ledger first, then the rows in another commit.
 
-The first commit, a claim, makes the offsets of a batch a `lost` lane, behind which reading goes on. The second one turns that
-lane into one that has been read, together with the rows. So each of the two is as true as any commit: as long as the rows are not
-there, and for ever if the run is killed, the ledger says that they are lost; no later run reads them again.
+The first commit, a claim, turns the offsets of a batch into a `lost` lane; reading continues after it. The second commit
+turns that lane into a `read` one, together with the rows. So the ledger is correct after each of them: until the rows are
+committed, it records their offsets as lost. If the run is killed, this is final, and no later run reads them again.
 
-A batch that fails without being killed gives its claim back: the same compare-and-swap decides whether it landed or not.
+A batch that fails without being killed releases its claim: the compare-and-swap shows whether it was committed.
 """
 
 from __future__ import annotations
@@ -14,68 +14,63 @@ from dataclasses import dataclass, replace
 
 from kpipe.batch.batch import Batch
 from kpipe.errors import KpipeError
+from kpipe.ingest.delivery import Delivery
 from kpipe.ledger.ledger import LOST, READ, Lane, LaneChange, Ledger, Step
+from kpipe.planning.reconcile import Survey
 from kpipe.run_events import Event
 from kpipe.topics import PartitionId
 
-__all__ = ["Claim", "Claims", "claim"]
+__all__ = ["AtMostOnce", "Claim", "claim"]
 
 
-class Claims:
-    """The claims of one run, of one batch at a time.
+class AtMostOnce(Delivery):
+    """Claim the offsets of a batch before they are read, one batch at a time.
 
     Args:
-        used: whether batches are claimed; otherwise nothing here does anything.
-        in_order: whether rows may not land behind those of later offsets (kpipe/verification/commit_order.py).
-        begun: the offset at which a partition was begun, where a lane must go on to start (kpipe/planning/start_offsets.py).
-        commit: makes a ledger-only commit, given its kind, its changes and a note.
-        tell: called with every event.
+        survey: commits the claims.
+        in_order: whether rows must not be committed after those of later offsets (kpipe/verification/commit_order.py).
+        begun: returns the start offset of a partition that must stay the start of a lane (kpipe/planning/start_offsets.py).
     """
 
-    def __init__(
-        self,
-        used: bool,
-        in_order: bool,
-        begun: Callable[[PartitionId], int | None],
-        commit: Callable[[str, Sequence[LaneChange], str], None],
-        tell: Callable[[Event], None],
-    ) -> None:
-        self.used, self._in_order, self._begun, self._commit, self._tell = used, in_order, begun, commit, tell
+    def __init__(self, survey: Survey, in_order: bool, begun: Callable[[PartitionId], int | None]) -> None:
+        self._survey, self._in_order, self._begun = survey, in_order, begun
         self._open: Claim | None = None
 
     def take(self, ledger: Ledger, batch: Batch) -> Batch:
-        """The batch to go on with. From here on nobody else reads its offsets, whatever becomes of it.
+        """Commit the claim, and return the batch in its own lanes. No other run reads its offsets afterwards.
 
         Raises:
             KpipeError: the claim could not be committed.
         """
-        if not self.used:
-            return batch
         self._open = claim(ledger, batch, self._in_order, self._begun)
-        self._commit("claim", self._open.changes, f"claim: {self._open.words}")
+        self._survey.commit_only("claim", self._open.changes, f"claim: {self._open.words}")
         return self._open.batch
 
-    def landing(self, batch: Batch) -> tuple[LaneChange, ...]:
-        """Lane changes of the commit that has the rows."""
-        return tuple(step.change for step in batch.steps) if self._open is None else self._open.landing
+    def changes(self, batch: Batch) -> tuple[LaneChange, ...]:
+        """Return the lane changes of the commit with the rows: the claimed lanes become `read`."""
+        return super().changes(batch) if self._open is None else self._open.landing
 
-    def landed(self) -> None:
-        """The rows are there."""
+    def landed(self, batch: Batch) -> None:
+        """Close the claim of a batch whose rows are committed."""
+        del batch
         self._open = None
 
     def give_back(self) -> None:
-        """The batch failed: unless it landed after all, its offsets are to be read.
+        """Release the claim of a batch that failed: unless it was committed after all, its offsets can be read again.
 
-        Where that cannot be had (the destination is away, or another run has gone on), they stay lost. That is told and
-        not raised: the error that made the batch fail is on its way.
+        If the release fails (the destination is down, or another run has committed), the offsets stay lost. That is
+        an event, not
+        an error: the error of the batch is already being raised.
+        error: the error that made the batch fail is being raised.
         """
         open, self._open = self._open, None
         if open is None:
             return
         try:
-            self._commit("release", open.release, f"release: {open.words}")
+            self._survey.commit_only("release", open.release, f"release: {open.words}")
         except KpipeError as error:
-            self._tell(Event("decided", text=f"{open.words}: the claim is not given back, the ledger says what is lost: {error}"))
+            text = f"{open.words}: the claim could not be released, its offsets are recorded as lost: {error}"
+            self._survey.tell(Event("decided", text=text))
 
 
 @dataclass(frozen=True)
@@ -83,10 +78,10 @@ class Claim:
     """A batch whose offsets are claimed before they are read.
 
     Attributes:
-        batch: the batch, its steps standing in lanes of their own.
-        changes: of the first commit.
-        landing: of the second one, which has the rows.
-        release: what undoes the first one, where the second has not landed.
+        batch: the batch, with a lane of its own for each step.
+        changes: lane changes of the first commit.
+        landing: lane changes of the second commit, which has the rows.
+        release: lane changes that undo the first commit if the second one failed.
     """
 
     batch: Batch
@@ -96,22 +91,22 @@ class Claim:
 
     @property
     def words(self) -> str:
-        """The ranges, for people."""
+        """Ranges of the batch, as text."""
         return ", ".join(f"{step.source} {step.range}" for step in self.batch.steps)
 
 
 def claim(
     ledger: Ledger, batch: Batch, in_order: bool = False, begun: Callable[[PartitionId], int | None] = lambda _: None
 ) -> Claim:
-    """What claims the offsets of a batch that was planned from this ledger.
+    """Claim the offsets of a batch that was planned from this ledger.
 
-    Lanes that earlier batches have left, finished and side by side, become one on the way: their number does not grow.
+    Finished, adjacent lanes of earlier batches are merged into one, so that the number of lanes does not grow.
 
     Args:
-        ledger: what is committed.
+        ledger: the committed ledger.
         batch: the batch.
-        in_order: the rows land only while no other run has claimed the offsets behind them; otherwise they stay lost.
-        begun: the offset of a partition at which a lane must go on to start.
+        in_order: whether the rows are committed only while no other run has claimed later offsets; otherwise they stay lost.
+        begun: returns the start offset of a partition that must stay the start of a lane.
     """
     changes: list[LaneChange] = []
     steps: list[Step] = []
@@ -138,9 +133,9 @@ def claim(
 
 
 def _before(ledger: Ledger, lane: Lane, begun: int | None) -> list[Lane]:
-    """Lanes that have been read without a hole up to where this one stands, ascending; itself if it has read anything.
+    """Return the finished lanes without gaps before this one, in ascending order, with this one if any of it was read.
 
-    None of them lies before `begun` and goes on behind it.
+    None of them contains `begun` after its start.
     """
     found = [lane] if lane.start < lane.next else []
     at = lane.start
@@ -154,7 +149,7 @@ def _before(ledger: Ledger, lane: Lane, begun: int | None) -> list[Lane]:
 
 
 def _folded(lanes: Sequence[Lane], end: int) -> list[LaneChange]:
-    """These lanes as one that ends there."""
+    """Merge these lanes into one with that end."""
     if not lanes:
         return []
     first = Lane(lanes[0].source, lanes[0].start, end, end)

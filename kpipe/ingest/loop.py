@@ -1,57 +1,66 @@
-"""The loop: plan, stage, commit, again. Nothing here knows Kafka, Spark or a database.
+"""The ingest loop: commit batch after batch, without imports of Kafka, Spark or a database.
 
-One pass of the loop is one attempt at one batch:
+One pass, `Ingest.step`, makes one attempt at one batch in seven steps (docs/design.md, section 2). The next pass
+always begins with the ledger. A failure before the commit leaves only staged files that no table references. After a
+failure in the commit, the destination either determines whether it was committed, or ends the run (unknown outcome).
 
-    1. read the ledger              5. stage rows and dead letters (again, if new columns were found)
-    2. ask the brokers              6. commit everything at once
-    3. prove they fit together      7. look at the result that was read back
-    4. plan, fixed from then on
-
-A destination that was left with a batch that it had begun (`Resuming`) is given that one first, and nothing is planned.
-While one batch commits, the next may be on its way through 2 to 5 (prefetch.py).
-
-A failure before 6 leaves nothing but files that no one refers to. A failure in 6 has been resolved by the destination
-(landed, not landed) or ends the run (unknown). The next pass always begins from the ledger.
+Related modules: prefetch.py stages the next batch during a commit, delivery.py, at_most_once.py and at_least_once.py
+implement `delivery`, and bad_record_isolation.py handles records that fail a batch.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kpipe.batch import dagster_metadata
-from kpipe.batch.batch import Batch, Commit, Committed, RangeReport
-from kpipe.batch.coverage import collect, distinct, marks, portions
-from kpipe.column_growth import Closed
-from kpipe.definition.lookups import versions
+from kpipe.batch.batch import Batch, Commit, Committed
+from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, KpipeError, SchemaConflict
 from kpipe.failpoints import reach
-from kpipe.ingest.at_most_once import Claims
-from kpipe.ingest.bad_record_isolation import Skipping
-from kpipe.ingest.prefetch import Ahead, Extract, extract_next, filled, staged, staged_for
-from kpipe.interfaces import Destination, Refusing, Resuming, Stager, Topics
+from kpipe.ingest.at_least_once import AtLeastOnce
+from kpipe.ingest.at_most_once import AtMostOnce
+from kpipe.ingest.bad_record_isolation import Skipping, set_aside
+from kpipe.ingest.delivery import Delivery
+from kpipe.ingest.prefetch import Prefetch
+from kpipe.ingest.staging import StagedBatch, staged_for, tables_of
+from kpipe.interfaces import Destination, Resuming, Stager, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import Idle, Limits, lag, plan
 from kpipe.planning.preconditions import check_chosen, check_dead_letters, check_still_there
 from kpipe.planning.reconcile import Survey
 from kpipe.planning.start_offsets import fixed_start
 from kpipe.run_events import Decisions, Event, Seen
-from kpipe.schema.columns import Columns
-from kpipe.tables.multi_table import is_several, paired, targets
+from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.upsert import KeyRule, rows_first
 from kpipe.topics import Part, PartitionId, TopicSnapshot
 from kpipe.verification.commit_order import check_order, why_in_order
 
-__all__ = ["Decisions", "Event", "Ingest", "Seen"]
+__all__ = ["Ingest", "Observed"]
 
-# Batches in a row that were extracted ahead for nothing; something here does not do what it is expected to do.
-_MOST_MISSES = 3
-# With an interval of 0 an idle pipeline would keep a core busy with asking; 10 ms cost nobody anything.
+# With an interval of 0, an idle pipeline would keep a core busy with queries; 10 ms cost little.
 _SHORTEST_WAIT_S = 0.01
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Ledger and broker offsets at the start of a pass.
+
+    Attributes:
+        snapshot: topics and offsets of the brokers.
+        ledger: the committed ledger.
+        began: start on the monotonic clock, in seconds.
+        started_ms: start on the wall clock, UTC.
+    """
+
+    snapshot: TopicSnapshot
+    ledger: Ledger
+    began: float
+    started_ms: int
 
 
 @dataclass
@@ -60,16 +69,16 @@ class Ingest:
 
     Attributes:
         pipeline: the definition.
-        topics, stager, destination: the edges (kpipe/interfaces.py).
-        only: partitions; None: all.
-        decisions: what an operator decided.
-        seen: memory of earlier commits.
-        run_id: who runs it.
-        version: of pipeline and program, kept with every commit.
-        tell: called with every event.
-        wait: sleeps that many seconds, or less when something woke it.
-        stopped: whether to end after the batch at hand.
-        contend: whether a pass that was fenced is tried again, planned anew: for runs that hand over to each other.
+        topics, stager, destination: see kpipe/interfaces.py.
+        only: selected partitions; None: all.
+        decisions: operator overrides.
+        seen: last commit that this home has seen.
+        run_id: id of the run.
+        version: version of pipeline and program, stored with every commit.
+        `tell`: callback for every event.
+        wait: sleeps for that many seconds, or less after a wake-up.
+        stopped: whether to end after the current batch.
+        contend: whether a fenced pass is planned and tried again, for runs that hand over to each other.
     """
 
     pipeline: Pipeline
@@ -85,50 +94,50 @@ class Ingest:
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
     contend: bool = False
-    _mean_bytes: dict[PartitionId, float] = field(default_factory=dict)
-    _turn: int | None = None
-    _all_read: bool = False
-    _at: Batch | None = None
-    _ahead: Ahead | None = None
-    _missed: int = 0
+    _mean_bytes: dict[PartitionId, float] = field(default_factory=dict, init=False)
+    _turn: int | None = field(default=None, init=False)
+    _all_read: bool = field(default=False, init=False)
+    _batch: Batch | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.survey = Survey(
             self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.tell
         )
-        self._skipping = Skipping(self.pipeline.errors.batch == "skip")
-        claimed, in_order = self.pipeline.delivery == "at_most_once", bool(why_in_order(self.pipeline))
-        begun = partial(fixed_start, self.pipeline.source)
-        self._claims = Claims(claimed, in_order, begun, self.survey.commit_only, self.tell)
+        self.isolation = Skipping(self.pipeline.errors.batch == "skip")
+        self.delivery = self._delivery()
+        read_ledger = self.survey.read_ledger
+        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read_ledger, self.tell)
+
+    def _delivery(self) -> Delivery:
+        if rows_first(self.pipeline):
+            return AtLeastOnce(self.survey)
+        if self.pipeline.delivery == "at_most_once":
+            in_order, begun = bool(why_in_order(self.pipeline)), partial(fixed_start, self.pipeline.source)
+            return AtMostOnce(self.survey, in_order, begun)
+        return Delivery()
 
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
-        """Commit batch after batch; ends when caught up (unless `follow`), at the limit, or when told to stop.
+        """Commit batch after batch; end when caught up (unless `follow`), at the limit, or on a stop request.
 
         Retriable errors are retried `max_retries` times with back-off; a batch that commits resets the count.
 
         Raises:
-            KpipeError: what could not be retried, or not any more.
+            KpipeError: an error that is not retriable, or after the last retry.
         """
         for result in self.passes(max_batches, follow):
             if isinstance(result, Committed):
                 yield result
 
     def passes(self, max_batches: int | None = None, follow: bool = False) -> Generator[Committed | Idle, None, None]:
-        """As `run`, and with `follow` also every look that found nothing to do, before the wait.
+        """Commit as `run` does, and with `follow` also yield every pass without a batch, before the wait.
 
-        The interval is waited after such a look, and after a batch that left nothing to read; from the beginning of the
-        batch on, so that it is the time from one to the next.
+        The wait follows such a pass, and a batch that left nothing to read. The interval counts from the start of the
+        batch, so that it is the time from one batch to the next.
         """
         try:
             yield from self._passes(max_batches, follow)
         finally:
-            self.leave_ahead()
-
-    def leave_ahead(self) -> None:
-        """Give up what is being extracted ahead, if anything is."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.drop(self.stager)
+            self.prefetch.drop()
 
     def _passes(self, max_batches: int | None, follow: bool) -> Iterator[Committed | Idle]:
         done = failures = 0
@@ -137,13 +146,13 @@ class Ingest:
             try:
                 result = self.step(last=done + 1 == max_batches)
             except KpipeError as error:
-                self.leave_ahead()
+                self.prefetch.drop()
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
                 if not again or failures > self.pipeline.batch.max_retries:
-                    if not self._skipping.failed(error, self._at):
+                    if not self.isolation.failed(error, self._batch):
                         raise
-                    self.tell(Event("narrowed", self._at, text=f"{error.what}; looking for what can be left out"))
+                    self.tell(Event("narrowed", self._batch, text=f"{error.what}; searching for the records to skip"))
                     failures = 0
                     continue
                 seconds = self.pipeline.batch.backoff_s(failures)
@@ -163,188 +172,154 @@ class Ingest:
                 self.wait(max(_SHORTEST_WAIT_S, self.pipeline.batch.interval_ms / 1000))
 
     def step(self, last: bool = True) -> Committed | Idle:
-        """One pass: at most one batch.
+        """Make one pass: at most one batch.
 
         Args:
-            last: whether no other pass follows; otherwise the next batch may be extracted while this one commits.
+            last: whether no other pass follows; otherwise the next batch may be prefetched while this one commits.
 
         Raises:
             KpipeError: the pass failed; nothing of its batch is visible.
         """
-        self._at = None
-        try:
-            resumed = self._resumed() if self._ahead is None else None
-            if resumed is not None:
+        self._batch = None
+        with self.delivery.attempt():
+            if (resumed := self._resumed()) is not None:
                 return resumed
-            extract = self._ahead_taken() or self._extract()
-            return extract if isinstance(extract, Idle) else self._landed(extract, last)
-        except BaseException:
-            self._claims.give_back()
-            raise
+            if (staged := self.prefetch.take()) is None:
+                observed = self.observe()  # 1
+                observed = self.reconcile(observed)  # 2
+                batch = self.plan(observed)  # 3
+                if isinstance(batch, Idle):
+                    return batch
+                staged = self.stage(observed, batch)  # 4
+            commit = self.check(staged)  # 5
+            committed = self.commit(commit, staged, last)  # 6
+            return self.publish(committed, staged)  # 7
 
     def _resumed(self) -> Committed | None:
-        """What an earlier run had begun and can only be finished as it was, committed."""
-        commit = self.destination.unfinished() if isinstance(self.destination, Resuming) else None
+        """Commit the batch that an earlier run began to send, if it exists: it can only be finished unchanged."""
+        commit = self.destination.unfinished() if isinstance(self.destination, Resuming) and not self.prefetch.running else None
         if commit is None:
             return None
         if self.decisions.on_unfinished_batch == "skip":
             self.survey.give_up(commit)
             return None
         self.survey.read_ledger()
-        self._at = batch = Batch(commit.id, commit.pipeline, commit.steps)
-        self.tell(Event("resumed", batch, text="a batch that was on its way is finished first"))
-        return self._told(self.destination.commit(commit), batch)
+        self._batch = batch = Batch(commit.id, commit.pipeline, commit.steps)
+        self.tell(Event("resumed", batch, text="finishing the batch that an earlier run began to send"))
+        return self.publish(replace(self.destination.commit(commit), batch=batch))
 
-    def _told(self, committed: Committed, batch: Batch, extract: Extract | None = None) -> Committed:
-        reach("mirror.before")
-        result = replace(committed, batch=batch)  # 7
-        self.seen.note(self.seen.uid or self.destination.ledger()[0], result.seq)
-        looked = (extract.snapshot, extract.ledger) if extract is not None else (None, None)
-        self.tell(Event("committed", batch, result, "", *looked))
-        return result
-
-    def _landed(self, extract: Extract, last: bool) -> Committed:
-        """The batch committed; where the table names records that it refuses, without these, if that is the policy."""
-        try:
-            return self._commit(extract, last)
-        except SchemaConflict as error:
-            if self.pipeline.errors.constraint == "fail" or not isinstance(self.stager, Refusing):
-                raise
-            self.leave_ahead()
-            if not self.stager.refuse(error.refused):
-                raise
-            count = sum(map(len, error.refused.values()))
-        self.tell(Event("restaged", extract.batch, text=f"records that the table refuses are set aside: {count:,}"))
-        again = partial(staged, self.pipeline, self.stager, extract.batch, extract.columns, self.tell)
-        columns, closed, reports = again(closed=extract.closed)
-        return self._landed(replace(extract, columns=columns, closed=closed, reports=reports), last)
-
-    def _commit(self, extract: Extract, last: bool) -> Committed:
-        batch, snapshot, ledger = extract.batch, extract.snapshot, extract.ledger
-        self._at = batch
-        plain, *others = [KeyRule.of(part) is None for part in targets(self.pipeline)]
-        counts = collect(batch, extract.reports, plain)
-        also = portions(batch, extract.reports, targets(self.pipeline)[1:], extract.columns[1:], others)
-        check_dead_letters(self.pipeline, ledger, counts, extract.reports)
-        check_still_there(self.topics, ledger, batch)
-        self.tell(Event("staged", batch))
-        reach("collect.all")
-        for step in batch.steps:
-            if len(step.range):
-                self._mean_bytes[step.source] = counts[step.lane.key].bytes / len(step.range)
-        left = sum(lag(ledger, snapshot).values()) - sum(len(step.range) for step in batch.steps)
-        self._turn = (ledger.seq if self._turn is None else self._turn) + 1
-        if not last and left > 0 and self._missed < _MOST_MISSES and self._looks_ahead:
-            self._look_ahead(extract)
-        seconds = time.monotonic() - extract.began
-        loose = rows_first(self.pipeline)  # the ledger follows in a commit of its own
-        committed = self.destination.commit(  # 6
-            Commit(
-                id=batch.id,
-                pipeline=batch.pipeline,
-                changes=() if loose else self._claims.landing(batch),
-                kind="rows" if loose else "batch",
-                steps=batch.steps,
-                columns=extract.columns[0],
-                files=distinct(file for r in extract.reports for file in r.files),
-                dead_letters=distinct(r.dead_letters for r in extract.reports),
-                deletes=distinct(r.deletes for r in extract.reports),
-                counts=counts,
-                ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
-                metadata=dagster_metadata.metadata(
-                    batch, counts, snapshot, seconds, versions(r.lookups for r in extract.reports), also
-                ),
-                run_id=self.run_id,
-                version=self.version,
-                started_ms=extract.started_ms,
-                seconds=seconds,
-                marks=marks(batch, extract.reports) if is_several(self.pipeline) else {},
-                also=also,
-                several=self.pipeline.source.several,
-            )
-        )
-        self._claims.landed()
-        if loose:
-            self.survey.commit_only("advance", [step.change for step in batch.steps], f"advance: batch {batch.id}")
-        self._skipping.landed(batch)
-        self._all_read = left <= 0
-        return self._told(committed, batch, extract)
-
-    def _extract(self) -> Extract | Idle:
-        """A batch planned and staged from the ledger as it is."""
+    def observe(self) -> Observed:
+        """Read the ledger, then the topic ids and offsets from the brokers."""
         began, started_ms = time.monotonic(), int(time.time() * 1000)
-        snapshot, ledger = self.survey.look()  # 1, 2, 3
-        ledger = self._skipped(ledger)
+        return Observed(*self.survey.observe(), began, started_ms)
+
+    def reconcile(self, observed: Observed) -> Observed:
+        """Check that ledger, brokers and definition match; begin new partitions, record skipped offsets.
+
+        Raises:
+            KpipeError: they do not match, or a decision could not be committed.
+        """
+        snapshot, ledger = self.survey.reconcile(observed.snapshot, observed.ledger)
+        ledger = self.isolation.record(ledger, self.survey)
         check_chosen(self.pipeline, self.only, snapshot, ledger)
         check_order(self.pipeline, ledger, snapshot.partitions)
-        batch = self._plan(ledger, snapshot, self._limits())  # 4
+        return replace(observed, snapshot=snapshot, ledger=ledger)
+
+    def plan(self, observed: Observed) -> Batch | Idle:
+        """Plan the next batch, which does not change afterwards, or return the reason for none."""
+        snapshot, ledger = observed.snapshot, observed.ledger
+        batch = self._next_batch(self._limits(), ledger, snapshot)
         if isinstance(batch, Idle):
             self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
-            return batch
-        self._at = batch
-        self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-        found = self.stage(batch := self._claims.take(ledger, batch))  # 5
-        return Extract(batch, snapshot, ledger, *found, began, started_ms)
+        else:
+            self._batch = batch
+            self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+        return batch
 
     def _limits(self) -> Limits:
         b = self.pipeline.batch
         return Limits(b.max_offsets_per_partition, b.max_bytes_per_partition, b.max_partitions, dict(self._mean_bytes))
 
-    def _plan(self, ledger: Ledger, snapshot: TopicSnapshot, bounds: Limits) -> Batch | Idle:
+    def _next_batch(self, limits: Limits, ledger: Ledger, snapshot: TopicSnapshot) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
         id = uuid.uuid4().hex
-        return self._skipping.planned(ledger, id) or plan(ledger, snapshot, bounds, id, self.only, turn)
+        return self.isolation.planned(ledger, id) or plan(ledger, snapshot, limits, id, self.only, turn)
 
-    def _skipped(self, ledger: Ledger) -> Ledger:
-        """The ledger with what failed for good in it, as skipped."""
-        skip = self._skipping.due()
-        changes = skip.changes(ledger) if skip is not None else []
-        if skip is not None and changes:
-            ledger = self.survey.decide("skip", changes, f"skip: {skip.words}; {skip.error.what}")
-            error, kind = str(skip.error), type(skip.error).__name__
-            self.destination.record_state("running", f"skipped: {skip.words}; {error}", kind, skip.batch(ledger.pipeline))
-        self._skipping.recorded()
-        return ledger
+    def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
+        """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
+        batch = self.delivery.take(observed.ledger, batch)
+        found = staged_for(self.pipeline, tables_of(self.pipeline, self.destination), self.stager, batch, self.tell)
+        return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
 
-    @property
-    def _looks_ahead(self) -> bool:
-        """Whether the next batch is known while one commits, and one commit is all that it takes."""
-        return self.pipeline.delivery == "exactly_once" and not self._skipping.busy
-
-    def _look_ahead(self, extract: Extract) -> None:
-        """Extract the batch behind this one while it commits. Of the three edges, that thread uses topics and stager only."""
-        ledger, bounds = extract.ledger.apply(step.change for step in extract.batch.steps), self._limits()
-
-        def work(tell: Callable[[Event], None]) -> Extract | None:
-            planned = partial(self._plan, bounds=bounds)
-            return extract_next(self.pipeline, self.topics, self.stager, ledger, extract.columns, planned, tell)
-
-        self._ahead = Ahead(work, ledger, extract.columns)
-
-    def _ahead_taken(self) -> Extract | None:
-        """What was extracted during the last commit, if everything has become as it was foreseen.
+    def check(self, staged: StagedBatch) -> Commit:
+        """Check that the reports cover the batch and that its topics are the planned ones, and return the commit.
 
         Raises:
-            KpipeError: the extraction failed, or the ledger is not one to go on from.
+            StagingFailed: offsets are missing, or not accounted for.
+            DeadLettersExceeded: the pipeline would exceed its limit of dead letters.
+            SourceIdentityChanged: a topic was recreated while it was read.
         """
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        try:
-            ledger = self.survey.read_ledger()
-            tables = [(part, place.columns()) for part, place in paired(self.pipeline, self.destination)]
-            if ahead.foresaw(ledger, tuple(table and filled(part, table) for part, table in tables)):
-                self._missed = 0
-                extract = ahead.take(self.tell)
-                return extract and replace(extract, ledger=ledger)
-        except BaseException:
-            ahead.drop(self.stager)
-            raise
-        ahead.drop(self.stager)
-        self._missed += 1
-        return None
+        batch, snapshot, reports = staged.batch, staged.snapshot, staged.reports
+        self._batch = batch
+        parts = table_pipelines(self.pipeline)
+        plain = [KeyRule.of(part) is None for part in parts]
+        records = collect(batch, reports)
+        tables = table_writes(batch, reports, parts, staged.columns, plain, fans_out(self.pipeline))
+        check_dead_letters(self.pipeline, staged.ledger, records, reports)
+        check_still_there(self.topics, staged.ledger, batch)
+        self.tell(Event("staged", batch))
+        reach("collect.all")
+        seconds = time.monotonic() - staged.began
+        lookups = lookup_versions(reports)
+        return Commit(
+            id=batch.id,
+            pipeline=batch.pipeline,
+            changes=self.delivery.changes(batch),
+            kind=self.delivery.kind,
+            steps=batch.steps,
+            tables=tables,
+            records=records,
+            dead_letters=distinct(r.dead_letters for r in reports),
+            ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
+            metadata=dagster_metadata.metadata(batch, records, tables, snapshot, seconds, lookups),
+            run_id=self.run_id,
+            version=self.version,
+            started_ms=staged.started_ms,
+            seconds=seconds,
+            several=self.pipeline.source.several,
+        )
 
-    def stage(self, batch: Batch) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
-        """Stage rows with the columns that each table has or will have (kpipe/ingest/prefetch.py)."""
-        tables = [(part, place.columns()) for part, place in paired(self.pipeline, self.destination)]
-        return staged_for(self.pipeline, tables, self.stager, batch, self.tell)
+    def commit(self, commit: Commit, staged: StagedBatch, last: bool = True) -> Committed:
+        """Commit everything at once, while the next batch is prefetched; rejected records become dead letters, if configured.
+
+        Raises:
+            KpipeError: as `Destination.commit`.
+        """
+        batch = staged.batch
+        for step in batch.steps:
+            if len(step.range):
+                self._mean_bytes[step.source] = commit.records[step.lane.key].bytes / len(step.range)
+        left = sum(lag(staged.ledger, staged.snapshot).values()) - sum(len(step.range) for step in batch.steps)
+        self._turn = (staged.ledger.seq if self._turn is None else self._turn) + 1
+        if not last and left > 0 and not self.isolation.busy:
+            self.prefetch.start(staged, partial(self._next_batch, self._limits()))
+        try:
+            committed = self.destination.commit(commit)
+        except SchemaConflict as error:
+            self.prefetch.drop()
+            if (again := set_aside(self.pipeline, self.stager, staged, error, self.tell)) is None:
+                raise
+        else:
+            self.delivery.landed(batch)
+            self.isolation.landed(batch)
+            self._all_read = left <= 0
+            return replace(committed, batch=batch)
+        return self.commit(self.check(again), again, last)
+
+    def publish(self, committed: Committed, staged: StagedBatch | None = None) -> Committed:
+        """Report the commit that was read back, and store its position in this home."""
+        reach("mirror.before")
+        self.seen.note(self.seen.uid or self.destination.ledger()[0], committed.seq)
+        looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
+        self.tell(Event("committed", committed.batch, committed, "", *looked))
+        return committed

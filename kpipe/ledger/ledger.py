@@ -1,29 +1,30 @@
-"""The destination's record of what has been read: lanes, and changes to them by compare-and-swap.
+"""The destination's record of read offsets: lanes, and their changes by compare-and-swap.
 
-The offsets of a partition are divided into lanes, `[start, end)`, that never overlap. Exactly one may be open
-(`end` is None): the live one. A lane is read from its start to its end; `next` is the next offset to read, so
-`[start, next)` of a `read` lane has been read. Jumping ahead closes the live lane and leaves a `skipped` one behind
-that a backfill can turn into a `read` one later; a loss that an operator accepts becomes a `lost` lane. As lanes are
-disjoint, live ingest and any number of backfills commit at the same time, each with its own compare-and-swap, and
-no offset can be read twice or forgotten without a lane that says so.
+The offsets of a partition are divided into lanes `[start, end)`, which never overlap. At most one is open (`end` is
+None): the live one. A lane is read from its start to its end. `next` is the next offset to read, so `[start, next)` of
+a `read` lane has been read. A jump closes the live lane and adds a `skipped` lane, which a backfill can turn into
+a `read` one later. A loss that an operator accepts becomes a `lost` lane. As lanes are disjoint, live ingest and any
+number of backfills can commit at the same time, each with its own compare-and-swap. No offset is read twice, and
+a lane records each offset that is not read.
 
-Every change, also the first one of a pipeline, is a `LaneChange`: what the lane must be now (None: must not exist)
-and what it becomes (None: it goes away, only ever inside a split). A destination makes all changes of a commit or
-none, and compares for equality (design.md, rules 2 and 3).
+Every change, also the first one of a pipeline, is a `LaneChange`: the expected lane (None: it must not exist) and
+the new lane (None: it is removed, only as part of a split). A destination applies all changes of a commit or none,
+and compares lanes for equality (design.md, rules 2 and 3).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
-from kpipe.errors import Fenced, LedgerMismatch
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.topics import PartitionId
 
-__all__ = ["LOST", "READ", "SKIPPED", "Lane", "LaneChange", "Ledger", "Step", "check_disjoint", "check_seal", "seal"]
+__all__ = ["LOST", "READ", "SKIPPED", "Conflict", "Lane", "LaneChange", "Ledger", "Step", "check_disjoint", "check_seal", "seal"]
 
 READ = "read"
 SKIPPED = "skipped"
@@ -32,15 +33,16 @@ LOST = "lost"
 
 @dataclass(frozen=True)
 class Lane:
-    """A stretch of one partition's offsets, and how far it has been read.
+    """A range of one partition's offsets, and its next offset to read.
 
     Attributes:
         source: the partition.
         start: first offset of the lane.
-        next: next offset to read; `[start, next)` is done. Of a skipped lane: its end where its offsets were tried and made every
-            batch fail (`errors.batch: skip`), its start where they were left out.
+        next: next offset to read; `[start, next)` has been read. For a skipped lane: its end if its offsets were tried and
+            failed every batch (`errors.batch: skip`), else its start.
         end: exclusive end; None while the lane is open (live).
-        kind: `read`, `skipped` (deliberately not read; a backfill may) or `lost` (gone from Kafka before it was read).
+        kind: `read`, `skipped` (not read on purpose; a backfill can read it) or `lost` (deleted from Kafka before it
+            was read).
     """
 
     source: PartitionId
@@ -59,49 +61,49 @@ class Lane:
 
     @property
     def key(self) -> tuple[PartitionId, int]:
-        """What names the lane in the ledger: partition and first offset."""
+        """Key of the lane in the ledger: partition and first offset."""
         return self.source, self.start
 
     @property
     def open(self) -> bool:
-        """Whether it is the live lane."""
+        """True for the live lane."""
         return self.end is None
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to read in it."""
+        """True if nothing is left to read in the lane."""
         return self.kind != READ or self.next == self.end
 
     @property
     def tried(self) -> bool:
-        """Whether a skipped lane was tried, and made every batch fail."""
+        """True for a skipped lane whose offsets were tried and failed every batch."""
         return self.next > self.start
 
     @property
     def seal(self) -> int:
-        """63 bits over all that the lane says."""
+        """Checksum of the lane: 63 bits over all its fields."""
         topic = self.source.topic
-        said = (topic.cluster, topic.topic_id, topic.name, self.source.partition, self.start, self.next, self.end, self.kind)
-        return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "big") >> 1
+        values = (topic.cluster, topic.topic_id, topic.name, self.source.partition, self.start, self.next, self.end, self.kind)
+        return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=8).digest(), "big") >> 1
 
     def advanced(self, to: int) -> Lane:
-        """The lane with everything before `to` read."""
+        """Return the lane with everything before `to` read."""
         return replace(self, next=to)
 
 
 @dataclass(frozen=True)
 class LaneChange:
-    """Compare-and-swap of one lane: what it must be now, what it becomes."""
+    """Compare-and-swap of one lane: the expected lane and the new one."""
 
     expect: Lane | None
     become: Lane | None
 
     def __post_init__(self) -> None:
         if self.expect is None and self.become is None:
-            msg = "a change expects or makes something"
+            msg = "lane change without an expected and a new lane"
             raise ValueError(msg)
         if self.expect and self.become and self.expect.key != self.become.key:
-            msg = f"a change stays in its lane: {self.expect.key} -> {self.become.key}"
+            msg = f"lane change: the key must stay the same: expected {self.expect.key}, found {self.become.key}"
             raise ValueError(msg)
 
     @property
@@ -114,12 +116,12 @@ class LaneChange:
 
 @dataclass(frozen=True)
 class Step:
-    """One lane's share of a batch: the lane as the plan found it, and the exclusive end of what is read now.
+    """One lane's part of a batch: the lane at plan time, and the exclusive end of the range.
 
     Attributes:
         lane: the lane; the range starts at its `next`.
         end: exclusive end of the range.
-        closed_by: what ended the range: `caught_up` (nothing more to read), `offsets` or `bytes` (a limit).
+        closed_by: what limited the range: `caught_up` (no more records), `offsets` or `bytes` (a limit).
     """
 
     lane: Lane
@@ -128,57 +130,57 @@ class Step:
 
     @property
     def source(self) -> PartitionId:
-        """The partition."""
+        """Partition of the lane."""
         return self.lane.source
 
     @property
     def range(self) -> Range:
-        """`[lane.next, end)`."""
+        """Range `[lane.next, end)` that the step reads."""
         return Range(self.lane.next, self.end)
 
     @property
     def change(self) -> LaneChange:
-        """What committing it does to the ledger."""
+        """Change of the lane when the step is committed."""
         return LaneChange(self.lane, self.lane.advanced(self.end))
 
 
 def seal(lanes: Iterable[Lane | None]) -> int:
-    """The seals of lanes as one, whatever their order.
+    """Combine the checksums of lanes (XOR), in any order.
 
-    A destination keeps that of all lanes of a pipeline apart from them, and a commit changes it by the seal of what it
-    expects and of what it makes (XOR). So a lane that somebody removed or edited is noticed (`check_seal`), and is not
-    taken for a partition that has not been read yet.
+    A destination stores the checksum of all lanes of a pipeline apart from the lanes. A commit changes it by the checksums
+    of the lanes that it expects and makes. So `check_seal` detects a lane that was removed or edited, and kpipe does not take
+    its partition for a new one.
     """
-    found = 0
+    checksum = 0
     for lane in lanes:
-        found ^= 0 if lane is None else lane.seal
-    return found
+        checksum ^= 0 if lane is None else lane.seal
+    return checksum
 
 
 def check_seal(ledger: Ledger, kept: int, where: str) -> None:
-    """Proof that the lanes are those that commits have left.
+    """Check that the lanes are those that commits have left.
 
     Raises:
-        LedgerMismatch: some lane was removed, added or edited by other hands.
+        LedgerMismatch: a lane was removed, added or edited by something other than kpipe.
     """
     if seal(ledger.lanes.values()) != kept:
-        heads = ", ".join(f"{source}: {at}" for source, at in ledger.positions().items()) or "none"
+        heads = ", ".join(f"{source}: {offset}" for source, offset in ledger.positions().items()) or "none"
         raise LedgerMismatch(
             f"pipeline {ledger.pipeline}: the ledger in {where} was changed by hand: lanes are missing or edited"
             f" (next offsets now: {heads})",
-            "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+            "restore a backup; or use another pipeline name, with source.start at the end of the table",
         )
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All lanes of one pipeline at one moment, as the destination holds them.
+    """All lanes of one pipeline at one moment.
 
     Attributes:
         pipeline: the pipeline's name.
         seq: sequence number of the last commit; 0 before the first.
         lanes: by key.
-        dead_letters: records set aside so far, for the pipeline's limit.
+        dead_letters: dead letters so far, for the pipeline's limit.
     """
 
     pipeline: str
@@ -188,101 +190,146 @@ class Ledger:
 
     @cached_property
     def _by_source(self) -> Mapping[PartitionId, tuple[Lane, ...]]:
-        """Made once: a look asks for each partition, and a topic may have thousands."""
-        found: dict[PartitionId, list[Lane]] = {}
+        """Lanes by partition, computed once: a plan reads them for each partition, and a topic may have thousands."""
+        by_source: dict[PartitionId, list[Lane]] = {}
         for lane in self.lanes.values():
-            found.setdefault(lane.source, []).append(lane)
-        return {source: tuple(sorted(found[source], key=lambda x: x.start)) for source in sorted(found)}
+            by_source.setdefault(lane.source, []).append(lane)
+        return {source: tuple(sorted(by_source[source], key=lambda x: x.start)) for source in sorted(by_source)}
 
     def of(self, source: PartitionId) -> tuple[Lane, ...]:
-        """Lanes of one partition in ascending order."""
+        """Return the lanes of one partition in ascending order."""
         return self._by_source.get(source, ())
 
     def sources(self) -> tuple[PartitionId, ...]:
-        """Partitions that the ledger knows, sorted."""
+        """Return the partitions of the ledger, sorted."""
         return tuple(self._by_source)
 
     def live(self, source: PartitionId) -> Lane | None:
-        """The lane that runs at the head of the partition: the open one, else the last one that is read."""
+        """Return the live lane of the partition: the open one, else the last `read` one."""
         lanes = self.of(source)
         read = [lane for lane in lanes if lane.kind == READ]
         return next((lane for lane in lanes if lane.open), read[-1] if read else None)
 
     def committed(self, source: PartitionId) -> RangeSet:
-        """Ranges of the partition that have been read."""
+        """Return the ranges of the partition that have been read."""
         return RangeSet.of(Range(x.start, x.next) for x in self.of(source) if x.kind == READ)
 
     def unread(self, source: PartitionId, kind: str) -> RangeSet:
-        """Ranges of the partition that are `skipped`, or `lost`."""
+        """Return the `skipped` or `lost` ranges of the partition."""
         return RangeSet.of(Range(x.start, x.end) for x in self.of(source) if x.kind == kind and x.end is not None)
 
     def begun(self, source: PartitionId) -> frozenset[int]:
-        """Offsets at which the partition may have been begun: lanes start there that were not only left out."""
+        """Return the offsets at which reading of the partition may have begun: starts of lanes that were read, lost or tried."""
         return frozenset(lane.start for lane in self.of(source) if lane.kind != SKIPPED or lane.tried)
 
     def overtaken(self, lane: Lane) -> bool:
-        """Whether offsets of the partition behind that lane have been read."""
+        """Return whether later offsets of the partition have been read."""
         return any(x.kind == READ and x.start > lane.start and x.next > x.start for x in self.of(lane.source))
 
     def waiting_below(self, source: PartitionId) -> RangeSet:
-        """Ranges that wait to be read below offsets that have been read, or that the live lane reads first (a backfill)."""
+        """Return unread ranges below offsets that have been read, or that the live lane reads first (a backfill)."""
         lanes = [lane for lane in self.of(source) if not lane.finished and lane.end is not None]
         live = self.live(source)
         opened = live is not None and live.open
         return RangeSet.of(Range(x.next, x.end) for x in lanes if x.end is not None and (opened or self.overtaken(x)))
 
     def positions(self) -> dict[PartitionId, int]:
-        """Next offset at the head of each partition."""
+        """Return the next offset of the live lane of each partition."""
         heads = ((source, self.live(source)) for source in self.sources())
         return {source: lane.next for source, lane in heads if lane is not None}
 
-    def apply(self, changes: Iterable[LaneChange]) -> Ledger:
-        """The ledger after these changes: the reference for what every destination must do.
-
-        Raises:
-            Fenced: some lane is not what its change expects. All or nothing.
-            Overlap: the result would hold an offset twice.
-        """
-        lanes = dict(self.lanes)
-        touched: set[PartitionId] = set()
+    def apply(self, changes: Iterable[LaneChange]) -> Ledger | Conflict:
+        """Return the ledger after all these changes, or the first conflict: the reference for every destination."""
+        changes, lanes, changed = tuple(changes), dict(self.lanes), set[tuple[PartitionId, int]]()
         for change in changes:
-            found = lanes.get(change.key)
-            if found != change.expect:
-                raise fenced(self.pipeline, change, found)
+            current = lanes.get(change.key)
+            if change.key in changed:
+                return Conflict(self.pipeline, change, current, own=True)
+            if current != change.expect:
+                return Conflict(self.pipeline, change, current)
             if change.become is None:
                 del lanes[change.key]
             else:
                 lanes[change.key] = change.become
-            touched.add(change.key[0])
+            changed.add(change.key)
         after = replace(self, lanes=lanes, seq=self.seq + 1)
-        for source in touched:
-            check_disjoint(after.of(source))
-        return after
+        return after.overlap(changes) or after
+
+    def overlap(self, changes: Sequence[LaneChange]) -> Conflict | None:
+        """Return the conflict of these changes, already applied, if lanes of their partitions overlap now."""
+        for source in {change.key[0] for change in changes}:
+            own = _overlap(change.become for change in changes if change.become and change.become.source == source)
+            if pair := own or _overlap(self.of(source)):
+                return Conflict(self.pipeline, LaneChange(None, pair[1]), pair[0], own=own is not None)
+        return None
+
+    def after(self, changes: Iterable[LaneChange], batch: str = "") -> Ledger:
+        """Return the ledger after the changes of a batch.
+
+        Raises:
+            Fenced: a lane differs from what its change expects, or overlaps a new lane. No change was applied.
+            DestinationError: the changes contradict each other.
+        """
+        result = self.apply(changes)
+        if isinstance(result, Conflict):
+            raise result.error(batch)
+        return result
 
 
-def fenced(pipeline: str, change: LaneChange, found: Lane | None) -> Fenced:
-    """The error of a compare-and-swap that found something else: says what it expected and what it found."""
-    source, start = change.key
+@dataclass(frozen=True)
+class Conflict:
+    """Reason why changes do not apply to a ledger.
 
-    def words(lane: Lane | None) -> str:
-        return "no lane" if lane is None else f"next offset {lane.next}"
+    Attributes:
+        pipeline: the pipeline's name.
+        change: the first change that does not apply.
+        found: the lane of that key, or a lane that overlaps the new lane; None: no lane.
+        own: whether the changes contradict each other, as they made `found` themselves; else another run committed first.
+    """
 
-    return Fenced(
-        f"pipeline {pipeline}: {source} (lane from {start}): expected {words(change.expect)}, found {words(found)};"
-        " another run committed first and nothing of this batch was written",
-        "run it again: it goes on from where the other run stopped",
-    )
+    pipeline: str
+    change: LaneChange
+    found: Lane | None
+    own: bool = False
+
+    def error(self, batch: str = "") -> DestinationError:
+        """Return the error for a batch with these changes."""
+        if self.own:
+            problem = "changes a lane twice" if self._same_lane else f"would read offsets twice: {self}"
+            return DestinationError(f"batch {batch} {problem}")
+        return Fenced(
+            f"pipeline {self.pipeline}: {self}; another run committed first and nothing of this batch was written",
+            "run it again: it continues after the other run's commit",
+        )
+
+    def __str__(self) -> str:
+        """Return the expected and the found lane."""
+        source, start = self.change.key
+        if self._same_lane or self.found is None:
+            return f"{source} (lane from {start}): expected {_position(self.change.expect)}, found {_position(self.found)}"
+        return f"{source}: lane from {start} overlaps the lane from {self.found.start} to {self.found.end}"
+
+    @property
+    def _same_lane(self) -> bool:
+        return self.found is not None and self.found.key == self.change.key
+
+
+def _position(lane: Lane | None) -> str:
+    return "no lane" if lane is None else f"next offset {lane.next}"
 
 
 def check_disjoint(lanes: Iterable[Lane]) -> None:
-    """Proof that no two lanes of one partition share an offset, and at most one is open.
+    """Check that no two lanes of one partition share an offset, and at most one is open.
 
     Raises:
-        Overlap: they do.
+        Overlap: lanes overlap.
     """
-    last: Lane | None = None
-    for lane in sorted(lanes, key=lambda x: (x.start, x.end is None)):
-        if last is not None and (last.end is None or last.end > lane.start):
-            msg = f"{lane.source}: lane from {lane.start} overlaps the lane from {last.start} to {last.end}"
-            raise Overlap(msg)
-        last = lane
+    if pair := _overlap(lanes):
+        first, second = pair
+        raise Overlap(f"{second.source}: lane from {second.start} overlaps the lane from {first.start} to {first.end}")
+
+
+def _overlap(lanes: Iterable[Lane]) -> tuple[Lane, Lane] | None:
+    """Return the first two lanes of one partition that share an offset, in ascending order."""
+    ordered = sorted(lanes, key=lambda lane: (lane.start, lane.end is None))
+    return next((pair for pair in pairwise(ordered) if pair[0].end is None or pair[0].end > pair[1].start), None)

@@ -1,7 +1,7 @@
-"""Changes to the ledger that read nothing: to begin, to jump ahead, to accept a loss, to open a backfill, to go back.
+"""Lane changes without rows: begin, jump, accept a loss, open a backfill, skip, reread, retire.
 
-Each function gives the lane changes of one decision; committing them is a ledger-only commit, with the same
-compare-and-swap as a batch, so a decision is recorded or did not happen.
+Each function returns the lane changes of one decision. They are committed in a ledger-only commit, with the same
+compare-and-swap as a batch: a decision is recorded completely or not at all.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["accept_loss", "backfill", "begin", "clear", "give_up", "jump", "rere
 
 
 def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) -> tuple[LaneChange, ...]:
-    """First lanes of a partition that is to be read from `at`.
+    """Make the first lanes of a partition that is read from offset `at`.
 
-    Offsets from the log start up to `at` are kept as skipped, so that a backfill can fetch them later.
+    Offsets from the log start up to `at` become skipped, so that a backfill can read them later.
 
     Args:
         source: the partition.
         at: first offset to read.
         log_start: first offset that exists.
-        end: exclusive end of a bounded pipeline; None reads for ever.
+        end: exclusive end of a bounded pipeline; None: no end.
     """
     lanes = [Lane(source, at, at, None if end is None else max(at, end))]
     if log_start < at:
@@ -34,16 +34,16 @@ def begin(source: PartitionId, at: int, log_start: int, end: int | None = None) 
 
 
 def jump(ledger: Ledger, source: PartitionId, to: int) -> tuple[LaneChange, ...]:
-    """The live lane goes on at `to`; what lies between stays behind as skipped.
+    """Continue the live lane at `to`, and mark the offsets up to there as skipped.
 
     Raises:
-        ValueError: there is no live lane, or `to` lies before its next offset.
+        ValueError: the live lane is missing, or `to` is before its next offset.
     """
     return _leave_behind(ledger, source, to, SKIPPED)
 
 
 def accept_loss(ledger: Ledger, source: PartitionId, log_start: int) -> tuple[LaneChange, ...]:
-    """Offsets of every unfinished lane below the log start are recorded as lost; reading goes on behind them."""
+    """Mark unread offsets of every lane below the log start as lost, and continue behind them."""
     changes: list[LaneChange] = []
     for lane in ledger.of(source):
         if lane.finished or lane.next >= log_start:
@@ -52,29 +52,29 @@ def accept_loss(ledger: Ledger, source: PartitionId, log_start: int) -> tuple[La
             changes += _leave_behind(ledger, source, log_start, LOST)
         else:
             assert lane.end is not None
-            gone = min(lane.end, log_start)
-            changes += _split(lane, gone, LOST)
-            if gone < lane.end:
-                changes.append(LaneChange(None, Lane(source, gone, gone, lane.end)))
+            lost_end = min(lane.end, log_start)
+            changes += _split(lane, lost_end, LOST)
+            if lost_end < lane.end:
+                changes.append(LaneChange(None, Lane(source, lost_end, lost_end, lane.end)))
     return tuple(changes)
 
 
 def skip(lane: Lane, to: int) -> tuple[LaneChange, ...]:
-    """What waits in a lane, up to `to`, is left out as skipped; reading goes on behind it."""
+    """Mark the unread offsets of a lane up to `to` as skipped and tried, and continue behind them."""
     rest = () if lane.end == to else (LaneChange(None, Lane(lane.source, to, to, lane.end)),)
     return (*_split(lane, to, SKIPPED, tried=True), *rest)
 
 
 def give_up(ledger: Ledger, steps: Sequence[Step]) -> tuple[LaneChange, ...]:
-    """Ranges of a batch become skipped; a lane that has moved since the batch was planned is left alone."""
+    """Mark the ranges of a batch as skipped, except in lanes that have changed since the batch was planned."""
     waiting = (step for step in steps if ledger.lanes.get(step.lane.key) == step.lane)
     return tuple(change for step in waiting for change in skip(step.lane, step.end))
 
 
 def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChange, ...]:
-    """Offsets that have been read, and whose rows were cleared, become skipped; all else stays.
+    """Mark offsets as skipped that have been read and whose rows were deleted; other offsets stay as they are.
 
-    They were tried, so that one of them still tells where a bounded pipeline was begun.
+    They count as tried, so that the lanes still show where a bounded pipeline began.
     """
     changes: list[LaneChange] = []
     for lane in ledger.of(source):
@@ -93,7 +93,7 @@ def clear(ledger: Ledger, source: PartitionId, gone: RangeSet) -> tuple[LaneChan
 
 
 def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneChange, ...]:
-    """Skipped ranges inside `wanted` become lanes to read; what has been read or is being read is left alone."""
+    """Turn skipped ranges inside `wanted` into lanes to read; offsets that have been read or are being read stay as they are."""
     changes: list[LaneChange] = []
     for lane in ledger.of(source):
         if lane.kind != SKIPPED or lane.end is None:
@@ -112,11 +112,11 @@ def backfill(ledger: Ledger, source: PartitionId, wanted: Range) -> tuple[LaneCh
 
 
 def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChange, ...], tuple[Range, ...]]:
-    """Everything from `to` on is to be read again, also what has been read: the rows will come twice.
+    """Reread everything from `to` on, also offsets that have been read: their rows will be duplicated.
 
-    The only change that lets an offset be read twice. The ranges that it concerns go into the history, with the commit
-    that does it, so that whoever counts knows. The lanes of a bounded partition are kept apart, each to be read again, lowest
-    first: one of them tells where it was begun.
+    No other change lets an offset be read twice. The commit adds the ranges to the history, so that `kpipe verify`
+    counts them. The lanes of a bounded partition are kept apart and reread from the lowest on: one of them shows
+    where reading began.
 
     Returns:
         The changes, and the ranges from `to` on that had been read.
@@ -142,7 +142,7 @@ def reread(ledger: Ledger, source: PartitionId, to: int) -> tuple[tuple[LaneChan
 
 
 def retire(ledger: Ledger, source: PartitionId) -> tuple[LaneChange, ...]:
-    """Nothing more is read of the partition; what has been read stays known."""
+    """Stop reading the partition; its read offsets stay in the ledger."""
     waiting = (lane for lane in ledger.of(source) if not lane.finished)
     return tuple(LaneChange(lane, None if lane.next == lane.start else replace(lane, end=lane.next)) for lane in waiting)
 
@@ -162,7 +162,7 @@ def _skipped(source: PartitionId, start: int, end: int, tried: bool) -> Lane:
 
 
 def _split(lane: Lane, to: int, kind: str, tried: bool = False) -> tuple[LaneChange, ...]:
-    """The lane ends where it stands; `[next, to)` becomes a lane of that kind."""
+    """End the lane at its next offset, and make `[next, to)` a lane of that kind."""
     behind = Lane(lane.source, lane.next, to if tried else lane.next, to, kind)
     if lane.start == lane.next:
         return (LaneChange(lane, behind),)

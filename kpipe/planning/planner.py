@@ -1,7 +1,7 @@
-"""From what is committed and what the brokers hold to the next batch, or to the reason why there is none. Pure.
+"""Plan the next batch from the ledger and the broker offsets, or return the reason why nothing is planned.
 
-Nothing here trusts a default: a partition that the ledger does not know is begun explicitly, an offset that the log
-does not have any more is an error, and a plan, once made, is never changed.
+Nothing is assumed: a partition that is not in the ledger is begun explicitly, and an offset that is not in the log any
+more is an error. A plan never changes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from kpipe.topics import Part, PartitionId, PartitionState, TopicId, TopicSnapsh
 
 __all__ = ["Idle", "Limits", "arrivals", "check_source", "lag", "losses", "plan"]
 
-# Records whose size is unknown are probed with this many offsets before max_bytes_per_partition can be applied: at
-# Kafka's default largest record, 1 MB, it is what a worker may have to hold on disk, not in memory.
+# The probe for records of unknown size: max_bytes_per_partition needs a mean size. At Kafka's default maximum of 1 MB
+# a record, a worker may have to store 10 GB on disk, not in memory.
 _PROBE_OFFSETS = 10_000
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one batch.
+    """Limits of one batch.
 
     Attributes:
-        offsets: of one partition.
-        bytes: of one partition; None: no bound.
-        partitions: in a batch; None: all.
-        bytes_per_offset: mean size seen so far, by partition.
+        offsets: offsets of one partition.
+        bytes: bytes of one partition; None: no limit.
+        partitions: partitions in a batch; None: all.
+        bytes_per_offset: mean size so far, by partition.
     """
 
     offsets: int = 1_000_000
@@ -39,7 +39,7 @@ class Limits:
     bytes_per_offset: Mapping[PartitionId, float] = field(default_factory=dict)
 
     def of(self, source: PartitionId) -> tuple[int, str]:
-        """Most offsets of that partition in a batch, and which limit says so."""
+        """Return the maximum number of offsets of that partition, and the limit that sets it."""
         if self.bytes is None:
             return self.offsets, "offsets"
         mean = self.bytes_per_offset.get(source)
@@ -49,11 +49,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Idle:
-    """Why there is no batch.
+    """Reason for a pass without a batch.
 
     Attributes:
-        reason: `caught_up`; `open_transaction`, records exist beyond the last stable offset and their transaction is
-            still open; `finished`, a bounded pipeline has read everything; `no_partitions`, none was chosen or none exists.
+        reason: `caught_up`; `open_transaction`: all records beyond the last stable offset are in an open transaction;
+            `finished`: a bounded pipeline has read everything; `no_partitions`: no partition exists or is selected.
         waiting: offsets between the last stable offset and the high watermark.
     """
 
@@ -62,18 +62,18 @@ class Idle:
 
 
 def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = False) -> None:
-    """Proof that the ledger and the brokers speak of the same topics, and that nothing between them has vanished.
+    """Check that the ledger and the brokers have the same topics, and that no unread offset is missing.
 
     Args:
-        ledger: what is committed.
-        snapshot: what the brokers hold.
-        forgetting: topics that are gone may be: somebody is about to decide about them.
+        ledger: the committed ledger.
+        snapshot: the broker offsets.
+        forgetting: whether topics may be missing, as an operator is about to decide about them.
 
     Raises:
-        TopicGone: a pattern had found a topic that is not there any more, and nobody has decided to forget it.
-        SourceIdentityChanged: a topic of that name has another id, or lives in another cluster.
-        OffsetsLost: an unfinished lane goes on below the log start.
-        OffsetsBeyondEnd: a lane goes on beyond the end of the log, or a partition vanished.
+        TopicGone: a topic that the pattern matched before no longer exists, and no operator has dropped it.
+        SourceIdentityChanged: the topic has another id, or is in another cluster.
+        OffsetsLost: the next offset of an unfinished lane is below the log start.
+        OffsetsBeyondEnd: the next offset of a lane is beyond the end of the log, or a partition is missing.
     """
     present = {topic.name: topic for topic in snapshot.topics()}
     known = {source.topic for source in ledger.sources()}
@@ -84,13 +84,13 @@ def check_source(ledger: Ledger, snapshot: TopicSnapshot, forgetting: bool = Fal
         if now is None or now in known:
             continue
         if now.cluster != topic.cluster:
-            what = f"topic {topic.name}: the brokers belong to cluster {now.cluster}, the ledger was read from {topic.cluster}"
+            what = f"topic {topic.name}: the brokers belong to a different cluster: expected {topic.cluster}, found {now.cluster}"
         else:
-            what = f"topic {topic.name} was deleted and made again: its id is {now.topic_id}, the ledger has {topic.topic_id}"
+            what = f"topic {topic.name} was recreated: expected topic id {topic.topic_id}, found {now.topic_id}"
         heads = ", ".join(f"{s.partition}: {n}" for s, n in ledger.positions().items() if s.topic == topic)
         raise SourceIdentityChanged(
             f"{what} (next offsets in the ledger: {heads})",
-            f"check the brokers; to read the new topic from its start, keeping the rows: kpipe run {ledger.pipeline}"
+            f"check source.brokers; to read the new topic from its start and keep the rows: kpipe run {ledger.pipeline}"
             " --on-new-topic begin",
         )
     for source in ledger.sources():
@@ -103,8 +103,8 @@ def _check_gone(ledger: Ledger, topic: TopicId) -> None:
     if any(not lane.finished for source in heads for lane in ledger.of(source)):
         words = ", ".join(f"{s.partition}: {n}" for s, n in heads.items())
         raise TopicGone(
-            f"topic {topic.name} is gone from cluster {topic.cluster} (next offsets in the ledger: {words})",
-            f"make it again; or, to go on without it: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
+            f"topic {topic.name} no longer exists in cluster {topic.cluster} (next offsets in the ledger: {words})",
+            f"recreate it; or, to continue without it: ALTER PIPELINE {ledger.pipeline} DROP ORPHAN PARTITIONS",
         )
 
 
@@ -114,26 +114,26 @@ def _check_partition(ledger: Ledger, source: PartitionId, state: PartitionState 
             continue
         if state is None:
             raise OffsetsBeyondEnd(
-                f"{source} is in the ledger (next offset {lane.next}) but the topic has no such partition any more",
+                f"{source} is in the ledger (next offset {lane.next}) but not in the topic any more",
                 "check the brokers; Kafka never removes a partition from a topic",
             )
         if lane.next < state.log_start:
             gone = min(state.log_start, lane.end) if lane.end is not None else state.log_start
             raise OffsetsLost(
-                f"{source}: offsets [{lane.next}, {gone}) are gone from Kafka before they were read"
+                f"{source}: offsets [{lane.next}, {gone}) were deleted from Kafka before they were read"
                 f" (log start {state.log_start})",
-                f"to note them as lost and go on: kpipe run {ledger.pipeline} --on-data-loss record",
+                f"to record them as lost and continue: kpipe run {ledger.pipeline} --on-data-loss record",
             )
         if lane.next > state.high:
             raise OffsetsBeyondEnd(
-                f"{source}: the ledger's next offset is {lane.next}, the log ends at {state.high}: it was truncated or rebuilt",
-                "check the brokers; to read what is written from now on, make a pipeline of another name into the same table"
+                f"{source}: the log was truncated or rebuilt: expected its end at {lane.next} or later, found {state.high}",
+                "check the brokers; to read new records, create a pipeline of another name into the same table"
                 f' with source.start {{"{source.partition}": {state.high}}}',
             )
 
 
 def losses(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
-    """Partitions of which unread offsets lie below the log start."""
+    """Return the partitions with unread offsets below the log start."""
     return tuple(
         source
         for source, state in sorted(snapshot.partitions.items())
@@ -142,13 +142,13 @@ def losses(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
 
 
 def arrivals(ledger: Ledger, snapshot: TopicSnapshot) -> tuple[PartitionId, ...]:
-    """Partitions that exist and that the ledger does not know."""
+    """Return the partitions that exist and are not in the ledger."""
     known = set(ledger.sources())
     return tuple(sorted(source for source in snapshot.partitions if source not in known))
 
 
 def lag(ledger: Ledger, snapshot: TopicSnapshot) -> dict[PartitionId, int]:
-    """Offsets up to the high watermark that have not been read, by partition; lost and skipped ones do not count."""
+    """Return the unread offsets up to the high watermark, by partition; lost and skipped ones do not count."""
     result: dict[PartitionId, int] = {}
     for source, state in snapshot.partitions.items():
         lanes = [lane for lane in ledger.of(source) if not lane.finished]
@@ -167,15 +167,15 @@ def plan(
     only: Collection[Part] | None = None,
     turn: int | None = None,
 ) -> Batch | Idle:
-    """The next batch: at most one range for each chosen partition, each ending at or below the last stable offset.
+    """Plan the next batch: at most one range for each selected partition, up to the last stable offset at most.
 
     Args:
-        ledger: what is committed.
-        snapshot: what the brokers hold; `check_source` has passed.
-        limits: bounds.
-        batch_id: id for the batch, unique.
-        only: partitions to choose from; None: all.
-        turn: counts up from batch to batch, and says whose turn it is; None: the ledger's sequence number.
+        ledger: the committed ledger.
+        snapshot: the broker offsets; `check_source` has passed.
+        limits: limits of the batch.
+        batch_id: unique id for the batch.
+        only: selected partitions; None: all.
+        turn: number that increases with each batch and rotates the partitions; None: the ledger's sequence number.
     """
     turn = ledger.seq if turn is None else turn
     steps: list[Step] = []
@@ -211,10 +211,10 @@ def _step(lane: Lane, state: PartitionState, limits: Limits) -> Step | None:
 
 
 def _first(ready: list[Step], turn: int) -> Step:
-    """The one lane of a partition that is read now.
+    """Return the step of the lane that a partition reads next.
 
-    The live lane as long as it is behind: a backfill must not hold up what is new. Once it keeps up, the two take turns:
-    where records arrive all the time, the live lane always has something, and a backfill would wait for ever.
+    The live lane goes first while it is behind: a backfill must not delay new records. Once it keeps up, the two alternate:
+    records may arrive all the time, and the backfill would never run.
     """
     live = next((step for step in ready if step.lane.open), None)
     others = [step for step in ready if not step.lane.open]
@@ -224,7 +224,7 @@ def _first(ready: list[Step], turn: int) -> Step:
 
 
 def _fair(steps: list[Step], most: int | None, turn: int) -> tuple[Step, ...]:
-    """The steps of this turn: with a bound on partitions every one of them gets its turn, round robin."""
+    """Return the steps of this turn: with a limit on partitions, they take turns, round robin."""
     if most is None or most >= len(steps):
         return tuple(steps)
     first = (turn * most) % len(steps)

@@ -1,4 +1,4 @@
-"""What a run must not go beyond: partitions that exist, topics that are still there, the dead letters that are allowed."""
+"""Preconditions of a run: selected partitions exist, topics are unchanged, dead letters stay within the limit."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["check_chosen", "check_dead_letters", "check_still_there", "exceeded"
 
 
 def check_chosen(pipeline: Pipeline, only: Collection[Part] | None, snapshot: TopicSnapshot, ledger: Ledger) -> None:
-    """Every chosen partition exists; of several topics, it may be one that did.
+    """Check that every selected partition exists; with several topics, it may be in the ledger only.
 
     Raises:
-        InvalidPipeline: one does not; a run that reads nothing of it would look like success.
+        InvalidPipeline: a partition does not exist; a run that reads nothing of it would appear successful.
     """
     if only is None:
         return
@@ -29,20 +29,20 @@ def check_chosen(pipeline: Pipeline, only: Collection[Part] | None, snapshot: To
     known = names([*snapshot.partitions, *(ledger.sources() if several else ())])
     unknown = sorted((name for name in only if name not in known), key=in_order)
     if unknown:
-        there = parts(snapshot.partitions, several)
+        present = parts(snapshot.partitions, several)
         raise InvalidPipeline(
-            f"pipeline {pipeline.name}: there is no partition {unknown[0]}",
-            f"there are {there[0]} to {there[-1]}" if there else "",
+            f"pipeline {pipeline.name}: partition {unknown[0]} does not exist",
+            f"use partitions {present[0]} to {present[-1]}" if present else "",
         )
 
 
 def check_dead_letters(
     pipeline: Pipeline, ledger: Ledger, counts: Mapping[tuple[PartitionId, int], Counts], reports: Sequence[RangeReport]
 ) -> None:
-    """The pipeline's limit on dead letters, before the commit that would pass it.
+    """Check the pipeline's limit on dead letters before the commit.
 
     Raises:
-        DeadLettersExceeded: it would be passed. Nothing was committed.
+        DeadLettersExceeded: the commit would exceed the limit. Nothing was committed.
     """
     limit = pipeline.errors.max_dead_letters
     new = sum(count.dead_letters for count in counts.values())
@@ -53,20 +53,20 @@ def check_dead_letters(
 
 
 def exceeded(pipeline: str, ledger: Ledger, new: int, limit: int, reason: str) -> DeadLettersExceeded:
-    """The error of a batch that would pass the limit."""
+    """Return the error of a batch that would exceed the limit."""
     return DeadLettersExceeded(
-        f"pipeline {pipeline}: {ledger.dead_letters} dead letters are kept, this batch adds {new},"
-        f" errors.max_dead_letters is {limit}; the first: {reason}",
-        "mend the records' producer or the program, or raise errors.max_dead_letters; nothing of the batch was written",
+        f"pipeline {pipeline}: errors.max_dead_letters: expected at most {limit} dead letters,"
+        f" found {ledger.dead_letters} stored and {new} new; the first: {reason}",
+        "fix the producer or the transform, or raise errors.max_dead_letters; nothing of the batch was written",
     )
 
 
 def check_still_there(topics: Topics, ledger: Ledger, batch: Batch) -> None:
-    """The topics that were read are the ones that were planned: tasks know a topic by its name only.
+    """Check that the topics still have the ids of the plan: tasks identify a topic by its name only.
 
     Raises:
-        SourceIdentityChanged: a topic was made again while it was read. Nothing was committed.
+        SourceIdentityChanged: a topic was recreated while it was read. Nothing was committed.
     """
-    now = set(topics.present())  # it may be a list, and each partition of the batch is looked for
+    now = set(topics.present())  # a set, as each partition of the batch is looked up in it
     if any(step.source not in now for step in batch.steps):
         check_source(ledger, topics.snapshot())

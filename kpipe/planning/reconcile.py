@@ -1,4 +1,4 @@
-"""What is committed and what the brokers hold, proven to fit together; and the decisions that make them fit."""
+"""Reconcile the ledger with the broker offsets, and record decisions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kpipe.verification.commit_order import check_change, is_ordered
 
 @dataclass
 class Survey:
-    """Looks at both sides of a pipeline; what it writes are decisions, never rows.
+    """Reads both sides of a pipeline, and writes decisions, never rows.
 
     Attributes:
         pipeline: the definition.
-        topics, destination: the edges (kpipe/interfaces.py).
-        decisions: what an operator decided.
-        seen: memory of earlier commits.
-        run_id, version: kept with every decision.
-        tell: called with every event.
-        forgetting: whether topics that are gone may be (kpipe/planning/planner.py).
+        topics, destination: see kpipe/interfaces.py.
+        decisions: operator overrides.
+        seen: last commit that this home has seen.
+        run_id, version: stored with every decision.
+        `tell`: callback for every event.
+        forgetting: whether topics may be missing (kpipe/planning/planner.py).
     """
 
     pipeline: Pipeline
@@ -44,31 +44,43 @@ class Survey:
     forgetting: bool = False
 
     def look(self) -> tuple[TopicSnapshot, Ledger]:
-        """What the brokers hold and what is committed, proven to fit together.
+        """Read ledger and broker offsets, and reconcile them."""
+        return self.reconcile(*self.observe())
 
-        The two are read one after the other, and another run may commit, or retention delete, between them. The ledger
-        comes first, so that its offsets are not beyond the end of the log only because the brokers were asked too
-        early; an offset that seems to be outside of the log, or a topic that seems to be gone, is looked at twice before an
-        operator is called.
+    def observe(self) -> tuple[TopicSnapshot, Ledger]:
+        """Read the ledger, then the topic ids and offsets from the brokers.
+
+        The ledger comes first: otherwise its offsets could be beyond the end of the log, as of an earlier moment.
+
+        Raises:
+            LedgerMismatch: the ledger is missing, replaced or older than before.
         """
-        try:
-            return self.look_once()
-        except (OffsetsLost, OffsetsBeyondEnd, TopicGone):
-            return self.look_once()
-
-    def look_once(self) -> tuple[TopicSnapshot, Ledger]:
-        """One look, in that order."""
         ledger = self.read_ledger()
         reach("plan.ledger")
         snapshot = self.topics.snapshot()
         reach("plan.offsets")
-        return snapshot, self.settle(ledger, snapshot)
+        return snapshot, ledger
 
-    def read_ledger(self) -> Ledger:
-        """The ledger, proven to be the one that this home has seen before, or a later state of it.
+    def reconcile(self, snapshot: TopicSnapshot, ledger: Ledger) -> tuple[TopicSnapshot, Ledger]:
+        """Check that ledger and brokers match, and record the decisions that make them match.
+
+        Another run may commit, or retention may delete, between the two reads of `observe`. An offset outside the
+        log, or a missing topic, needs an operator only if a second read of both finds it again.
 
         Raises:
-            LedgerMismatch: it is missing, another one, or an older state.
+            NeedsOperator: they do not match, and no decision allows it.
+        """
+        try:
+            return snapshot, self.settle(ledger, snapshot)
+        except (OffsetsLost, OffsetsBeyondEnd, TopicGone):
+            snapshot, ledger = self.observe()
+            return snapshot, self.settle(ledger, snapshot)
+
+    def read_ledger(self) -> Ledger:
+        """Read the ledger, and check that it is the ledger that this home has seen before, at the same commit or later.
+
+        Raises:
+            LedgerMismatch: the ledger is missing, replaced or older than before.
         """
         uid, ledger = self.destination.ledger()
         if not self.seen.uid or (uid == self.seen.uid and ledger.seq >= self.seen.seq):
@@ -84,23 +96,23 @@ class Survey:
             return ledger
         where = self.destination.describe()
         if not uid:
-            what = f"pipeline {name}: the ledger in {where} is gone; this home has seen {self.seen.seq} commits there"
+            what = f"pipeline {name}: the ledger in {where} is missing; this home has seen {self.seen.seq} commits there"
         elif uid != self.seen.uid:
-            what = f"pipeline {name}: the ledger in {where} is not the one that this home has seen"
+            what = f"pipeline {name}: the ledger in {where} is not the ledger that this home has seen"
         else:
-            what = f"pipeline {name}: the ledger in {where} stands at commit {ledger.seq}, this home has seen {self.seen.seq}"
+            what = f"pipeline {name}: the ledger in {where} is too old: expected commit {self.seen.seq}, found {ledger.seq}"
         raise LedgerMismatch(
             f"{what}; the destination was replaced or restored",
-            "restore it; or undo an edit of `into` (the ledger of a lake is in its table: another table needs another pipeline"
-            f" name); or go on from what it holds: kpipe run {name} --on-older-ledger accept",
+            "restore the destination; or undo the change of `into` (the ledger of a lake is in its table: another table needs"
+            f" another pipeline name); or continue from this ledger: kpipe run {name} --on-older-ledger accept",
         )
 
     def settle(self, ledger: Ledger, snapshot: TopicSnapshot) -> Ledger:
-        """The ledger with every present partition in it, after decisions that are allowed were recorded.
+        """Record the decisions that are allowed, and return the ledger with every existing partition.
 
         Raises:
-            NeedsOperator: something does not fit and nobody decided.
-            InvalidPipeline: `start` or `end` name offsets or partitions that do not exist, or others than were begun with.
+            NeedsOperator: ledger and brokers do not match, and no decision allows it.
+            InvalidPipeline: `start` or `end` contain offsets or partitions that do not exist, or differ from the first run's.
         """
         new_topic = self.decisions.on_new_topic == "begin"
         loss = self.decisions.on_data_loss or self.pipeline.source.on_data_loss
@@ -125,7 +137,7 @@ class Survey:
     def give_up(self, begun: Commit) -> Ledger:
         """Record that a batch which a destination began to send will not be finished; its unread offsets become skipped.
 
-        The decision has the id of the batch. So the batch counts as settled from that commit on, whatever is killed then.
+        The decision has the id of the batch: the batch is settled with that commit, even if the run is killed afterwards.
         """
         ledger = self.read_ledger()
         steps = [replace(step, closed_by="given_up") for step in begun.steps]
@@ -134,17 +146,17 @@ class Survey:
         return self.decide("give_up", transitions.give_up(ledger, begun.steps), note, steps, begun.id)
 
     def decide(self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = "") -> Ledger:
-        """Commit a decision that reads nothing, and read the ledger again.
+        """Commit a decision without rows, and read the ledger again.
 
         Args:
-            kind: of the commit.
-            changes: of lanes.
-            note: what it does, in words.
-            steps: ranges to be read again, or of the batch that is given up.
-            batch: id of that batch.
+            kind: kind of the commit.
+            changes: lane changes.
+            note: description of the decision.
+            steps: ranges to be read again, or of the abandoned batch.
+            batch: id of the abandoned batch.
 
         Raises:
-            NotAvailable: it would have older offsets read behind newer ones, and the definition needs Kafka's order.
+            NotAvailable: older offsets would be read after newer ones, and the definition needs Kafka's order.
         """
         note = note.rstrip("; ")
         if is_ordered(self.pipeline):
@@ -158,5 +170,5 @@ class Survey:
     def commit_only(
         self, kind: str, changes: Sequence[LaneChange], note: str, steps: Sequence[Step] = (), batch: str = ""
     ) -> None:
-        """Commit that and nothing else."""
+        """Commit lane changes without any other check."""
         self.destination.commit(ledger_only(self.pipeline.name, kind, changes, note, steps, self.run_id, self.version, batch))

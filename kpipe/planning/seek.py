@@ -1,9 +1,9 @@
-"""Where reading goes on when somebody says so: what a wish means for the ledger, partition by partition. Pure.
+"""Translate a requested position into lane changes, partition by partition.
 
-Forward, what is left out is kept as skipped, so that a backfill can read it later. Back to where nothing behind has been read,
-or where its rows were cleared, reading begins anew there, in order. Back over what was skipped, it is read
-beside what is new, exactly once. Back over what was read, only on an explicit demand: the rows come twice, and the ledger
-says so.
+Forward: the offsets in between become skipped, so that a backfill can read them later. Back to where no later offset has
+been read, or where the rows were cleared: reading restarts there, in order. Back over skipped offsets: they are read
+together with new ones, exactly once. Back over offsets that have been read: only on explicit demand, as rows are
+duplicated; the ledger records it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kpipe.topics import Part, PartitionId, TopicSnapshot, chosen, parts
 __all__ = ["Decision", "backfills", "forget", "no_partition", "set_offsets"]
 
 
-#: Changes of one partition, in words, and what is to be read again.
+#: Changes of one partition, their description, and the ranges to be read again.
 _Item = tuple[tuple[LaneChange, ...], str, tuple[Step, ...]]
 
 
@@ -30,9 +30,9 @@ class Decision:
 
     Attributes:
         kind: `jump`, `rewind`, `backfill`, `reread` or `retire`, as in `kpipe_commits`.
-        changes: of lanes.
-        note: what it does, in words.
-        steps: of `reread`: what had been read, for the history.
+        changes: lane changes.
+        note: description of the decision.
+        steps: for `reread`: the ranges that had been read, for the history.
     """
 
     kind: str
@@ -44,27 +44,27 @@ class Decision:
 def set_offsets(
     ledger: Ledger, snapshot: TopicSnapshot, targets: Mapping[PartitionId, int], reread: bool = False
 ) -> tuple[Decision, ...]:
-    """Reading goes on at these offsets; other partitions stay where they are.
+    """Move partitions to these offsets; other partitions stay where they are.
 
     Args:
-        ledger: what is committed; it knows the partitions.
-        snapshot: what the brokers hold.
-        targets: next offset to read.
+        ledger: the committed ledger.
+        snapshot: the broker offsets.
+        targets: next offset of each partition.
         reread: whether offsets that have been read may be read again.
 
     Returns:
-        Commits to make, at most one of each kind; none where everything stands there already.
+        Commits to make, at most one of each kind; none if every partition is at its offset already.
 
     Raises:
-        InvalidStatement: an offset does not exist, or lies before offsets that have been read.
+        InvalidStatement: an offset does not exist, or is before offsets that have been read.
     """
     found: dict[str, list[_Item]] = {}
     for source, to in sorted(targets.items()):
         state, live = snapshot.partitions[source], ledger.live(source)
         if not state.log_start <= to <= state.high:
             raise InvalidStatement(
-                f"{source} has no offset {to}: it holds [{state.log_start}, {state.high})",
-                f"write a number from {state.log_start} to {state.high}",
+                f"{source} has no offset {to}: expected {state.log_start} to {state.high}",
+                f"use an offset from {state.log_start} to {state.high}",
             )
         at = _head(ledger, source)
         if at is None or to == at:
@@ -90,7 +90,7 @@ def set_offsets(
 
 
 def _head(ledger: Ledger, source: PartitionId) -> int | None:
-    """Where reading goes on; the end, where a bounded partition has no lane to read, as its rows were cleared."""
+    """Return the next offset of a partition, or its end if the rows of a bounded partition were cleared."""
     live, lanes = ledger.live(source), ledger.of(source)
     return live.next if live is not None else lanes[-1].end if lanes else None
 
@@ -99,7 +99,7 @@ def _ahead(ledger: Ledger, source: PartitionId, live: Lane | None, to: int) -> _
     if live is None or not live.open:
         ends = ledger.of(source)[-1].end
         raise InvalidStatement(
-            f"{source}: a bounded pipeline (source.end) ends at {ends}", "make a pipeline of another name that reads on"
+            f"{source}: a bounded pipeline (source.end) ends at {ends}", "create a pipeline of another name to read further"
         )
     return transitions.jump(ledger, source, to), f"{source} from {live.next} to {to}", ()
 
@@ -109,7 +109,7 @@ def _back(ledger: Ledger, source: PartitionId, wanted: Range) -> _Item:
     if done:
         raise InvalidStatement(
             f"{source}: offsets {' '.join(map(str, done))} have been read",
-            "to read them again, so that their rows come twice, add REREAD; BACKFILL PIPELINE reads only what was skipped",
+            "add REREAD to read them again, which duplicates their rows; BACKFILL PIPELINE reads skipped offsets only",
         )
     return transitions.backfill(ledger, source, wanted), f"{source} {wanted}", ()
 
@@ -123,28 +123,30 @@ def _again(ledger: Ledger, source: PartitionId, to: int) -> _Item:
 def forget(
     ledger: Ledger, snapshot: TopicSnapshot, partitions: Collection[Part] | None, reread: bool = False
 ) -> tuple[Decision, ...]:
-    """Partitions that are there no more are not waited for any longer; with `reread`, present ones begin anew.
+    """Stop waiting for partitions that no longer exist; with `reread`, restart existing ones at their log start.
 
     Args:
-        ledger: what is committed.
-        snapshot: what the brokers hold.
-        partitions: their names; None: all that are gone.
-        reread: whether a partition that is there is to be read again from its log start.
+        ledger: the committed ledger.
+        snapshot: the broker offsets.
+        partitions: their names; None: all that no longer exist.
+        reread: whether an existing partition is to be read again from its log start.
 
     Raises:
-        InvalidStatement: a partition is there, or unknown.
+        InvalidStatement: a partition exists, or is not in the ledger.
     """
     known = [source for source in ledger.sources() if snapshot.means(source.topic.name)]
     gone = [source for source in known if source not in snapshot.partitions]
     wanted = gone if partitions is None else [source for source in known if chosen(source, partitions)]
     unknown = [name for name in partitions or () if not any(chosen(source, [name]) for source in wanted)]
     if unknown:
-        raise InvalidStatement(f"pipeline {ledger.pipeline} knows no partition {unknown[0]}", "SELECT * FROM kpipe_cursors")
+        raise InvalidStatement(
+            f"pipeline {ledger.pipeline}: no partition {unknown[0]} in the ledger", "SELECT * FROM kpipe_cursors"
+        )
     present = {source: snapshot.partitions[source].log_start for source in wanted if source in snapshot.partitions}
     if present and not reread:
         raise InvalidStatement(
-            f"{next(iter(present))} is there: to forget it is to read it again from its start",
-            "to do that, so that its rows come twice, add REREAD; SET OFFSETS LATEST leaves out what waits",
+            f"{next(iter(present))} exists: DROP PARTITION would read it again from its start",
+            "add REREAD to do so, which duplicates its rows; SET OFFSETS LATEST skips its unread offsets",
         )
     decisions = list(set_offsets(ledger, snapshot, present, reread=True)) if present else []
     changes = [(source, transitions.retire(ledger, source)) for source in wanted if source not in present]
@@ -155,21 +157,24 @@ def forget(
 
 
 def no_partition(name: Part, snapshot: TopicSnapshot) -> InvalidStatement:
-    """The error of a partition that is not there."""
-    there = parts(snapshot.partitions, isinstance(name, str))
-    return InvalidStatement(f"there is no partition {name}", f"there are {there[0]} to {there[-1]}" if there else "")
+    """Return the error of a partition that does not exist."""
+    present = parts(snapshot.partitions, isinstance(name, str))
+    return InvalidStatement(
+        f"partition {name} does not exist", f"use partitions {present[0]} to {present[-1]}" if present else ""
+    )
 
 
 def backfills(
     ledger: Ledger, snapshot: TopicSnapshot, partition: Part | None = None, wanted: Range | None = None
 ) -> tuple[tuple[Decision, ...], int]:
-    """What was skipped, inside of a range or anywhere, is to be read; only what the log still holds.
+    """Plan to read skipped offsets, in a range or all of them, as far as the log still contains them.
 
     Returns:
-        The commit, if there is anything to read, and how many skipped offsets in that range the log holds no more.
+        The commit, if there is anything to read, and the number of skipped offsets in the range that the log no
+        longer contains.
 
     Raises:
-        InvalidStatement: there is no such partition.
+        InvalidStatement: the partition does not exist.
     """
     found = [source for source in snapshot.partitions if partition is None or chosen(source, [partition])]
     if partition is not None and not found:

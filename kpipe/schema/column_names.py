@@ -1,7 +1,7 @@
-"""Names that a destination's columns cannot have, and names that it takes for the same one.
+"""Rules of destinations for column names: invalid names, and names that are duplicates.
 
 Sources: PostgreSQL 17 manual, "Identifiers and Key Words" and "System Columns"; MySQL 8.4 manual, "Schema Object Names" and
-"InnoDB Limits"; the Iceberg table spec has fields by dotted names, and its libraries refuse a schema in which two are equal.
+"InnoDB Limits"; the Iceberg table spec names fields by dotted names, and its libraries reject a schema with duplicates.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kpipe.schema.columns import ListOf, MapOf, Struct, Type
 
 __all__ = ["RENAME", "Path", "claims", "clashes", "fault"]
 
-#: What to do about a dead letter, in its reason.
+#: Hint in the reason of a dead letter.
 RENAME = "rename it with format.mapping, `select` or a program, or set schema: ignore"
 Path = tuple[str, ...]
 
@@ -24,7 +24,7 @@ _SPACES = " \t\n\v\f\r"
 
 
 def fault(destination: str, name: str) -> str:
-    """Return the rule of a type of destination (`into.type`) that a column's name breaks; empty: it breaks none."""
+    """Return the rule that a column's name breaks in a type of destination (`into.type`); empty if it breaks no rule."""
     if destination == "postgres":
         if len(name.encode()) > _POSTGRES_BYTES:
             return f"a column's name has {_POSTGRES_BYTES} bytes of UTF-8 at most in PostgreSQL"
@@ -43,16 +43,16 @@ def fault(destination: str, name: str) -> str:
 
 
 def claims(destination: str, path: Path, kind: Type) -> Iterator[str]:
-    """Yield names that no second column or field of the table can claim, beside its own.
+    """Yield the names that a column or field claims in addition to its own: no other column or field may claim them.
 
     Args:
-        destination: its type (`into.type`).
-        path: of the column or field, in lower case; items of a list are `element`.
+        destination: type of the destination (`into.type`).
+        path: path of the column or field, in lower case; items of a list are `element`.
         kind: its type.
     """
     if destination in _MYSQL_TYPES:
         if len(path) == 1:
-            yield path[0].replace("i\u0307", "i")  # U+0130, in lower case, is an i there
+            yield path[0].replace("i\u0307", "i")  # MySQL treats U+0130, in lower case, as an i
     elif destination == "iceberg":
         yield ".".join(path)
         if isinstance(kind, Struct):
@@ -66,7 +66,7 @@ def claims(destination: str, path: Path, kind: Type) -> Iterator[str]:
 
 
 def clashes(destination: str) -> str:
-    """Return why a column cannot be added that claims a name that another one has claimed."""
+    """Return the reason why a column whose name is claimed already cannot be added."""
     if destination == "iceberg":
         return "the table has another column or field with that dotted name, and Iceberg takes the two for one"
     return "the table has a column whose name differs by the dot of an i only, and MySQL takes the two for one"

@@ -1,8 +1,8 @@
 """Columns and their types, written as DuckDB writes them, independent of any engine.
 
 A type is a scalar (`BIGINT`, `DECIMAL(18,3)`), a `STRUCT(name TYPE, ...)`, a list (`TYPE[]`) or a `MAP(VARCHAR, TYPE)`. Types
-are inferred (inference.py) only as far as no value can lose anything: integers are BIGINT, numbers with a fraction or
-beyond 64 bits DOUBLE, text stays VARCHAR (a date is declared, not guessed), values of several kinds are JSON.
+are inferred (inference.py) only as far as no value loses information. Integers become BIGINT, numbers with a fraction or
+beyond 64 bits DOUBLE, and text VARCHAR (dates must be declared). Values of different types become JSON.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _SCALARS = {
     "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
     "FLOAT", "DOUBLE", "VARCHAR", "BLOB", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID", "JSON",
 }  # fmt: skip
-# A JSON object with more keys than this is a map in disguise (ids as keys): as a STRUCT each new key would be a change
-# of the schema. 200 is the number from which DuckDB's own JSON reader (2.0) infers a MAP.
+# A JSON object with more keys probably has ids as keys. As a STRUCT, each new key would change the schema.
+# DuckDB's own JSON reader (2.0) infers a MAP from 200 keys on.
 WIDEST_STRUCT = 200
 
 
@@ -69,7 +69,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class MapOf:
-    """Values by key; keys are text, as in JSON, and every value has the same type."""
+    """Values by key; keys are text, as in JSON, and all values have the same type."""
 
     item: Type
 
@@ -78,7 +78,7 @@ class MapOf:
 
     @property
     def entries(self) -> ListOf:
-        """The type as a list of its entries, which is how Arrow lays it out."""
+        """The type as a list of its entries, as in Arrow's layout."""
         return ListOf(Struct((("key", VARCHAR), ("value", self.item))))
 
 
@@ -87,13 +87,13 @@ Type = Scalar | ListOf | MapOf | Struct
 BOOLEAN, BIGINT, DOUBLE = Scalar("BOOLEAN"), Scalar("BIGINT"), Scalar("DOUBLE")
 VARCHAR, BLOB, JSON = Scalar("VARCHAR"), Scalar("BLOB"), Scalar("JSON")
 INSTANT, FLOAT = Scalar("TIMESTAMP WITH TIME ZONE"), Scalar("FLOAT")
-#: Numbers that formats with types have, each of which the later ones can hold (BIGINT in DOUBLE: to its 53 bits).
+#: Numeric types of formats with types; a later type can store the values of an earlier one (BIGINT in DOUBLE: to 53 bits).
 _LADDER = (Scalar("INTEGER"), BIGINT, FLOAT, DOUBLE)
-#: The type of a null, and of the items of an empty list: a stage of inference, never a column's type.
+#: The type of a null, and of the items of an empty list: used in inference only, never a column's type.
 NOTHING = Scalar('"NULL"')
 
-# Words that SQL keeps for itself: DuckDB 2.0's keywords of the kinds `reserved` and `type_function` (duckdb_keywords()), which
-# cannot be names of columns, or not of members of a STRUCT; and names of nested types.
+# SQL keywords: DuckDB 2.0's keywords of the kinds `reserved` and `type_function` (duckdb_keywords()), which cannot be
+# names of columns, or of members of a STRUCT; and names of nested types.
 _KEYWORDS = (
     "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create default"
     " deferrable desc describe distinct do else end except false fetch for foreign from group having in initially"
@@ -107,7 +107,7 @@ _RESERVED = frozenset(_KEYWORDS.split())
 
 
 def quote(name: str) -> str:
-    """A name as an SQL identifier, quoted unless it is plain. Quotes inside are doubled."""
+    """Return a name as an SQL identifier, quoted if needed. Quotes inside are doubled."""
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED:
         return name
     return '"' + name.replace('"', '""') + '"'
@@ -115,13 +115,13 @@ def quote(name: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a table in order: name to type. Names are compared without regard to case, as SQL does."""
+    """Columns of a table in order: name to type. Names are compared without regard to case, as in SQL."""
 
     items: tuple[tuple[str, Type], ...] = ()
 
     @cached_property
     def _by_name(self) -> dict[str, Type]:
-        """Types by folded name, made once: N lookups in N columns take N steps."""
+        """Types by lower-case name, computed once: N lookups in N columns take N steps."""
         found: dict[str, Type] = {}
         for name, kind in self.items:
             found.setdefault(name.lower(), kind)
@@ -140,18 +140,18 @@ class Columns:
         return isinstance(name, str) and self.get(name) is not None
 
     def get(self, name: str) -> Type | None:
-        """Type of the column, None if there is none of that name."""
+        """Return the type of the column; None if the column does not exist."""
         return self._by_name.get(name.lower())
 
     def names(self) -> tuple[str, ...]:
-        """Names in order."""
+        """Return the names in order."""
         return tuple(name for name, _ in self.items)
 
     def merged(self, other: Columns) -> Columns:
-        """These columns, widened by what the other ones add: new columns behind, new fields inside structs.
+        """Return these columns, widened by the other ones: new columns at the end, new fields inside structs.
 
         Raises:
-            ValueError: a column has types in the two that cannot be one; the message names it.
+            ValueError: a column has incompatible types; the message names it.
         """
         result = {name.lower(): (name, kind) for name, kind in self.items}
         for name, kind in other.items:
@@ -163,7 +163,7 @@ class Columns:
         return Columns(tuple(result.values()))
 
     def joined(self, other: Columns, apart: bool = False) -> Columns:
-        """Join what records seen in two places hold: as `infer` would have found from all of them together."""
+        """Join the columns of two sets of records, with the same result as `infer` over all of them."""
         if not other.items:
             return self
         result = {name.lower(): (name, kind) for name, kind in self.items}
@@ -173,20 +173,20 @@ class Columns:
         return Columns(tuple(result.values()))
 
     def without(self, names: Iterable[str]) -> Columns:
-        """These columns less some."""
+        """Return these columns without some."""
         drop = {name.lower() for name in names}
         return Columns(tuple((name, kind) for name, kind in self.items if name.lower() not in drop))
 
     def to_dict(self) -> dict[str, str]:
-        """Name to type text."""
+        """Return name to type as text."""
         return {name: str(kind) for name, kind in self.items}
 
     @classmethod
     def of(cls, types: Mapping[str, str]) -> Columns:
-        """Columns from name to type text.
+        """Parse columns from name to type text.
 
         Raises:
-            InvalidPipeline: a type is not known.
+            InvalidPipeline: a type does not exist.
         """
         return cls(tuple((name, parse_type(text)) for name, text in types.items()))
 
@@ -201,18 +201,18 @@ def _widen(old: Type, new: Type, where: str) -> Type:
         return ListOf(_widen(old.item, new.item, where))
     if isinstance(old, MapOf) and isinstance(new, MapOf):
         return MapOf(_widen(old.item, new.item, where))
-    msg = f"column {where} is {old}, the records hold {new}"
+    msg = f"column {where}: incompatible types: expected {old}, found {new} in the records"
     raise ValueError(msg)
 
 
 def merge(a: Type, b: Type) -> Type:
-    """The narrowest type that holds values of both without losing anything; JSON when there is no other."""
+    """Return the narrowest type that can store the values of both without loss; JSON if no other type can."""
     if a == b or b == NOTHING:
         return a
     if a == NOTHING:
         return b
     if a in _LADDER and b in _LADDER:
-        # A FLOAT has 24 bits for digits, an INTEGER more: together they are DOUBLE. JSON itself gives BIGINT and DOUBLE only.
+        # FLOAT has 24 bits of precision, fewer than INTEGER: together they are DOUBLE. JSON itself gives only BIGINT and DOUBLE.
         return max(a, b, key=_LADDER.index) if FLOAT not in (a, b) else DOUBLE
     if isinstance(a, ListOf) and isinstance(b, ListOf):
         return ListOf(merge(a.item, b.item))
@@ -227,10 +227,10 @@ def merge(a: Type, b: Type) -> Type:
 
 
 def settled(kind: Type, apart: bool = False) -> Type | None:
-    """Return an inferred type as a column can have it, without what is still unknown; None when nothing of it is known.
+    """Return an inferred type as a column type, without its unknown parts; None if all of it is unknown.
 
-    A list that was always empty, or an object without members, tells no type: its column appears with the first value.
-    Members whose names differ by case only make an object JSON; `apart` keeps them, as they may be those of several records.
+    A list that was always empty, or an object without members, has no known type: its column appears with the first value.
+    Members whose names differ by case only make an object JSON; `apart` keeps them, as they may be from several records.
     """
     if kind == NOTHING:
         return None
@@ -247,10 +247,10 @@ def settled(kind: Type, apart: bool = False) -> Type | None:
 
 
 def parse_type(text: str) -> Type:
-    """The type that a text such as `BIGINT`, `varchar[]` or `STRUCT(a INTEGER, "b c" DATE)[]` names.
+    """Parse a type such as `BIGINT`, `varchar[]` or `STRUCT(a INTEGER, "b c" DATE)[]`.
 
     Raises:
-        InvalidPipeline: not a type that kpipe knows.
+        InvalidPipeline: the type is invalid.
     """
     parser = _Parser(text)
     kind = parser.type()
@@ -268,7 +268,7 @@ class _Parser:
 
     def fail(self) -> InvalidPipeline:
         return InvalidPipeline(
-            f"not a column type: {self.text!r}",
+            f"invalid column type: {self.text!r}",
             "use BIGINT, DOUBLE, BOOLEAN, VARCHAR, TIMESTAMP, DATE, DECIMAL(p,s), JSON, BLOB ..., TYPE[],"
             " MAP(VARCHAR, TYPE) or STRUCT(name TYPE, ...)",
         )

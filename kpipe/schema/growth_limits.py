@@ -1,4 +1,4 @@
-"""How many columns and fields records may add to a table, by the type of its destination."""
+"""Limits on the columns and fields that records may add to a table, by type of destination."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Room", "room"]
 
 @dataclass(frozen=True)
 class Room:
-    """How far records may widen a table of one type of destination.
+    """Limits for one type of destination.
 
     Attributes:
-        columns: of the table.
-        names: of columns and of fields inside of them.
-        bytes: of a row, as far as columns take their part of it whatever they hold; None: no such bound.
-        destination: its type (`into.type`), whose rules the names of columns keep (kpipe/schema/column_names.py).
+        columns: number of columns of the table.
+        names: number of columns, and of fields inside them.
+        bytes: size of a row, counting the maximum size of each column in the row itself; None: no limit.
+        destination: type of the destination (`into.type`), for its rules on names (kpipe/schema/column_names.py).
     """
 
     columns: int
@@ -26,7 +26,7 @@ class Room:
     destination: str = ""
 
     def size(self, kind: Type) -> int:
-        """Return the bytes that a column of the type takes of a row, at most."""
+        """Return the maximum size of a column of the type in the row itself, in bytes."""
         if self.bytes is None:
             return 0
         fixed = _BYTES.get(kind.name) if isinstance(kind, Scalar) else None
@@ -35,14 +35,14 @@ class Room:
         return _POINTER if fixed is None else fixed
 
 
-# DuckDB, the lakes and the sinks have no limit of their own; with 1,000 columns a batch of a few records takes about a second.
+# DuckDB, the lakes and the sinks set no limit; with 1,000 columns a batch of a few records takes about a second.
 _ROOM = Room(1_000)
-# PostgreSQL 17 manual, "PostgreSQL Limits" and "TOAST": a row must fit a page, 8,160 bytes of it. A value of up to 24 bytes is
-# never stored out of line, a fixed one takes 16 with what aligns it. 330 x 24 bytes, 72 of header and NULL bits, 100 of
-# coordinates.
+# PostgreSQL 17 manual, "PostgreSQL Limits" and "TOAST": a row must fit in 8,160 bytes of a page. A value of up to 24 bytes is
+# never stored out of line, and a fixed-size one takes 16 with alignment. 330 x 24 bytes, plus 72 for header and NULL bits,
+# plus 100 for coordinates.
 _POSTGRES = Room(330)
 # MySQL 8.4 manual, "Limits on Table Column Count and Row Size", and MariaDB, "InnoDB Limitations": 4,096 columns and 65,535
-# bytes, of InnoDB 1,017 columns, and half a page of 16 kB for a row, of which each text takes up to 40 bytes.
+# bytes. InnoDB: 1,017 columns, and half a page of 16 kB for a row, in which each text takes up to 40 bytes.
 _MYSQL = Room(900, bytes=7_600)
 _POINTER = 41
 _BYTES = {
@@ -52,6 +52,6 @@ _BYTES = {
 
 
 def room(destination: str) -> Room:
-    """Return the bounds of a type of destination (`into.type`)."""
+    """Return the limits of a type of destination (`into.type`)."""
     found = {"postgres": _POSTGRES, "mysql": _MYSQL, "singlestore": _MYSQL}.get(destination, _ROOM)
     return replace(found, destination=destination)

@@ -1,4 +1,4 @@
-"""Infer columns from JSON values, as far as no value can lose anything."""
+"""Infer columns from JSON values, as far as no value loses information."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LONGEST = 255
 
 
 def nameable(name: str) -> bool:
-    """Return whether a column or field can have that name: 1 to 255 characters, none of them NUL (DuckDB refuses it)."""
+    """Return whether a column or field can have that name: 1 to 255 characters without NUL (which DuckDB rejects)."""
     return 0 < len(name) <= _LONGEST and "\0" not in name
 
 
@@ -39,9 +39,10 @@ class Values(tuple[object, ...]):
 def infer(values: Iterable[Mapping[str, object]], apart: bool = False) -> Columns:
     """Infer the columns of JSON objects, in order of first appearance.
 
-    Fields that are only ever null are left out, and so are names that begin with `_kafka_`: they hold Kafka's own
-    coordinates. Names that differ by case only are one column, as in SQL. An object with a name that no column can have
-    (`nameable`) gives no column, as it gives no row; inside of a column it is JSON. So is what is nested too deeply (`ends`).
+    Fields that are only ever null are left out, and so are names that start with `_kafka_`, which are reserved for
+    Kafka's coordinates. Names that differ by case only are one column, as in SQL. An object with an invalid name
+    (`nameable`) gives no column, as it gives no row; inside a column it becomes JSON. So does a value that is nested
+    too deeply (`ends`).
 
     Args:
         values: the objects.

@@ -1,1 +1,1 @@
-"""Pipelines as SQL: statements to plain values and back, in SingleStore's grammar. Executes nothing."""
+"""Parse and print statements in SingleStore's grammar, as plain values. Executes nothing."""

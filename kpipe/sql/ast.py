@@ -1,4 +1,4 @@
-"""What a parsed statement is made of, and how a complaint finds its place in the text."""
+"""Access parts of a parsed statement, and report errors at their position in the text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ Node = Tree[Token] | Token
 
 
 class Wrong(Exception):
-    """Something is wrong at a node; the reader knows where that is in the text.
+    """An error at a node of a statement; parser.py adds the position in the text.
 
     Attributes:
-        node: the place; None: the statement as a whole.
+        node: the node; None: the whole statement.
+        what: the problem.
+        hint: what to write instead.
     """
 
     def __init__(self, node: Node | None, what: str, hint: str = "") -> None:
@@ -27,44 +29,44 @@ class Wrong(Exception):
 
 
 def wrong(node: Node | None, what: str, hint: str = "") -> NoReturn:
-    """Complain about a node."""
+    """Raise an error about a node."""
     raise Wrong(node, what, hint)
 
 
 def children(tree: Tree[Token], rule: str | None = None) -> Iterator[Tree[Token]]:
-    """Subtrees, all or of one rule, in order."""
+    """Yield the subtrees in order, all of them or those of one rule."""
     for item in tree.children:
         if isinstance(item, Tree) and rule in (None, item.data):
             yield item
 
 
 def child(tree: Tree[Token], rule: str) -> Tree[Token] | None:
-    """The first subtree of a rule; None where there is none."""
+    """Return the first subtree of a rule, or None."""
     return next(children(tree, rule), None)
 
 
 def token(tree: Tree[Token], *kinds: str) -> Token | None:
-    """The first token, or the first of these kinds; None where there is none."""
+    """Return the first token, or the first of these types, or None."""
     return next((item for item in tree.children if isinstance(item, Token) and (not kinds or item.type in kinds)), None)
 
 
 def strings(tree: Tree[Token]) -> list[str]:
-    """Texts in quotes, in order."""
+    """Return the values of the quoted texts, in order."""
     return [unquoted(str(item.children[0])) for item in children(tree, "string")]
 
 
 def string(tree: Tree[Token]) -> str:
-    """The text in quotes."""
+    """Return the value of the quoted text."""
     return strings(tree)[0]
 
 
 def names(tree: Tree[Token]) -> list[str]:
-    """Names, in order."""
+    """Return the names, in order."""
     return [name(str(item.children[0])) for item in children(tree, "name")]
 
 
 def span(node: Node | None) -> tuple[int, int]:
-    """Return place and length of a node in the text that was parsed."""
+    """Return the position and length of a node in the parsed text."""
     if isinstance(node, Token):
         return node.start_pos or 0, len(node)
     if node is None or node.meta.empty:

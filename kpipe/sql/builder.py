@@ -1,4 +1,4 @@
-"""From a parsed statement to its value."""
+"""Convert a parsed statement to its value."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _Tree = Tree[Token]
 
 
 def build(tree: _Tree, text: str) -> statements.Statement:
-    """The statement.
+    """Convert a parsed statement.
 
     Args:
-        tree: as the grammar gives it.
-        text: of the statement.
+        tree: the statement as the grammar parses it.
+        text: the text of the statement.
 
     Raises:
-        Wrong: something in it is wrong or not taken.
+        Wrong: a clause is invalid or unsupported.
     """
     return _BUILDERS[tree.data](tree, text)
 
@@ -36,12 +36,12 @@ def _create(tree: _Tree, text: str) -> statements.Create:
     pipeline, places = definition(tree, text)
     replace, keep = child(tree, "or_replace") is not None, child(tree, "if_not_exists") is not None
     if replace and keep:
-        wrong(child(tree, "if_not_exists"), "OR REPLACE and IF NOT EXISTS exclude each other", "write one of them")
+        wrong(child(tree, "if_not_exists"), "OR REPLACE and IF NOT EXISTS exclude each other", "remove one of them")
     return statements.Create(pipeline, replace, keep, places)
 
 
-# Changes that are refused by these names.
-_NOT_CHANGED = {
+# Rejected changes by rule, with their names in messages.
+_UNSUPPORTED_CHANGES = {
     "fields": "FIELDS", "lines": "LINES", "resource_pool": "RESOURCE POOL", "offset_cursor": "OFFSET CURSOR",
     "snapshots": "BATCH_MATCHES_SNAPSHOT", "other_link": "LINK", "drop_file": "DROP FILE",
 }  # fmt: skip
@@ -52,9 +52,9 @@ def _alter(tree: _Tree, text: str) -> statements.Alter:
     spans: dict[tuple[str, ...], tuple[int, int]] = {}
     for item in children(tree):
         if item.data != "name":
-            found = list(_changes(item))
-            spans |= {change.path: span(item) for change in found if isinstance(change, statements.SetField)}
-            changes += found
+            item_changes = list(_changes(item))
+            spans |= {change.path: span(item) for change in item_changes if isinstance(change, statements.SetField)}
+            changes += item_changes
     spans[("pipeline",)] = span(tree)
     return statements.Alter(names(tree)[0], tuple(changes), Places(text, spans))
 
@@ -65,16 +65,16 @@ def _changes(tree: _Tree) -> Iterator[statements.Change]:
             moment = clauses.moment(next(children(tree, "moment")))
             yield statements.SetOffsets(moment, token(tree, "REREAD") is not None)
         case "reload":
-            again = token(tree, "LOOKUPS") is not None
-            yield statements.ReloadLookups() if again else statements.ReloadTransform()
+            lookups = token(tree, "LOOKUPS") is not None
+            yield statements.ReloadLookups() if lookups else statements.ReloadTransform()
         case "drop_partition":
             number = clauses.partition(next(children(tree, "partition")))
             yield statements.DropPartition(number, token(tree, "REREAD") is not None)
         case "drop_orphans":
             yield statements.DropOrphans()
-        case _ if tree.data in _NOT_CHANGED:
-            refuse(tree, _NOT_CHANGED[tree.data])
-        case "ordering" | "collecting":  # always so, see definition.py
+        case _ if tree.data in _UNSUPPORTED_CHANGES:
+            refuse(tree, _UNSUPPORTED_CHANGES[tree.data])
+        case "ordering" | "collecting":  # no effect, see definition.py
             pass
         case _:
             yield from _settings(tree)
@@ -98,11 +98,11 @@ def _settings(tree: _Tree) -> Iterator[statements.SetField]:
             field, value = clauses.batch_limit(tree)
             yield statements.SetField(("batch", field), value)
         case "retry_options":
-            for field, given in clauses.retries(tree).items():
-                yield statements.SetField(("batch", field), given)
+            for field, value in clauses.retries(tree).items():
+                yield statements.SetField(("batch", field), value)
         case "one_retry":
-            field, given = clauses.one_retry(tree)
-            yield statements.SetField(("batch", field), given)
+            field, value = clauses.one_retry(tree)
+            yield statements.SetField(("batch", field), value)
         case "stop_on_error_or_none":
             yield statements.SetField(("errors", "batch"), clauses.stop_on_error(tree))
 
@@ -137,7 +137,7 @@ def _backfill(tree: _Tree, _: str) -> statements.Backfill:
 def _truncate(tree: _Tree, _: str) -> statements.Truncate:
     table = names(next(children(tree, "qualified")))
     if len(table) > 1:
-        wrong(tree, "a table's name stands alone: a home has one database", f"leave out `{table[0]}`")
+        wrong(tree, "unexpected database name: a home has one database", f"remove `{table[0]}`")
     condition = child(tree, "where")
     if condition is not None:
         refuse(condition, "DELETE ... WHERE")
@@ -150,7 +150,7 @@ def _range(tree: _Tree) -> Range | None:
         return None
     start, end = map(clauses.number, numbers)
     if start >= end:
-        wrong(numbers[1], f"the range from {start} to {end} holds nothing: its end is exclusive")
+        wrong(numbers[1], f"the range from {start} to {end} is empty: its end is exclusive")
     return Range(start, end)
 
 
@@ -162,8 +162,8 @@ def _test(tree: _Tree, _: str) -> statements.Test:
 
 
 def _number(tree: _Tree) -> int | None:
-    found = token(tree, "INT")
-    return clauses.number(found) if found is not None else None
+    count = token(tree, "INT")
+    return clauses.number(count) if count is not None else None
 
 
 def _refusing(clause: str) -> Callable[[_Tree, str], Any]:

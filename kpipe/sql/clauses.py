@@ -1,4 +1,4 @@
-"""Clauses that several statements share, as the fields of the definition that they set."""
+"""Convert clauses that several statements share to fields of the definition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMITS = {
     "MAX_BYTES_PER_BATCH_PARTITION": "max_bytes_per_partition",
     "MAX_RETRIES_PER_BATCH_PARTITION": "max_retries",
 }
-#: SingleStore's names of the retry options, and ours.
+#: SingleStore's retry options to fields of `batch`.
 RETRIES = {
     "exponential": "exponential",
     "retry_interval": "retry_interval_ms",
@@ -38,12 +38,12 @@ RETRIES = {
     "max_retries": "max_retries",
 }
 _ARCHIVES = (".tar.gz", ".tgz", ".zip")
-_MOST_DIGITS = 18  # more than any offset has
+_MOST_DIGITS = 18  # more than an offset can have
 _PART = re.compile(r"[A-Za-z0-9._-]{1,249}:[0-9]{1,9}")
 
 
 def filled(text: str, tree: Tree[Token]) -> str:
-    """The text with its templates filled in from the environment."""
+    """Fill in the templates of a text from the environment."""
     try:
         return resolve(from_statement(text)) if TEMPLATE.search(text) else text
     except InvalidPipeline as error:
@@ -51,20 +51,20 @@ def filled(text: str, tree: Tree[Token]) -> str:
 
 
 def json_object(tree: Tree[Token], clause: str) -> dict[str, Any]:
-    """The JSON object in the clause's text."""
+    """Parse the JSON object of a clause."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            wrong(tree, f"{clause} names a member twice")
-        return found
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            wrong(tree, f"{clause}: duplicate member")
+        return members
 
     def constant(text: str) -> Any:
-        wrong(tree, f"{clause} is not JSON: {text} is no number")
+        wrong(tree, f"{clause} is not JSON: {text} is not a number")
 
     try:
-        # Line ends inside of texts are no JSON, but public statements have them.
-        value = json.loads(string(tree), object_pairs_hook=once, parse_constant=constant, strict=False)
+        # JSON does not allow line ends inside texts, but published statements contain them.
+        value = json.loads(string(tree), object_pairs_hook=unique, parse_constant=constant, strict=False)
     except ValueError as error:
         reason = str(error).partition(":")[0] if isinstance(error, json.JSONDecodeError) else "a number of too many digits"
         wrong(tree, f"{clause} is not JSON: {reason.lower()}", """write '{"name": "value"}'""")
@@ -76,12 +76,12 @@ def json_object(tree: Tree[Token], clause: str) -> dict[str, Any]:
 
 
 def config(tree: Tree[Token]) -> dict[str, Any]:
-    """CONFIG: settings without secrets, with templates filled in."""
+    """Convert CONFIG: settings without secrets, with templates filled in."""
     return {key: setting(tree, key, value) for key, value in json_object(tree, "CONFIG").items()}
 
 
 def setting(tree: Tree[Token], key: str, value: Any) -> Any:
-    """A value of CONFIG."""
+    """Convert a value of CONFIG."""
     if is_secret(key):
         wrong(
             tree,
@@ -90,100 +90,102 @@ def setting(tree: Tree[Token], key: str, value: Any) -> Any:
         )
     if isinstance(value, dict | list):
         instead = "let this machine resolve the brokers' names" if key == "spoof.dns" else 'write {"name": "value"}'
-        wrong(tree, f"CONFIG: {key} is neither a text nor a number", instead)
+        wrong(tree, f"CONFIG: {key}: expected a text or a number", instead)
     return filled(value, tree) if isinstance(value, str) else value
 
 
 def credentials(tree: Tree[Token]) -> dict[str, str]:
-    """CREDENTIALS: templates, kept until a client is made."""
+    """Convert CREDENTIALS: templates, which are filled in when a client is created."""
     return {key: credential(tree, key, value) for key, value in json_object(tree, "CREDENTIALS").items()}
 
 
 def credential(tree: Tree[Token], key: str, value: object) -> str:
-    """A value of CREDENTIALS. A secret in words is refused: the statement would be kept with it in files and logs."""
+    """Convert a value of CREDENTIALS. A literal secret is rejected, because files and logs would contain it."""
     if not isinstance(value, str):
-        wrong(tree, f"CREDENTIALS: {key} is not a text")
+        wrong(tree, f"CREDENTIALS: {key}: expected a text")
     kept = from_statement(value)
     if "{{" not in kept and key != "sasl.username":
         wrong(
             tree,
-            f"CREDENTIALS: {key} is written out, and would be kept with the definition",
-            f"""export it, and name the variable: '{{"{key}": "${{env:NAME}}"}}'""",
+            f"CREDENTIALS: {key} is a literal, which would be stored with the definition",
+            f"""export it, and write the variable: '{{"{key}": "${{env:NAME}}"}}'""",
         )
     return kept
 
 
 def setting_name(tree: Tree[Token]) -> str:
-    """The name in `CONFIG ::name = 'value'`."""
-    found = child(tree, "setting_name")
-    assert found is not None
-    if child(found, "string") is not None:
-        return string(found)
-    return ".".join(name(str(part)) for part in found.children)
+    """Return the name in `CONFIG ::name = 'value'`."""
+    node = child(tree, "setting_name")
+    assert node is not None
+    if child(node, "string") is not None:
+        return string(node)
+    return ".".join(name(str(part)) for part in node.children)
 
 
 def number(text: Token) -> int:
-    """A number without sign."""
+    """Convert an unsigned number."""
     if len(text) > _MOST_DIGITS:
         wrong(text, f"{text[:_MOST_DIGITS]}... is too large")
     return int(text)
 
 
 def batch_limit(tree: Tree[Token]) -> tuple[str, int]:
-    """Field of `batch`, and its value."""
+    """Return the field of `batch` and its value."""
     word, value = token(tree), token(tree, "INT")
     assert word is not None and value is not None
     return LIMITS[word.type], number(value)
 
 
 def retries(tree: Tree[Token]) -> dict[str, Any]:
-    """RETRY_OPTIONS as fields of `batch`."""
-    given = json_object(tree, "RETRY_OPTIONS")
-    unknown = [key for key in given if key not in RETRIES]
+    """Convert RETRY_OPTIONS to fields of `batch`."""
+    options = json_object(tree, "RETRY_OPTIONS")
+    unknown = [key for key in options if key not in RETRIES]
     if unknown:
-        wrong(tree, f"RETRY_OPTIONS has no {unknown[0]}", f"known: {', '.join(RETRIES)}")
-    return {RETRIES[key]: value for key, value in given.items()}
+        wrong(tree, f"RETRY_OPTIONS: unknown option {unknown[0]}", f"options: {', '.join(RETRIES)}")
+    return {RETRIES[key]: value for key, value in options.items()}
 
 
 def one_retry(tree: Tree[Token]) -> tuple[str, Any]:
-    """`RETRY_OPTIONS ::name = 'value'` as a field of `batch`."""
+    """Convert `RETRY_OPTIONS ::name = 'value'` to a field of `batch`."""
     key, text = setting_name(tree), string(tree)
     if key not in RETRIES:
-        wrong(tree, f"RETRY_OPTIONS has no {key}", f"known: {', '.join(RETRIES)}")
+        wrong(tree, f"RETRY_OPTIONS: unknown option {key}", f"options: {', '.join(RETRIES)}")
     try:
         return RETRIES[key], json.loads(text)
     except ValueError:
-        wrong(tree, f"RETRY_OPTIONS: {key} is not {text!r}", "a whole number, or true or false")
+        what = f"RETRY_OPTIONS: {key}: expected a whole number, true or false, found {text!r}"
+        wrong(tree, what, "write RETRY_OPTIONS ::max_retries = '4', for example")
 
 
 def stop_on_error(tree: Tree[Token]) -> str | None:
-    """`errors.batch`; None for its default."""
+    """Return `errors.batch`; None for its default."""
     word = token(tree, "ON", "OFF", "NONE")
     assert word is not None
     return {"ON": "fail", "OFF": "skip", "NONE": None}[word.type]
 
 
 def transform(tree: Tree[Token]) -> dict[str, Any]:
-    """TRANSFORM ('uri', 'program', 'arguments') as the field of the same name; any number of rows, as in SingleStore."""
-    given = strings(tree)
-    if len(given) > 3:
-        wrong(tree, "TRANSFORM takes three texts: where, program in the archive, arguments", "arguments are one text")
-    uri, program, arguments = (*given, "", "")[:3]
+    """Convert TRANSFORM ('uri', 'program', 'arguments'); a program may return any number of rows, as in SingleStore."""
+    texts = strings(tree)
+    if len(texts) > 3:
+        what = f"TRANSFORM: expected URI, program in the archive and arguments, found {len(texts)} texts"
+        wrong(tree, what, "write all arguments in one text")
+    uri, program, arguments = (*texts, "", "")[:3]
     path = _path(uri, tree)
     if path.lower().endswith(_ARCHIVES):
         if not program:
-            wrong(tree, "TRANSFORM names an archive and no program in it", f"write TRANSFORM ('{uri}', 'path/in/it')")
-        found: dict[str, Any] = {"program": program, "archive": path}
+            wrong(tree, "TRANSFORM: the program in the archive is missing", f"write TRANSFORM ('{uri}', 'path/in/it')")
+        fields: dict[str, Any] = {"program": program, "archive": path}
     else:
         if program and program not in (path, path.rpartition("/")[2]):
-            wrong(tree, "TRANSFORM names a program beside a file that is no archive", "leave the second text empty: ''")
-        found = {"program": path}
+            wrong(tree, "TRANSFORM: a program is only allowed with an archive", "leave the second text empty: ''")
+        fields = {"program": path}
     if arguments.split():
-        found["args"] = arguments.split()
+        fields["args"] = arguments.split()
     stdin, mode = token(child(tree, "stdin") or tree, *_STDIN), token(child(tree, "mode") or tree, *_MODE)
-    found["stdin"] = _STDIN[stdin.type] if stdin is not None else "lines"
-    found["mode"] = mode.type.lower() if mode is not None else "flatmap"
-    return found
+    fields["stdin"] = _STDIN[stdin.type] if stdin is not None else "lines"
+    fields["mode"] = mode.type.lower() if mode is not None else "flatmap"
+    return fields
 
 
 _STDIN = {"LINES": "lines", "LENGTH_PREFIXED": "length-prefixed", "JSON": "json"}
@@ -199,7 +201,7 @@ def _path(uri: str, tree: Tree[Token]) -> str:
 
 
 def moment(tree: Tree[Token]) -> Moment:
-    """EARLIEST, LATEST, TIMESTAMP '...', or offsets by partition."""
+    """Convert EARLIEST, LATEST, TIMESTAMP '...', or offsets by partition."""
     word = token(tree, "EARLIEST", "LATEST", "TIMESTAMP")
     if word is None:
         return offsets(tree, "OFFSETS")
@@ -208,39 +210,38 @@ def moment(tree: Tree[Token]) -> Moment:
             return Timestamp.model_validate({"timestamp": string(tree)})
         except ValueError:
             wrong(
-                tree, "TIMESTAMP is not a time", "write '2026-11-20 00:00:00' (UTC), or with a zone: '2026-11-20T00:00:00+01:00'"
+                tree, "TIMESTAMP: invalid time", "write '2026-11-20 00:00:00' (UTC), or with a zone: '2026-11-20T00:00:00+01:00'"
             )
     return "earliest" if word.type == "EARLIEST" else "latest"
 
 
 def offsets(tree: Tree[Token], clause: str) -> dict[Part, int]:
-    """Offsets by partition: its number, or TOPIC:NUMBER."""
-    given = json_object(tree, clause)
-    found: dict[Part, int] = {}
-    for key, value in given.items():
+    """Convert offsets by partition: its number, or TOPIC:NUMBER."""
+    by_partition: dict[Part, int] = {}
+    for key, value in json_object(tree, clause).items():
         name = _part(key)
         if name is None or not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            wrong(tree, f"{clause} is not of offsets by partition number", """write '{"0": 120, "3": 7}'""")
-        found[name] = value
-    if not found:
-        wrong(tree, f"{clause} names no partition", """write '{"0": 120, "3": 7}'""")
-    return found
+            wrong(tree, f"{clause}: expected offsets by partition number", """write '{"0": 120, "3": 7}'""")
+        by_partition[name] = value
+    if not by_partition:
+        wrong(tree, f"{clause}: expected at least one partition", """write '{"0": 120, "3": 7}'""")
+    return by_partition
 
 
 def _part(text: str) -> Part | None:
-    """A partition as it is written; None where it is none."""
+    """Parse a partition; None if it is invalid."""
     if text.isascii() and text.isdigit():
         return int(text) if len(text) <= _MOST_DIGITS else None
     return text if _PART.fullmatch(text) else None
 
 
 def partition(tree: Tree[Token]) -> Part:
-    """A partition's number, as number or as text, or 'TOPIC:NUMBER'."""
+    """Convert a partition: a number, or a text 'NUMBER' or 'TOPIC:NUMBER'."""
     word = token(tree, "INT")
     if word is not None:
         return number(word)
     text = unquoted(str(next(children(tree, "string")).children[0]))
     name = _part(text)
     if name is None:
-        wrong(tree, f"{text!r} is not a partition's number", "of several topics: 'TOPIC:NUMBER'")
+        wrong(tree, f"{text!r} is not a partition number", "with several topics, write 'TOPIC:NUMBER'")
     return name

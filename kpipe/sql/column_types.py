@@ -1,7 +1,7 @@
-"""Column types of MySQL and SingleStore as DuckDB has them.
+"""Convert column types of MySQL and SingleStore to DuckDB's.
 
-Source of the rules: SingleStore's pages "Data Types" and "CREATE TABLE". Types that DuckDB has under the same name, with the
-same values, are not in the table: they stay as they are written.
+Source of the rules: SingleStore's pages "Data Types" and "CREATE TABLE". Types that DuckDB has with the same
+name and the same values are not in the table, and stay unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kpipe.expressions.tokens import Word
 
 __all__ = ["KNOWN", "Taken", "taken"]
 
-#: To what, whether the numbers in parentheses are dropped, and a note.
+#: DuckDB's type, whether the numbers in parentheses are dropped, and a note.
 _TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "NCHAR", "NVARCHAR"), ("VARCHAR", "")),
     **dict.fromkeys(("BINARY", "VARBINARY", "TINYBLOB", "MEDIUMBLOB", "LONGBLOB"), ("BLOB", "")),
@@ -23,24 +23,24 @@ _TYPES: dict[str, tuple[str, str]] = {
     "DATETIME": ("TIMESTAMP", ""), "TIMESTAMP": ("TIMESTAMP", ""), "YEAR": ("SMALLINT", ""),
     "FLOAT": ("FLOAT", ""), "DOUBLE": ("DOUBLE", ""), "REAL": ("DOUBLE", ""),
     "ENUM": ("VARCHAR", "its values are not checked"), "SET": ("VARCHAR", "its values are not checked"),
-    **dict.fromkeys(("GEOGRAPHY", "GEOGRAPHYPOINT"), ("VARCHAR", "it holds the text of the place")),
-    "BSON": ("JSON", "it holds JSON"),
+    **dict.fromkeys(("GEOGRAPHY", "GEOGRAPHYPOINT"), ("VARCHAR", "it contains the text of the location")),
+    "BSON": ("JSON", "it contains JSON"),
 }  # fmt: skip
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
 _UNSIGNED = {"TINYINT": "UTINYINT", "SMALLINT": "USMALLINT", "INTEGER": "UINTEGER", "BIGINT": "UBIGINT"}
 _SIGNS = ("UNSIGNED", "SIGNED", "ZEROFILL")
-#: What tells a column `key VARCHAR(9)` from an index `KEY name (column)`.
+#: Type names, which distinguish a column `key VARCHAR(9)` from an index `KEY name (column)`.
 KNOWN = frozenset((*_TYPES, *_DECIMALS, "VARCHAR", "CHAR", "TEXT", "BLOB", "JSON", "DATE", "BOOL", "BOOLEAN", "UUID", "BIT"))
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A type as DuckDB has it.
+    """A type of DuckDB's that replaces a column's type.
 
     Attributes:
-        text: the type; empty: as it was written.
-        used: how many words it was.
-        note: what it no longer says; empty: nothing.
+        text: the type; empty: unchanged.
+        used: number of tokens of the original type.
+        note: what the new type does not check or store; empty: nothing is lost.
     """
 
     text: str
@@ -49,7 +49,7 @@ class Taken:
 
 
 def taken(words: Sequence[Word]) -> Taken:
-    """The type that these words begin with."""
+    """Convert the type at the start of these tokens."""
     name = words[0].text.upper() if words and words[0].kind == "name" else ""
     if name not in KNOWN:
         return Taken("", 0)
@@ -77,7 +77,7 @@ def taken(words: Sequence[Word]) -> Taken:
 
 
 def _parenthesis(words: Sequence[Word], at: int) -> tuple[list[str], int]:
-    """Numbers or texts in parentheses, and the place behind them."""
+    """Return the arguments in parentheses, and the index after them."""
     if words[at : at + 1] and words[at].text == "(":
         end = next((place for place in range(at, len(words)) if words[place].text == ")"), len(words) - 1)
         return [word.text for word in words[at + 1 : end] if word.text != ","], end + 1

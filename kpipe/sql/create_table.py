@@ -1,6 +1,6 @@
-"""CREATE TABLE as SingleStore and MySQL have it, to what DuckDB runs, with notes of what means nothing here.
+"""Convert CREATE TABLE of SingleStore and MySQL to DuckDB's SQL, with notes about what has no effect.
 
-What DuckDB would read in the same way is left as it is written. Source of the rules: SingleStore's page "CREATE TABLE".
+Text that DuckDB reads in the same way stays unchanged. Source of the rules: SingleStore's page "CREATE TABLE".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTION = re.compile(
     r"|ROW_FORMAT)\s*=?\s*(?:'[^']*'|\"[^\"]*\"|\w+)|USING\s+(?:ROWSTORE|COLUMNSTORE))",
     re.IGNORECASE,
 )
-# Types that are the same to DuckDB.
+# Types with the same name and meaning in DuckDB.
 _SAME = (
     "TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "TIME", "DATETIME", "TIMESTAMP", "BINARY", "VARBINARY",
 )  # fmt: skip
@@ -39,11 +39,11 @@ _COLLATION = re.compile(r"(?:utf8|latin|ascii|ucs|utf16)\w*", re.IGNORECASE)
 
 @dataclass
 class Made:
-    """A table's statements.
+    """The statements that create a table.
 
     Attributes:
         statements: in DuckDB's SQL, in order.
-        notes: a sentence for each thing that means nothing here, or something else.
+        notes: a sentence for each part that has no effect, or another meaning.
     """
 
     statements: list[str]
@@ -51,44 +51,44 @@ class Made:
 
 
 def made(text: str) -> Made:
-    """What makes the table.
+    """Convert a CREATE statement; other statements than CREATE TABLE stay unchanged.
 
     Args:
-        text: one statement that begins with CREATE.
+        text: one statement, which begins with CREATE.
 
     Raises:
-        InvalidStatement: the table cannot be what the statement says.
+        InvalidStatement: DuckDB cannot create such a table.
     """
-    found = list(words(text))
-    head = _upper(found[:12])
-    at = 3 if head[1:3] == ["OR", "REPLACE"] else 1
+    tokens = list(words(text))
+    head = _upper(tokens[:12])
+    index = 3 if head[1:3] == ["OR", "REPLACE"] else 1
     kinds = []
-    while at < len(head) and head[at] in _KINDS:
-        kinds.append(head[at])
-        at += 1
-    if at >= len(head) or head[at] != "TABLE":
+    while index < len(head) and head[index] in _KINDS:
+        kinds.append(head[index])
+        index += 1
+    if index >= len(head) or head[index] != "TABLE":
         return Made([text])
     temporary = [kind for kind in kinds if kind.startswith("TEMP")]
     if temporary:
-        raise InvalidStatement(f"CREATE {temporary[0]} TABLE: such a table ends with its statement", "write CREATE TABLE")
-    at += 4 if head[at + 1 : at + 4] == ["IF", "NOT", "EXISTS"] else 1
-    opening = next((place for place in range(at, len(found)) if found[place].text == "("), None)
-    if opening is None or opening == at or any(word.text.upper() in ("AS", "LIKE") for word in found[at + 1 : opening]):
+        raise InvalidStatement(f"CREATE {temporary[0]} TABLE: the table would not outlive its statement", "write CREATE TABLE")
+    index += 4 if head[index + 1 : index + 4] == ["IF", "NOT", "EXISTS"] else 1
+    opening = next((position for position in range(index, len(tokens)) if tokens[position].text == "("), None)
+    if opening is None or opening == index or any(word.text.upper() in ("AS", "LIKE") for word in tokens[index + 1 : opening]):
         return Made([text])
-    closing = _closing(found, opening)
-    rest = text[found[closing].end :]
+    closing = _closing(tokens, opening)
+    rest = text[tokens[closing].end :]
     if re.match(r"\s*(?:AS|SELECT|WITH|FROM)\b", rest, re.IGNORECASE):
         return Made([text])
-    table = _Table(text, [_plain(word) for word in found[at:opening] if word.text != "."])
+    table = _Table(text, [_plain(word) for word in tokens[index:opening] if word.text != "."])
     table.left += kinds
     table.changed = bool(kinds)
-    for item in _items(found[opening + 1 : closing]):
+    for item in _items(tokens[opening + 1 : closing]):
         table.take(item)
     ending = table.options(rest)
     if not table.changed:
         return Made([text])
     before = "CREATE OR REPLACE TABLE" if head[1:3] == ["OR", "REPLACE"] else "CREATE TABLE"
-    before += " IF NOT EXISTS" if "EXISTS" in head[:at] else ""
+    before += " IF NOT EXISTS" if "EXISTS" in head[:index] else ""
     return Made([*table.sequences, f"{before} {_name(table.name)} ({', '.join(table.body())}){ending}"], table.noted())
 
 
@@ -97,7 +97,7 @@ def _upper(found: Sequence[Word]) -> list[str]:
 
 
 def _plain(word: Word) -> str:
-    """A name without its quotes."""
+    """Return a name without its quotes."""
     if word.kind == "backticked":
         return word.text[1:-1].replace("``", "`")
     return word.text[1:-1].replace('""', '"') if word.kind == "quoted" else word.text
@@ -107,34 +107,34 @@ def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _closing(found: Sequence[Word], opening: int) -> int:
+def _closing(tokens: Sequence[Word], opening: int) -> int:
     depth = 0
-    for at in range(opening, len(found)):
-        depth += {"(": 1, ")": -1}.get(found[at].text, 0)
+    for index in range(opening, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[index].text, 0)
         if not depth:
-            return at
-    raise InvalidStatement("CREATE TABLE: the list of columns does not end", "add )")
+            return index
+    raise InvalidStatement("CREATE TABLE: the list of columns is not closed", "add )")
 
 
-def _items(found: Sequence[Word]) -> Iterator[Sequence[Word]]:
+def _items(tokens: Sequence[Word]) -> Iterator[Sequence[Word]]:
     depth, start = 0, 0
-    for at, word in enumerate(found):
+    for index, word in enumerate(tokens):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
         if word.text == "," and not depth:
-            yield found[start:at]
-            start = at + 1
-    if found[start:]:
-        yield found[start:]
+            yield tokens[start:index]
+            start = index + 1
+    if tokens[start:]:
+        yield tokens[start:]
 
 
 class _Table:
-    """Collects columns and keys."""
+    """Collects the columns and keys of a table."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         if len(names) > 1 and names[0].lower() != "main":
             raise InvalidStatement(
-                f"CREATE TABLE takes the table's name alone: a home has one database, found {names[0]}.{names[-1]}",
-                f"leave out {names[0]}",
+                f"CREATE TABLE: expected a table name without a database, found {names[0]}.{names[-1]}",
+                f"remove {names[0]}: a home has one database",
             )
         self.name, self.changed = names[-1], False
         self.left: list[str] = []
@@ -146,34 +146,34 @@ class _Table:
         self._types: list[tuple[str, Type]] = []
 
     def take(self, item: Sequence[Word]) -> None:
-        """A column, or a key."""
+        """Add a column or a key."""
         if not item:
             raise InvalidStatement("CREATE TABLE: a column is missing between two commas", "remove a comma")
-        said = _upper(item) if item[0].kind == "name" else [""]
-        if said[0] == "CONSTRAINT" and len(said) > 1:
-            rest = 1 if said[1] in ("PRIMARY", "UNIQUE", "CHECK", "FOREIGN") else 2
-            if said[rest : rest + 1] and said[rest] in ("PRIMARY", "UNIQUE"):
-                item, said, self.changed = item[rest:], said[rest:], self.changed or rest == 1
-        if said[0] == "PRIMARY" or (said[0] == "UNIQUE" and said[1:2]):
-            self._key("PRIMARY KEY" if said[0] == "PRIMARY" else "UNIQUE", item, said)
-        elif _is_index(item, said):
+        keywords = _upper(item) if item[0].kind == "name" else [""]
+        if keywords[0] == "CONSTRAINT" and len(keywords) > 1:
+            rest = 1 if keywords[1] in ("PRIMARY", "UNIQUE", "CHECK", "FOREIGN") else 2
+            if keywords[rest : rest + 1] and keywords[rest] in ("PRIMARY", "UNIQUE"):
+                item, keywords, self.changed = item[rest:], keywords[rest:], self.changed or rest == 1
+        if keywords[0] == "PRIMARY" or (keywords[0] == "UNIQUE" and keywords[1:2]):
+            self._key("PRIMARY KEY" if keywords[0] == "PRIMARY" else "UNIQUE", item, keywords)
+        elif _is_index(item, keywords):
             self.changed = True
-            second = said[1:2] if said[0] not in ("KEY", "INDEX") and said[1:2] in (["KEY"], ["INDEX"]) else []
-            self.left.append(" ".join([said[0], *second]))
-        elif said[0] in ("CHECK", "FOREIGN", "CONSTRAINT"):
+            second = keywords[1:2] if keywords[0] not in ("KEY", "INDEX") and keywords[1:2] in (["KEY"], ["INDEX"]) else []
+            self.left.append(" ".join([keywords[0], *second]))
+        elif keywords[0] in ("CHECK", "FOREIGN", "CONSTRAINT"):
             self._columns.append(self._written(item))
         else:
             self._column(item)
 
-    def _key(self, kind: str, item: Sequence[Word], said: list[str]) -> None:
-        opening = next((at for at, word in enumerate(item) if word.text == "("), None)
+    def _key(self, kind: str, item: Sequence[Word], keywords: list[str]) -> None:
+        opening = next((index for index, word in enumerate(item) if word.text == "("), None)
         if opening is None:
-            raise InvalidStatement(f"CREATE TABLE: {kind} names no column", f"write {kind} (column)")
+            raise InvalidStatement(f"CREATE TABLE: {kind} without columns", f"write {kind} (column)")
         end = _closing(item, opening)
         columns = [_plain(part[0]) for part in _items(item[opening + 1 : end])]
         plain = opening == (2 if kind == "PRIMARY KEY" else 1) and end == len(item) - 1 and end - opening == 2 * len(columns)
         self.changed = self.changed or not plain
-        if "UNENFORCED" in said[end:]:
+        if "UNENFORCED" in keywords[end:]:
             self.left.append(f"{kind} UNENFORCED")
             return
         self._keys.append((kind, columns))
@@ -191,21 +191,21 @@ class _Table:
         written = self._written(rest[:used])
         self.changed = self.changed or (bool(kind.used) and written.upper() not in _SAME)
         if kind.note:
-            self._notes.append(f"{name} is {kind.text} here, for {written}: {kind.note}")
-        with suppress(InvalidPipeline):  # DuckDB has types that kpipe has not; a computed column cannot name those
+            self._notes.append(f"{name} has type {kind.text} instead of {written}: {kind.note}")
+        with suppress(InvalidPipeline):  # computed columns cannot use columns of types that only DuckDB has
             self._types.append((name, parse_type(kind.text or written)))
         parts = [_name(name), kind.text or written, *self._attributes(name, rest[used:])]
         self._columns.append(" ".join(part for part in parts if part))
 
     def _computed(self, name: str, item: Sequence[Word]) -> None:
-        """`name AS expression PERSISTED type`: DuckDB computes it when it is asked for."""
-        end = next((at for at, word in enumerate(item) if word.text.upper() == "PERSISTED"), len(item))
-        written = self._text[item[0].start : item[end - 1].end] if end else ""  # as expressions have it: names in backticks
+        """Add `name AS expression PERSISTED type`, which DuckDB computes when it is read."""
+        end = next((index for index, word in enumerate(item) if word.text.upper() == "PERSISTED"), len(item))
+        written = self._text[item[0].start : item[end - 1].end] if end else ""  # unchanged, with names in backticks
         try:
             value = computed(written, Columns(tuple(self._types)))
         except Untranslated as error:
             raise InvalidStatement(
-                f"CREATE TABLE: column {name}: {error.what}", error.hint or f"leave it out, and SET {name} = ... in the pipeline"
+                f"CREATE TABLE: column {name}: {error.what}", error.hint or f"remove it, and SET {name} = ... in the pipeline"
             ) from None
         kind = item[end + 1 :]
         used = taken(kind)
@@ -216,125 +216,125 @@ class _Table:
         self._columns.append(f"{_name(name)} {text} GENERATED ALWAYS AS ({value}) VIRTUAL")
 
     def _attributes(self, name: str, rest: Sequence[Word]) -> Iterator[str]:
-        at = 0
-        while at < len(rest):
-            said = _upper(rest[at : at + 3])
-            word, used = said[0] if rest[at].kind == "name" else "", 1
+        index = 0
+        while index < len(rest):
+            keywords = _upper(rest[index : index + 3])
+            word, used = keywords[0] if rest[index].kind == "name" else "", 1
             if word == "DEFAULT":
-                end = _attribute(rest, at + 2)
-                yield f"DEFAULT {self._default(rest[at + 1 : end])}"
-                used = end - at
-            elif said[:2] == ["NOT", "NULL"]:
+                end = _attribute(rest, index + 2)
+                yield f"DEFAULT {self._default(rest[index + 1 : end])}"
+                used = end - index
+            elif keywords[:2] == ["NOT", "NULL"]:
                 yield "NOT NULL"
                 used = 2
-            elif said[:2] == ["PRIMARY", "KEY"] or word == "KEY":
+            elif keywords[:2] == ["PRIMARY", "KEY"] or word == "KEY":
                 self.changed = self.changed or word == "KEY"
                 self._keys.append(("PRIMARY KEY", [name]))
                 used = 2 if word == "PRIMARY" else 1
             elif word == "UNIQUE":
-                self.changed = self.changed or said[1:2] == ["KEY"]
+                self.changed = self.changed or keywords[1:2] == ["KEY"]
                 self._keys.append(("UNIQUE", [name]))
-                used = 2 if said[1:2] == ["KEY"] else 1
+                used = 2 if keywords[1:2] == ["KEY"] else 1
             elif word == "AUTO_INCREMENT":
                 sequence = _name(f"{self.name}_{name}_numbers")
                 self.sequences.append(f"CREATE SEQUENCE IF NOT EXISTS {sequence}")
                 yield "DEFAULT nextval('" + sequence.replace("'", "''") + "')"
                 self._counted.add(name.lower())
                 self.changed = True
-            elif said[:2] == ["ON", "UPDATE"]:
-                used = _attribute(rest, at + 2) - at
-                self._notes.append(f"ON UPDATE is left out of {name}: NOW() in the expressions of the pipeline does the same")
+            elif keywords[:2] == ["ON", "UPDATE"]:
+                used = _attribute(rest, index + 2) - index
+                self._notes.append(f"ON UPDATE of {name} is ignored: assign NOW() to it in the pipeline")
                 self.changed = True
-            elif word in ("COMMENT", "CHARSET", "COLLATE") or said[:2] == ["CHARACTER", "SET"]:
+            elif word in ("COMMENT", "CHARSET", "COLLATE") or keywords[:2] == ["CHARACTER", "SET"]:
                 used = 3 if word == "CHARACTER" else 2
-                value = rest[at + used - 1].text if at + used <= len(rest) else ""
+                value = rest[index + used - 1].text if index + used <= len(rest) else ""
                 if word == "COLLATE" and not (_TEXTS.fullmatch(value) or _COLLATION.fullmatch(value)):
-                    yield f"COLLATE {value}"  # DuckDB's own
+                    yield f"COLLATE {value}"  # a collation of DuckDB's
                 else:
                     self.changed = True
-                    self._say(word, value)
+                    self._note_ignored(word, value)
             elif word in ("SERIES", "SPARSE"):
                 used = 2 if word == "SERIES" else 1
-                self.left.append(" ".join(said[:used]))
+                self.left.append(" ".join(keywords[:used]))
                 self.changed = True
             elif word == "NULL":
                 pass
-            else:  # CHECK, REFERENCES, GENERATED and what is unknown: DuckDB's to judge
-                yield self._written(rest[at:])
+            else:  # DuckDB accepts or rejects CHECK, REFERENCES, GENERATED and anything unknown
+                yield self._written(rest[index:])
                 return
-            at += used
+            index += used
 
-    def _say(self, word: str, value: str) -> None:
+    def _note_ignored(self, word: str, value: str) -> None:
         if word == "COMMENT":
             self.left.append("COMMENT")
         elif word == "COLLATE" and not _TEXTS.fullmatch(value):
-            note = f"COLLATE {value} is left out: texts are compared by their bytes, 'A' is not 'a'"
+            note = f"COLLATE {value} is ignored: texts are compared by their bytes, 'A' is not 'a'"
             self._notes += [note] if note not in self._notes else []
         elif not _TEXTS.fullmatch(value) and word != "COLLATE":
             self.left.append(f"CHARACTER SET {value}")
 
     def _default(self, value: Sequence[Word]) -> str:
-        if len(value) == 1 and value[0].kind == "quoted":  # a text: no default is a column
+        if len(value) == 1 and value[0].kind == "quoted":  # a text, because a default cannot be a column
             self.changed = True
             return "'" + _plain(value[0]).replace("'", "''") + "'"
-        said = _upper(value)
-        if said[:1] in (["CURRENT_TIMESTAMP"], ["NOW"], ["LOCALTIMESTAMP"], ["UTC_TIMESTAMP"]) and len(said) > 1:
-            self.changed = self.changed or said[0] != "NOW" or len(said) > 3
+        keywords = _upper(value)
+        if keywords[:1] in (["CURRENT_TIMESTAMP"], ["NOW"], ["LOCALTIMESTAMP"], ["UTC_TIMESTAMP"]) and len(keywords) > 1:
+            self.changed = self.changed or keywords[0] != "NOW" or len(keywords) > 3
             return "now()"
         return self._written(value)
 
     def _written(self, item: Sequence[Word]) -> str:
-        """The words as they are written, with names that DuckDB reads."""
-        out, at = [], item[0].start if item else 0
+        """Return the tokens unchanged, but with names in DuckDB's quotes."""
+        out, copied = [], item[0].start if item else 0
         for word in item:
-            out += [self._text[at : word.start], _name(_plain(word)) if word.kind == "backticked" else word.text]
-            at = word.end
+            out += [self._text[copied : word.start], _name(_plain(word)) if word.kind == "backticked" else word.text]
+            copied = word.end
             self.changed = self.changed or word.kind == "backticked"
         return "".join(out).strip()
 
     def options(self, rest: str) -> str:
-        """What follows the columns: nothing of it where it is known, else as it is written."""
-        at = 0
-        while match := _OPTION.match(rest, at):
+        """Return the text after the columns without the known table options."""
+        position = 0
+        while match := _OPTION.match(rest, position):
             self.left.append(" ".join(match[0].strip(" ,\n\t").split()))
-            at = match.end()
-        self.changed = self.changed or at > 0
-        return rest[at:].rstrip() if rest[at:].strip() else ""
+            position = match.end()
+        self.changed = self.changed or position > 0
+        return rest[position:].rstrip() if rest[position:].strip() else ""
 
     def body(self) -> list[str]:
-        """Columns, then keys. A key of numbered columns is none: a pipeline gives them no value."""
+        """Return columns, then keys, except keys of AUTO_INCREMENT columns, to which a pipeline writes no value."""
         kept = []
         for kind, columns in self._keys:
             if self._counted & {column.lower() for column in columns}:
                 self._notes.append(
-                    f"{kind} ({', '.join(columns)}) is left out: its values are made by the table, not by records;"
-                    " _kafka_partition and _kafka_offset tell rows apart"
+                    f"{kind} ({', '.join(columns)}) is ignored: the table generates its values, not the records;"
+                    " _kafka_partition and _kafka_offset identify rows"
                 )
             else:
                 kept.append(f"{kind} ({', '.join(map(_name, columns))})")
         return [*self._columns, *kept]
 
     def noted(self) -> list[str]:
-        """Notes, with one for all that was left out."""
+        """Return the notes, with one for all parts that have no effect."""
         left = list(dict.fromkeys(self.left))
-        said = f"left out, as it means nothing here: {', '.join(left)}"
-        return [*([said] if left else []), *self._notes]
+        ignored = f"ignored, because it has no effect: {', '.join(left)}"
+        return [*([ignored] if left else []), *self._notes]
 
 
-def _attribute(rest: Sequence[Word], at: int) -> int:
-    """Where the next attribute of a column begins, from a place on; outside of parentheses."""
+def _attribute(rest: Sequence[Word], index: int) -> int:
+    """Return the index of the next attribute of a column, outside of parentheses."""
     depth = 0
-    while at < len(rest) and (depth or rest[at].kind != "name" or rest[at].text.upper() not in _ATTRIBUTES):
-        depth += {"(": 1, ")": -1}.get(rest[at].text, 0)
-        at += 1
-    return at
+    while index < len(rest) and (depth or rest[index].kind != "name" or rest[index].text.upper() not in _ATTRIBUTES):
+        depth += {"(": 1, ")": -1}.get(rest[index].text, 0)
+        index += 1
+    return index
 
 
-def _is_index(item: Sequence[Word], said: list[str]) -> bool:
-    """Whether it is a key that only speeds things up, or says where rows lie."""
-    second, third = (*said[1:3], "", "")[:2]
-    if said[0] in ("SHARD", "SORT", "FULLTEXT", "SPATIAL", "MULTIVALUE", "VECTOR"):
-        return second in ("KEY", "INDEX", "(", "USING") or (said[0] == "FULLTEXT" and third == "(")
-    if said[0] in ("KEY", "INDEX"):
+def _is_index(item: Sequence[Word], keywords: list[str]) -> bool:
+    """Return whether it is an index, or a key that only distributes or sorts rows."""
+    second, third = (*keywords[1:3], "", "")[:2]
+    if keywords[0] in ("SHARD", "SORT", "FULLTEXT", "SPATIAL", "MULTIVALUE", "VECTOR"):
+        return second in ("KEY", "INDEX", "(", "USING") or (keywords[0] == "FULLTEXT" and third == "(")
+    if keywords[0] in ("KEY", "INDEX"):
         return second in ("(", "USING") or (second not in KNOWN and third in ("(", "USING"))
     return False

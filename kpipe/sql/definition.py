@@ -1,4 +1,4 @@
-"""CREATE PIPELINE and INFER PIPELINE: from a parsed statement to the definition."""
+"""Convert CREATE PIPELINE and INFER PIPELINE to a definition."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _Clause = Callable[[Fields, Tree[Token]], None]
 
 
 def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
-    """What the statement defines, and where it says so. INFER, which names nothing, gets pipeline and table of the topic's name.
+    """Return the definition, and the positions of its fields. INFER names pipeline and table after the topic.
 
     Args:
         tree: the statement.
         text: its text.
 
     Raises:
-        Wrong: a clause is wrong, is given twice, or is not taken.
+        Wrong: a clause is invalid, duplicate or unsupported.
     """
     fields = Fields(text)
     for clause in children(tree):
@@ -42,9 +42,9 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
     into = fields.values.setdefault("into", {"table": _plain(str(topics.get("topic") or "table"))})
     if fields.skips_all and not fields.rule:
         into["on_conflict"] = "ignore"
-    own = names(tree)
-    if own:
-        fields.set(("name",), own[0], next(children(tree, "name")), "the pipeline's name")
+    pipeline_name = names(tree)
+    if pipeline_name:
+        fields.set(("name",), pipeline_name[0], next(children(tree, "name")), "the pipeline's name")
     else:
         fields.values["name"] = into["table"]
     fields.values.setdefault("format", {}).setdefault("type", "csv")  # SingleStore's default
@@ -56,13 +56,13 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
 
 
 def _plain(topic: str) -> str:
-    """A table's name for a topic."""
+    """Return a table name for a topic."""
     text = "".join(sign if sign.isascii() and (sign.isalnum() or sign == "_") else "_" for sign in topic)[:60]
     return text if text and not text[0].isdigit() else f"t_{text}"
 
 
-# Not among them, as they have no effect: AGGREGATOR, ENABLE or DISABLE OUT_OF_ORDER OPTIMIZATION (order within a partition
-# always holds) and OFFSETS METADATA GC (there are no files).
+# Clauses without effect are missing: AGGREGATOR, ENABLE or DISABLE OUT_OF_ORDER OPTIMIZATION (a partition is always read in
+# order) and OFFSETS METADATA GC (kpipe reads no files).
 _CLAUSES: dict[str, _Clause] = {
     "kafka": source.kafka,
     "topics": source.topics,

@@ -1,8 +1,7 @@
-"""The grammar of the statements: SingleStore's, with a few clauses of our own.
+"""Define the grammar of the statements: SingleStore's, with a few additional clauses.
 
-Clauses that are refused stand here, too, so that they can be named. Words are reserved only where nothing else could stand:
-a table may be called `key`, a column `format`. Words match in upper and lower case; every upper-case word that is no
-terminal of its own becomes one.
+Unsupported clauses are included, so that errors can name them. A keyword is reserved only where no name is allowed: a table may
+be called `key`, a column `format`. Keywords match in any letter case; every upper-case word without a terminal becomes one.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ qualified: name ("." name)?
 string: STRING
 """
 
-# Words that end an expression unless what follows says that they are part of it, and everything that is no word.
+# Keywords that end an expression, depending on the text after them, and all terminals that are not keywords.
 _TERMINALS = r"""
 ON_DUPLICATE.3: /ON(?=GAP+DUPLICATE\b)GAP+DUPLICATE\b/i
 ALSO.3: /ALSO(?=GAP+INTO\b)/i
@@ -213,5 +212,5 @@ GRAMMAR = _grammar()
 
 @lru_cache(maxsize=1)
 def parser() -> Lark:
-    """The parser; built once, some 100 ms."""
+    """Return the parser, which is built once, in some 100 ms."""
     return Lark(GRAMMAR, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=False)

@@ -1,4 +1,4 @@
-"""Secrets in statements: which values must be templates, and how a text is shown that may hold a value all the same."""
+"""Handle secrets in statements: require templates, and mask literals before a text is shown or stored."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ __all__ = ["MASK", "TEMPLATE", "from_statement", "is_secret", "masked", "masked_
 
 MASK = "***"
 
-#: `${env:NAME}` and `${env:NAME:-default}`: in a statement what `{{ env('NAME') }}` is in YAML, without quotes inside.
+#: `${env:NAME}` and `${env:NAME:-default}`: a statement's form of YAML's `{{ env('NAME') }}`, without quotes inside.
 TEMPLATE = re.compile(r"\$\{env:(\w+)(?::-([^{}']*))?\}")
 _YAML = re.compile(r"\{\{\s*env\(\s*(['\"])(\w+)\1\s*(?:,\s*(['\"])([^{}']*?)\3\s*)?\)\s*\}\}")
 _SECRET = re.compile(r"password|passwd|secret|ssl\.key\.pem|user\.info|jaas", re.IGNORECASE)
-# Wider: what makes a whole statement one that is masked before it is shown or kept.
+# Wider: a statement that matches is masked before it is shown or stored.
 _SENSITIVE = re.compile(r"passw|secret|token|credential|\.pem|basic\.auth|user\.info|api.?key|jaas", re.IGNORECASE)
-# A text in quotes, or one that does not end.
+# A quoted text, or an unterminated one.
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.|'')*(?:'|\Z)|\"(?:[^\"\\]|\\.|\"\")*(?:\"|\Z)", re.DOTALL)
 
 
 def is_secret(setting: str) -> bool:
-    """Whether a setting of that name holds a secret, as far as its name tells."""
+    """Return whether a setting is a secret, as far as its name shows."""
     return bool(_SECRET.search(setting))
 
 
 def masked(text: str) -> str:
-    """The text of a statement as it may be shown and kept: of the same length, without anything that may be a secret.
+    """Mask everything in a statement that may be a secret, so that it can be shown and stored. The length stays the same.
 
-    Where the statement speaks of credentials at all, every text in quotes is masked that is not made of templates alone:
-    a statement that is wrong may have its secret anywhere.
+    If the statement mentions credentials, every quoted text is masked, because an invalid statement may contain its secret
+    anywhere.
     """
     if not _SENSITIVE.search(text):
         return text
@@ -42,7 +42,7 @@ def _stars(literal: str) -> str:
 
 
 def from_statement(text: str) -> str:
-    """Templates of a statement as the definition keeps them."""
+    """Convert templates of a statement to those of a definition."""
 
     def template(match: re.Match[str]) -> str:
         name, default = match.groups()
@@ -52,7 +52,7 @@ def from_statement(text: str) -> str:
 
 
 def to_statement(text: str) -> str:
-    """Templates of a definition as a statement has them."""
+    """Convert templates of a definition to those of a statement."""
 
     def template(match: re.Match[str]) -> str:
         name, default = match[2], match[4]
@@ -62,10 +62,10 @@ def to_statement(text: str) -> str:
 
 
 def masked_credentials(part: dict[str, Any]) -> bool:
-    """Mask what is written out under the `credentials` of a definition's source or into; whether anything was."""
-    found = False
+    """Mask literals under the `credentials` of a definition's source or target; return whether there were any."""
+    masked_any = False
     for key, value in part.get("credentials", {}).items():
         if key != "sasl.username" and not _YAML.search(value):
             part["credentials"][key] = MASK
-            found = True
-    return found
+            masked_any = True
+    return masked_any

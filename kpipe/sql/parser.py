@@ -1,4 +1,4 @@
-"""From text to statements. Errors say line and column, what was found and what was expected, and show the place."""
+"""Parse text to statements. Errors contain line and column, what was expected and found, and show the line."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
 
 __all__ = ["is_complete", "nearest", "next_words", "read", "read_all"]
 
-# What a statement of the grammar begins with; every other is DuckDB's. What CREATE, ALTER and DROP make there is named, so
-# that a misspelt PIPELINE is found by the grammar.
+# The first keywords of kpipe's statements; all others are DuckDB's. DuckDB's objects of CREATE, ALTER and DROP are listed, so
+# that the grammar reports a misspelt PIPELINE.
 _OBJECTS = (
     r"(?:TEMP(?:ORARY)?|TABLE|VIEW|SCHEMA|INDEX|MACRO|FUNCTION|SEQUENCE|TYPE|SECRET|UNIQUE|PERSISTENT|DATABASE|RECURSIVE"
     r"|PROCEDURE|LINK|RESOURCE|ROLE|GROUP|ROWSTORE|COLUMNSTORE|REFERENCE|GLOBAL|TRIGGER|USER)\b"
@@ -33,7 +33,7 @@ _OURS = re.compile(
     r"|DELETE|RESET)\b",
     re.IGNORECASE,
 )
-_BEHIND = {
+_AFTER_INTO = {
     "FORMAT",
     "FIELDS",
     "COLUMNS",
@@ -48,7 +48,7 @@ _BEHIND = {
     "CHARACTER",
     "(",
 }
-_BEFORE = {
+_BEFORE_EXPRESSIONS = {
     "CONFIG", "CREDENTIALS", "BATCH_INTERVAL", "MAX_PARTITIONS_PER_BATCH", "MAX_OFFSETS_PER_BATCH_PARTITION", "RETRY_OPTIONS",
     "MAX_RETRIES_PER_BATCH_PARTITION", "MAX_BYTES_PER_BATCH_PARTITION", "STOP_ON_ERROR", "WITH", "REPLACE", "SKIP", "OPTIONS",
     "OFFSETS", "TOPICS",
@@ -67,9 +67,9 @@ _FIRST = (
     "RESET PIPELINE", "SELECT", "SHOW CREATE PIPELINE", "SHOW PIPELINES", "START ALL PIPELINES", "START FAILED PIPELINES",
     "START PIPELINE", "STOP ALL PIPELINES", "STOP PIPELINE", "TEST PIPELINE", "TRUNCATE TABLE",
 )  # fmt: skip
-# Parts of an expression, where one is expected.
+# Terminals of an expression.
 _EXPRESSION = {"TEXT", "QUOTED", "OPERATOR", "LSQB", "LBRACE"}
-# Known only to be refused.
+# Terminals of unsupported clauses, which messages do not suggest.
 _HIDDEN = {
     "AGGREGATOR", "LINK", "S3", "FS", "AZURE", "HDFS", "GCS", "MONGODB", "MYSQL", "ICEBERG", "RESOURCE", "IGNORE", "PROCEDURE",
     "PARQUET", "INFERRED", "PROFILE", "OFFSET", "CURSOR", "BATCH_MATCHES_SNAPSHOT", "FILE", "FILES",
@@ -78,58 +78,58 @@ _HIDDEN = {
 
 
 def read(text: str) -> Statement:
-    """The one statement in a text.
+    """Parse a text of exactly one statement.
 
     Raises:
-        InvalidStatement: there is none, more than one, or it is wrong.
+        InvalidStatement: the text has no statement or several, or it is invalid.
     """
-    found = list(read_all(text))
-    if len(found) != 1:
-        raise InvalidStatement(f"{len(found)} statements where one is expected")
-    return found[0]
+    parsed = list(read_all(text))
+    if len(parsed) != 1:
+        raise InvalidStatement(f"expected one statement, found {len(parsed)}")
+    return parsed[0]
 
 
 def read_all(text: str, file: str = "") -> Iterator[Statement]:
-    """Statements in order; they end with `;`, the last one need not.
+    """Yield the statements in order; each but the last must end with `;`.
 
     Args:
-        text: of all of them.
-        file: name for messages.
+        text: all statements.
+        file: file name for messages.
 
     Raises:
-        InvalidStatement: one is wrong. Those before it have been given.
+        InvalidStatement: one is invalid, after those before it were yielded.
     """
-    at = 0
+    position = 0
     while True:
-        found = _SPACE.match(text, at)
-        at = found.end() if found else at
-        if at >= len(text):
+        space = _SPACE.match(text, position)
+        position = space.end() if space else position
+        if position >= len(text):
             return
-        if text[at] == ";":
-            at += 1
+        if text[position] == ";":
+            position += 1
             continue
-        if _OURS.match(text, at):
-            statement, at = _ours(text, at, file)
+        if _OURS.match(text, position):
+            statement, position = _ours(text, position, file)
         else:
-            statement, at = _query(text, at, file)
+            statement, position = _query(text, position, file)
         yield statement
 
 
 def next_words(text: str) -> tuple[list[str], bool]:
-    """What may follow a statement that is being typed: words, and whether a name may stand there.
+    """Return the keywords that may follow an incomplete statement, and whether a name may follow.
 
     Args:
-        text: up to the cursor, without the word that is being typed.
+        text: up to the cursor, without the incomplete word.
 
     Returns:
-        None of both where the statement is not one of ours, or is wrong already.
+        Neither if the statement is DuckDB's, or is already invalid.
     """
     start = 0
     for word in words(text):
         if word.text == ";":
             start = word.end
-    found = _SPACE.match(text, start)
-    part = text[found.end() if found else start :]
+    space = _SPACE.match(text, start)
+    part = text[space.end() if space else start :]
     if not part:
         return sorted(_FIRST), False
     if not _OURS.match(part) and part.split()[0].upper() not in ("CREATE", "ALTER", "DROP", "SHOW", "DETACH"):
@@ -141,36 +141,36 @@ def next_words(text: str) -> tuple[list[str], bool]:
     except UnexpectedInput:
         return [], False
     terminals = set(machine.accepts()) - _HIDDEN
-    found_words = [name for name in _names(terminals) if name.isupper()]
-    return found_words, bool(terminals & {"NAME"}) and not terminals & {"TEXT"}
+    keywords = [name for name in _names(terminals) if name.isupper()]
+    return keywords, bool(terminals & {"NAME"}) and not terminals & {"TEXT"}
 
 
 def nearest(text: str) -> str:
-    """The beginning of a statement of ours that a text, which is none, may have been meant for; empty: none is near.
+    """Return the statement that resembles the start of a misspelt text, for hints; empty: none does.
 
-    A word that is cut off counts as that word: `SHOW PIPE` is near to SHOW PIPELINES.
+    A prefix counts as the word: `SHOW PIPE` resembles SHOW PIPELINES.
     """
-    given = [word.text.upper() for word, _ in zip(words(text), range(2), strict=False)]
-    for known in _FIRST:
-        wanted = known.split()[:2]
-        if len(given) == len(wanted) == 2 and all(map(_is_near, given, wanted)):
-            return known
+    typed = [word.text.upper() for word, _ in zip(words(text), range(2), strict=False)]
+    for statement in _FIRST:
+        keywords = statement.split()[:2]
+        if len(typed) == len(keywords) == 2 and all(map(_is_near, typed, keywords)):
+            return statement
     return ""
 
 
-def _is_near(given: str, wanted: str) -> bool:
-    cut_off = len(given) > 2 and wanted.startswith(given)
-    return cut_off or bool(get_close_matches(given, [wanted], n=1, cutoff=0.75))
+def _is_near(typed: str, wanted: str) -> bool:
+    cut_off = len(typed) > 2 and wanted.startswith(typed)
+    return cut_off or bool(get_close_matches(typed, [wanted], n=1, cutoff=0.75))
 
 
 def is_complete(text: str) -> bool:
-    """Whether what was typed so far ends a statement: nothing but space, or a `;` outside of quotes at the end."""
-    found = list(words(text))
-    return not found or found[-1].text == ";"
+    """Return whether the text is empty or ends with a `;` outside of quotes."""
+    tokens = list(words(text))
+    return not tokens or tokens[-1].text == ";"
 
 
 def _query(text: str, start: int, file: str) -> tuple[Query, int]:
-    """A statement of DuckDB's, up to its `;`."""
+    """Split off a statement of DuckDB's, up to its `;`."""
     depth_end = next((word for word in words(text[start:]) if word.text == ";"), None)
     end = len(text) if depth_end is None else start + depth_end.start
     return Query(text[start:end].strip(), Places(text, {(): (start, end - start)}, file)), end
@@ -197,9 +197,9 @@ def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
 
 
 def _parse(text: str) -> tuple[Tree[Token], int]:
-    """The tree of the statement at the beginning of the text, and where it ends."""
+    """Parse the statement at the start of the text; return its tree and where it ends."""
     grammar = parser()
-    machine = cast(Any, grammar.parse_interactive(text))  # a part of lark that has no types
+    machine = cast(Any, grammar.parse_interactive(text))  # lark has no type hints for it
     fed: list[Token] = []
     try:
         for token in machine.lexer_thread.lex(machine.parser_state):
@@ -222,12 +222,12 @@ def _parse(text: str) -> tuple[Tree[Token], int]:
 
 
 def _runs_on(before: Token, token: Token) -> bool:
-    """Whether a keyword is the beginning of a longer word, as PIPELINE is of PIPELINES."""
+    """Return whether a keyword is only the prefix of a longer word, as PIPELINE of PIPELINES."""
     return before.type == before.upper() and before.end_pos == token.start_pos and (token[:1].isalnum() or token[:1] == "_")
 
 
 def _accepted(grammar: Lark, fed: list[Token]) -> set[str]:
-    """What the grammar would really take behind these words; the parser's own list holds more."""
+    """Return the terminals that the grammar accepts after these tokens; lark's own list contains others, too."""
     machine = cast(Any, grammar.parse_interactive(""))
     for token in fed:
         machine.feed_token(token)
@@ -248,7 +248,7 @@ def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> Inv
         found = word.text[:40] if word is not None else text[place : place + 1]
         length = len(found)
         if word is not None and (word.kind == "open" or (word.text[0] in "'\"" and _SPACE)):
-            found = "a text that does not end" if word.kind == "open" else "a text in quotes"
+            found = "an unterminated quote" if word.kind == "open" else "a text in quotes"
             length = 1
     if found == "the end":
         place = len(text.rstrip())
@@ -258,41 +258,43 @@ def _unexpected(error: UnexpectedInput, text: str, start: int, file: str) -> Inv
 
 
 def _misplaced(word: str, expected: list[str]) -> str:
-    """Clauses are the commonest thing to stand on the wrong side of INTO."""
+    """Return a hint for common mistakes, such as a clause on the wrong side of INTO."""
     if word == "." and not {"FORMAT", "an expression", "KAFKA"} & set(expected):
-        return "a pipeline's name stands alone: a home has one database"
+        return "write the pipeline's name alone: a home has one database"
     if word == "\\":
-        return "\\G is a command of MySQL's client: end the statement with ;"
+        return "end the statement with ; instead of \\G, a command of MySQL's client"
     if word == "TABLE" and expected == ["PIPELINE"]:
-        return "DESCRIBE name shows a table"
+        return "write DESCRIBE name to show a table"
     if word == "LIMIT" and "FOREGROUND" in expected:
-        return "LIMIT n BATCHES stands behind FOREGROUND"
-    if "RELOAD" in expected and (word in _BEFORE or word == "TRANSFORM"):
+        return "write LIMIT n BATCHES after FOREGROUND"
+    if "RELOAD" in expected and (word in _BEFORE_EXPRESSIONS or word == "TRANSFORM"):
         return f"write SET {word}"
     if word == "RESOURCE":
-        return "leave RESOURCE POOL out: there are no pools"
-    if word in _BEHIND and "INTO" in expected:
-        return f"{word} stands behind INTO TABLE"
-    return f"{word} stands before SET, WHERE and ON DUPLICATE KEY UPDATE" if word in _BEFORE and "FORMAT" in expected else ""
+        return "remove RESOURCE POOL: kpipe has no resource pools"
+    if word in _AFTER_INTO and "INTO" in expected:
+        return f"write {word} after INTO TABLE"
+    if word in _BEFORE_EXPRESSIONS and "FORMAT" in expected:
+        return f"write {word} before SET, WHERE and ON DUPLICATE KEY UPDATE"
+    return ""
 
 
 def _names(terminals: set[str]) -> list[str]:
-    """Terminals in words, the most telling first."""
+    """Return the terminals as words for messages, keywords first."""
     grammar = parser()
     in_expression = bool(terminals & {"TEXT", "OPERATOR"})
-    found: list[str] = []
+    names: list[str] = []
     for terminal in terminals - _HIDDEN:
         if in_expression and (
             terminal in _EXPRESSION or terminal in ("NAME", "BACKTICKED", "VARIABLE", "NUMBER", "PERCENT", "LPAR")
         ):
-            found.append("an expression")
+            names.append("an expression")
         elif terminal in _WORDS:
-            found.append(_WORDS[terminal])
+            names.append(_WORDS[terminal])
         else:
             pattern: Any = grammar.get_terminal(terminal).pattern
-            # A pattern is for the lexer: the terminal's own name says more.
-            found.append(str(pattern.value) if pattern.type == "str" else terminal.strip("_").replace("_", " "))
-    return sorted(set(found), key=lambda item: (item == "the end", not item.isupper(), item))
+            # A terminal's name is clearer than its regular expression.
+            names.append(str(pattern.value) if pattern.type == "str" else terminal.strip("_").replace("_", " "))
+    return sorted(set(names), key=lambda item: (item == "the end", not item.isupper(), item))
 
 
 def _listed(names: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""From values to statements. What is written is read back and compared, so that no definition changes on the way."""
+"""Print values as statements. Each is parsed again and compared, so that printing never changes a definition."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LINES = (("line_end", "TERMINATED BY"), ("line_start", "STARTING BY"))
 
 
 def to_sql(pipeline: Pipeline, or_replace: bool = False, if_not_exists: bool = False) -> str:
-    """The statement that makes the pipeline, a clause a line, with `;`. Secrets that stand in the definition are masked.
+    """Print CREATE PIPELINE with one clause per line, and `;`. Literal secrets of the definition are masked.
 
     Raises:
-        InvalidPipeline: a field says what no statement can say.
+        InvalidPipeline: a field has no representation in a statement.
     """
     words = ["CREATE", *(["OR REPLACE"] if or_replace else []), "PIPELINE", *(["IF NOT EXISTS"] if if_not_exists else [])]
     fields = pipeline.to_dict()
@@ -49,11 +49,11 @@ def _prove(text: str, statement: s.Statement) -> None:
     except InvalidStatement as error:
         raise InvalidPipeline(f"the definition cannot be written as a statement: {error.what}", error.hint) from error
     if not same:
-        raise InvalidPipeline("the definition cannot be written as a statement without loss", "keep it as YAML")
+        raise InvalidPipeline("the definition cannot be written as a statement without loss", "keep it in YAML")
 
 
 def _source(fields: dict[str, Any]) -> Iterator[str]:
-    """Clauses before INTO; takes what they say out of the fields."""
+    """Yield the clauses before INTO, and remove their fields."""
     source, batch = fields.pop("source"), fields.pop("batch", {})
     endpoint, topic = source.pop("brokers"), source.pop("topic", None)
     yield f"AS LOAD DATA KAFKA {quoted(endpoint if topic is None else f'{endpoint}/{topic}')}"
@@ -81,7 +81,7 @@ def _source(fields: dict[str, Any]) -> Iterator[str]:
     for name, lookup in fields.pop("lookups", {}).items():
         yield _lookup(name, lookup)
     skipped = errors.pop("constraint") if errors.get("constraint") == "dead_letter" else ""
-    if skipped and into.get("on_conflict") == "ignore" and "parse" not in errors:  # a dead letter is its default
+    if skipped and into.get("on_conflict") == "ignore" and "parse" not in errors:  # `dead_letter` is the default of `parse`
         del into["on_conflict"]
         yield "SKIP ALL ERRORS"
         skipped = ""
@@ -104,7 +104,7 @@ def _lookup(name: str, fields: dict[str, Any]) -> str:
 
 
 def _target(fields: dict[str, Any]) -> Iterator[str]:
-    """OPTIONS, INTO and what follows. What no clause has taken goes to OPTIONS."""
+    """Yield OPTIONS, INTO and the clauses after it. OPTIONS contains all fields without a clause."""
     into = fields.pop("into")
     values, key = fields.pop("format", {}), fields.pop("key_format", None)
     columns, where, also = fields.pop("set", {}), fields.pop("where", None), fields.pop("also", [])
@@ -115,8 +115,8 @@ def _target(fields: dict[str, Any]) -> Iterator[str]:
     rest = {name: value for name, value in {**fields, "into": into}.items() if value != {}}
     for group, part in (("format", values), ("key_format", key or {})):
         if part.pop("booleans", "json") == "json" and part.get("type", "json") == "json" and "mapping" in part:
-            rest[group] = {"booleans": "json"}  # a list of paths means the other
-    if names == []:  # no list of names can be empty
+            rest[group] = {"booleans": "json"}  # with a list of paths, the default of a statement is `number`
+    if names == []:  # a list of columns cannot be empty
         rest["into"] = {**into, "key": names}
         names = None
     if rest:
@@ -149,7 +149,7 @@ def _also(fields: dict[str, Any]) -> Iterator[str]:
     update = fields.pop("update", {}) if fields.get("on_conflict") == "update" else None
     if update is not None:
         del fields["on_conflict"]
-    if names == []:  # no list of names can be empty
+    if names == []:  # a list of columns cannot be empty
         fields, names = {**fields, "key": names}, None
     key = f" KEY ({', '.join(map(quoted_name, names))})" if names is not None else ""
     yield f"ALSO INTO TABLE {quoted_name(table)}{key}" + (f" SETTINGS {_json(fields)}" if fields else "")
@@ -206,7 +206,7 @@ def _transform(fields: dict[str, Any]) -> str:
 
 
 def _program(transform: dict[str, Any], rest: dict[str, Any]) -> str:
-    """TRANSFORM (...); what it cannot say is left for OPTIONS."""
+    """Print TRANSFORM (...); fields that it cannot express are left for OPTIONS."""
     program, archive = transform.pop("program"), transform.pop("archive", None)
     stdin, mode = transform.pop("stdin", "lines"), transform.pop("mode", "map")
     arguments = " ".join(transform.get("args", ()))
@@ -237,10 +237,10 @@ def _moment(value: Any) -> str:
 
 
 def write(statement: s.Statement) -> str:
-    """Any statement, with `;`; reading it gives an equal one.
+    """Print any statement, with `;`; parsing it gives an equal one.
 
     Raises:
-        InvalidPipeline: a value in it says what no statement can say.
+        InvalidPipeline: a value has no representation in a statement.
     """
     match statement:
         case s.Create():

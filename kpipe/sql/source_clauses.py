@@ -1,4 +1,4 @@
-"""Clauses before INTO: where records come from, batches, programs, and what happens to what does not fit."""
+"""Convert the clauses before INTO: source, batches, programs, and error policies."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _RULES = {"REPLACE": "replace", "SKIP DUPLICATE KEY ERRORS": "ignore", "ON DUPLI
 
 
 def kafka(fields: Fields, tree: Tree[Token]) -> None:
-    """KAFKA 'brokers/topic'; with TOPICS or TOPIC PATTERN, 'brokers'."""
+    """Convert KAFKA 'brokers/topic'; with TOPICS or TOPIC PATTERN, 'brokers'."""
     fields.endpoint = clauses.filled(string(tree), tree), tree
     fields.set(("source", "brokers"), fields.endpoint[0], tree, "KAFKA")
 
 
 def split_endpoint(fields: Fields) -> None:
-    """Brokers and topic of KAFKA, once it is known whether another clause names the topics."""
+    """Split KAFKA into brokers and topic, after all clauses are known."""
     source = fields.values["source"]
     if fields.endpoint is None or "topics" in source or "topic_pattern" in source:
         return
     text, tree = fields.endpoint
     brokers, slash, topic = text.rpartition("/")
     if not slash or not topic:
-        wrong(tree, "KAFKA names no topic", "write 'host:port/topic', or TOPICS ('a', 'b') behind it")
+        wrong(tree, "KAFKA: the topic is missing", "write 'host:port/topic', or add TOPICS ('a', 'b')")
     if not_brokers(brokers):
         wrong(tree, f"KAFKA: {brokers} is not a broker's address: expected host:port", "write 'host:port,host:port/topic'")
     source["brokers"] = brokers
@@ -39,27 +39,27 @@ def split_endpoint(fields: Fields) -> None:
 
 
 def topics(fields: Fields, tree: Tree[Token]) -> None:
-    """TOPICS ('a', 'b')."""
+    """Convert TOPICS ('a', 'b')."""
     fields.set(("source", "topics"), strings(tree), tree, "TOPICS")
 
 
 def topic_pattern(fields: Fields, tree: Tree[Token]) -> None:
-    """TOPIC PATTERN 'regular expression'."""
+    """Convert TOPIC PATTERN 'regular expression'."""
     fields.set(("source", "topic_pattern"), string(tree), tree, "TOPIC PATTERN")
 
 
 def config(fields: Fields, tree: Tree[Token]) -> None:
-    """CONFIG."""
+    """Convert CONFIG."""
     fields.set(("source", "config"), clauses.config(tree), tree, "CONFIG")
 
 
 def credentials(fields: Fields, tree: Tree[Token]) -> None:
-    """CREDENTIALS."""
+    """Convert CREDENTIALS."""
     fields.set(("source", "credentials"), clauses.credentials(tree), tree, "CREDENTIALS")
 
 
 def beginning(fields: Fields, tree: Tree[Token]) -> None:
-    """OFFSETS start [TO end]."""
+    """Convert OFFSETS start [TO end]."""
     end = child(tree, "end")
     fields.set(("source", "start"), clauses.moment(next(children(tree, "moment"))), tree, "OFFSETS")
     if end is not None:
@@ -67,13 +67,13 @@ def beginning(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def batch_limit(fields: Fields, tree: Tree[Token]) -> None:
-    """BATCH_INTERVAL, MAX_..._PER_BATCH..."""
+    """Convert BATCH_INTERVAL, MAX_..._PER_BATCH..."""
     field, value = clauses.batch_limit(tree)
     fields.set(("batch", field), value, tree, str(tree.children[0]).upper())
 
 
 def retry_options(fields: Fields, tree: Tree[Token]) -> None:
-    """RETRY_OPTIONS; its `max_retries` wins over MAX_RETRIES_PER_BATCH_PARTITION."""
+    """Convert RETRY_OPTIONS; its `max_retries` overrides MAX_RETRIES_PER_BATCH_PARTITION."""
     for field, value in clauses.retries(tree).items():
         if field == "max_retries":
             fields.forget("batch", field)
@@ -81,18 +81,18 @@ def retry_options(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def stop_on_error(fields: Fields, tree: Tree[Token]) -> None:
-    """STOP_ON_ERROR ON or OFF."""
+    """Convert STOP_ON_ERROR ON or OFF."""
     fields.set(("errors", "batch"), clauses.stop_on_error(tree), tree, "STOP_ON_ERROR")
 
 
 def with_transform(fields: Fields, tree: Tree[Token]) -> None:
-    """WITH TRANSFORM (...)."""
+    """Convert WITH TRANSFORM (...)."""
     inner = next(children(tree, "transform"))
     fields.set(("transform",), clauses.transform(inner), inner, "WITH TRANSFORM")
 
 
 def skip_errors(fields: Fields, tree: Tree[Token]) -> None:
-    """SKIP ... ERRORS: what does not fit is kept as a dead letter; of two rows of the same key the first stays."""
+    """Convert SKIP ... ERRORS: invalid records become dead letters; of rows with the same key, the first is kept."""
     word = token(tree)
     assert word is not None
     errors = fields.values.setdefault("errors", {})
@@ -106,20 +106,20 @@ def skip_errors(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def replace(fields: Fields, tree: Tree[Token]) -> None:
-    """REPLACE."""
+    """Convert REPLACE."""
     choose(fields, "REPLACE", tree)
 
 
 def choose(fields: Fields, clause: str, tree: Tree[Token]) -> None:
-    """What happens to a row whose key is there; one clause says it."""
+    """Set the clause that defines what happens to a row whose key exists; only one is allowed."""
     if fields.rule:
-        wrong(tree, f"{clause} is given twice" if fields.rule == clause else f"{fields.rule} and {clause} exclude each other")
+        wrong(tree, f"duplicate clause: {clause}" if fields.rule == clause else f"{fields.rule} and {clause} exclude each other")
     fields.rule = clause
     fields.set(("into", "on_conflict"), _RULES[clause], tree, clause)
 
 
 def lookup(fields: Fields, tree: Tree[Token]) -> None:
-    """LOOKUP name KEY (...) FROM 'file' | TABLE name | QUERY '...' | URL '...' [SETTINGS '{...}']."""
+    """Convert LOOKUP name KEY (...) FROM 'file' | TABLE name | QUERY '...' | URL '...' [SETTINGS '{...}']."""
     own, *table = names(tree)
     key, more = child(tree, "key"), child(tree, "settings")
     word = token(tree, "TABLE", "QUERY", "URL")
@@ -128,7 +128,7 @@ def lookup(fields: Fields, tree: Tree[Token]) -> None:
     given = clauses.json_object(more, "SETTINGS") if more is not None else {}
     said = [field for field in (*KINDS, "key") if field in given]
     if said:
-        wrong(more or tree, f"SETTINGS: {said[0]} has a place of its own", "write LOOKUP name KEY (column) FROM ...")
+        wrong(more or tree, f"SETTINGS: {said[0]} has its own clause", "write LOOKUP name KEY (column) FROM ...")
     if isinstance(given.get("credentials"), dict):
         given["credentials"] = {item: clauses.credential(tree, item, value) for item, value in given["credentials"].items()}
     found = {kind: table[0] if table else clauses.filled(string(tree), tree), "key": names(key), **given}
@@ -136,7 +136,7 @@ def lookup(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def options(fields: Fields, tree: Tree[Token]) -> None:
-    """OPTIONS: fields that have no clause; taken when all clauses have been read."""
+    """Record OPTIONS, which are merged after all other clauses."""
     if fields.options is not None:
-        wrong(tree, "OPTIONS is given twice")
+        wrong(tree, "duplicate clause: OPTIONS")
     fields.options = tree

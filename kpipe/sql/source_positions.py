@@ -1,4 +1,4 @@
-"""Where the fields of a definition stand in a statement, so that whatever is wrong with one is shown there, whoever finds it."""
+"""Record the positions of a definition's fields in a statement, so that any error about a field shows its text."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from kpipe.sql.masking import masked
 
 __all__ = ["Places", "Spans", "pointed", "pointing"]
 
-#: Place and length of the text of each field, by its path in the definition.
+#: Path of a field in the definition to position and length of its text.
 Spans = Mapping[tuple[str, ...], tuple[int, int]]
 
-# What a message is about, where the error does not say it itself.
+# Finds the subject in a message if the error does not name it.
 _NAMED = re.compile(r"\b(?:function|type|column) (\w+) does not (?:exist|take)|\bhas no column (\w+)$")
-_LONGEST = 110  # characters of a line that is shown whole
+_LONGEST = 110  # characters of a line; longer lines are cut
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the fields of a statement's definition stand.
+    """Positions of the fields of a statement's definition.
 
     Attributes:
-        text: of all statements that were read together.
-        spans: of the fields that clauses set. `("options",)` is the clause that may set any field.
-        file: its name; empty: none.
+        text: all statements that were parsed together.
+        spans: positions of the fields that clauses set. `("options",)` is the clause that may set any field.
+        file: name of the file; empty: no file.
     """
 
     text: str
@@ -37,15 +37,15 @@ class Places:
     file: str = ""
 
     def moved(self, text: str, start: int, file: str) -> Places:
-        """Return the same places in a text in which the statement begins at `start`."""
+        """Return the positions for a text in which the statement begins at `start`."""
         return Places(text, {path: (at + start, length) for path, (at, length) in self.spans.items()}, file)
 
     def pointed(self, error: KpipeError, pipeline: str = "") -> InvalidStatement | None:
-        """Return the error with line, column and a caret; None where no clause says what it is about.
+        """Return the error with line, column and a caret; None if no clause sets its field.
 
         Args:
-            error: that names the field of the definition (`KpipeError.about`).
-            pipeline: its name, which the statement shows and the message need not repeat.
+            error: about a field of the definition (`KpipeError.about`).
+            pipeline: its name, which is removed from the message.
         """
         path = error.field
         known = [path[:end] for end in range(len(path), 0, -1)] + [("options",)]
@@ -61,10 +61,10 @@ class Places:
 
 @contextmanager
 def pointing(places: Places | None, pipeline: str = "") -> Iterator[None]:
-    """Show errors that are about a field of the definition at its place in the statement.
+    """Convert errors about a field of the definition to errors at its position in the statement.
 
     Raises:
-        InvalidStatement: in place of an error that names such a field.
+        InvalidStatement: instead of an error about such a field.
     """
     try:
         yield
@@ -76,14 +76,14 @@ def pointing(places: Places | None, pipeline: str = "") -> Iterator[None]:
 
 
 def pointed(text: str, place: int, length: int, file: str, what: str, hint: str) -> InvalidStatement:
-    """Return the error with the line and a caret under the place. Nothing that may be a secret is in it."""
+    """Return the error with the line, in which secrets are masked, and a caret under the position."""
     line = text.count("\n", 0, place) + 1
     first = text.rfind("\n", 0, place) + 1
     last = text.find("\n", first)
     shown = masked(text)[first : last if last >= 0 else len(text)]
     column = place - first
     marks = "^" * max(1, min(length, len(shown) - column))
-    if len(shown) > _LONGEST:  # a long line is cut around the place
+    if len(shown) > _LONGEST:  # a long line is cut around the position
         cut = max(0, column - 50)
         shown, column = ("…" if cut else "") + shown[cut : cut + _LONGEST - 2], column - cut + (1 if cut else 0)
         marks = marks[: max(1, len(shown) - column)]
@@ -94,16 +94,16 @@ def pointed(text: str, place: int, length: int, file: str, what: str, hint: str)
 
 
 def _width(sign: str) -> int:
-    """Columns of a terminal that a character takes."""
+    """Return the number of terminal columns of a character."""
     return 2 if east_asian_width(sign) in "WF" else 0 if combining(sign) else 1
 
 
 def _word(text: str, start: int, length: int, wanted: str) -> tuple[int, int]:
-    """The place of a word inside of a field's text; all of the text where it is not there."""
+    """Return the position of a word inside a field's text; the whole text if it is missing."""
     folded = wanted.lower()
     for word in words(text[start : start + length]) if wanted else ():
         plain = word.text[1:-1] if word.kind in ("quoted", "backticked") else word.text
         if plain.lower() == folded:
             return start + word.start, word.end - word.start
-    inside = text.find(f'"{wanted}"', start, start + length) if wanted else -1  # a member of JSON
+    inside = text.find(f'"{wanted}"', start, start + length) if wanted else -1  # a JSON member
     return (inside, len(wanted) + 2) if inside >= 0 else (start, length)

@@ -1,4 +1,4 @@
-"""Statements as plain values. parser.py returns them, renderer.py takes them; nothing here executes them."""
+"""Statements as plain values. parser.py returns them, renderer.py prints them; nothing here executes them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = [
     "ShowCreate", "ShowPipelines", "Start", "StartMany", "Statement", "Stop", "StopAll", "Test", "Truncate",
 ]  # fmt: skip
 
-#: Where to read: `earliest`, `latest`, a time, or next offsets by partition.
+#: A position: `earliest`, `latest`, a time, or next offsets by partition.
 Moment = Literal["earliest", "latest"] | Timestamp | dict[Part, int]
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A statement about pipelines that are there.
+    """A statement about existing pipelines.
 
     Attributes:
-        places: where the statement stands, for errors about the names in it.
+        places: the position of the statement, for errors about its names.
     """
 
     places: Places | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -37,9 +37,9 @@ class Create:
 
     Attributes:
         pipeline: the definition.
-        or_replace: an existing one is replaced; where it reads stays.
-        if_not_exists: an existing one stays, and that is no error.
-        places: where the statement says what.
+        or_replace: an existing pipeline is replaced and keeps its position.
+        if_not_exists: an existing pipeline stays unchanged, without an error.
+        places: positions of the fields in the statement.
     """
 
     pipeline: Pipeline
@@ -50,10 +50,10 @@ class Create:
 
 @dataclass(frozen=True)
 class SetField:
-    """A field of the definition gets another value; None: its default.
+    """SET field: a new value of a field of the definition; None: its default.
 
     Attributes:
-        path: names from the outside in, as in YAML.
+        path: names, outermost first, as in YAML.
         value: as in YAML.
     """
 
@@ -63,11 +63,11 @@ class SetField:
 
 @dataclass(frozen=True)
 class SetOffsets:
-    """Reading goes on elsewhere.
+    """SET OFFSETS: a new position.
 
     Attributes:
-        to: where; offsets change only the partitions that they name.
-        reread: offsets that have been read are read again, into duplicates.
+        to: the new position; offsets change only the listed partitions.
+        reread: committed offsets are read again, which duplicates rows.
     """
 
     to: Moment
@@ -76,17 +76,17 @@ class SetOffsets:
 
 @dataclass(frozen=True)
 class ReloadTransform:
-    """The program is fetched again."""
+    """RELOAD TRANSFORM: the program is fetched again."""
 
 
 @dataclass(frozen=True)
 class ReloadLookups:
-    """The lookups are read again."""
+    """RELOAD LOOKUPS: the lookups are read again."""
 
 
 @dataclass(frozen=True)
 class DropPartition:
-    """A partition is forgotten: one that the topic has no more, or, with `reread`, one that is read again from its start."""
+    """DROP PARTITION: a partition that the topic no longer has; with `reread`, one to read again from its start."""
 
     partition: Part
     reread: bool = False
@@ -94,7 +94,7 @@ class DropPartition:
 
 @dataclass(frozen=True)
 class DropOrphans:
-    """All partitions that the topic has no more are forgotten."""
+    """DROP ORPHAN PARTITIONS: all partitions that the topic no longer has."""
 
 
 Change = SetField | SetOffsets | ReloadTransform | ReloadLookups | DropPartition | DropOrphans
@@ -102,7 +102,7 @@ Change = SetField | SetOffsets | ReloadTransform | ReloadLookups | DropPartition
 
 @dataclass(frozen=True)
 class Alter:
-    """ALTER PIPELINE: changes in order, and where the statement says them."""
+    """ALTER PIPELINE: changes in order, and their positions in the statement."""
 
     pipeline: str
     changes: tuple[Change, ...]
@@ -111,7 +111,7 @@ class Alter:
 
 @dataclass(frozen=True)
 class Drop(Placed):
-    """DROP PIPELINE: the definition goes; rows, history and ledger stay."""
+    """DROP PIPELINE: the definition is deleted; rows, history and ledger stay."""
 
     pipeline: str
     if_exists: bool = False
@@ -122,8 +122,8 @@ class Start(Placed):
     """START PIPELINE.
 
     Attributes:
-        foreground: here and now, until caught up.
-        limit: with `foreground`, most batches.
+        foreground: run in this process until caught up.
+        limit: with `foreground`, the maximum number of batches.
     """
 
     pipeline: str
@@ -134,14 +134,14 @@ class Start(Placed):
 
 @dataclass(frozen=True)
 class StartMany:
-    """START ALL PIPELINES, or those that an error stopped."""
+    """START ALL PIPELINES, or START FAILED PIPELINES."""
 
     failed: bool = False
 
 
 @dataclass(frozen=True)
 class Stop(Placed):
-    """STOP PIPELINE: the batch at hand is finished, or, with `cancel`, given up."""
+    """STOP PIPELINE: the current batch is finished, or, with `cancel`, abandoned."""
 
     pipeline: str
     if_running: bool = False
@@ -157,7 +157,7 @@ class StopAll:
 
 @dataclass(frozen=True)
 class Detach(Placed):
-    """DETACH PIPELINE: stopped, so that its table can be changed."""
+    """DETACH PIPELINE: it is stopped, so that its table can be changed."""
 
     pipeline: str
     if_exists: bool = False
@@ -165,13 +165,13 @@ class Detach(Placed):
 
 @dataclass(frozen=True)
 class Test(Placed):
-    """TEST PIPELINE: rows shown, nothing written.
+    """TEST PIPELINE: rows are shown, and not written.
 
     Attributes:
         limit: offsets of each partition.
     """
 
-    __test__ = False  # pytest would take it for a test
+    __test__ = False  # pytest would collect it as a test
 
     pipeline: str
     limit: int | None = None
@@ -184,7 +184,7 @@ class ShowPipelines:
 
 @dataclass(frozen=True)
 class ShowCreate(Placed):
-    """SHOW CREATE PIPELINE; extended: also where it stands."""
+    """SHOW CREATE PIPELINE; extended: with its position."""
 
     pipeline: str
     extended: bool = False
@@ -192,11 +192,11 @@ class ShowCreate(Placed):
 
 @dataclass(frozen=True)
 class Extract(Placed):
-    """EXTRACT PIPELINE ... INTO OUTFILE: records as a program would get them on stdin.
+    """EXTRACT PIPELINE ... INTO OUTFILE: records as a program would receive them on stdin.
 
     Attributes:
-        partition: None: the first that has something unread.
-        offsets: None: what a batch would read.
+        partition: None: the first with unread offsets.
+        offsets: None: those of the next batch.
     """
 
     pipeline: str
@@ -207,7 +207,7 @@ class Extract(Placed):
 
 @dataclass(frozen=True)
 class Infer:
-    """INFER PIPELINE: table and mapping from a sample. The pipeline's name and table are those of the topic."""
+    """INFER PIPELINE: table and mapping from a sample. Pipeline and table are named after the topic."""
 
     pipeline: Pipeline
     places: Places | None = field(default=None, compare=False, repr=False)
@@ -222,7 +222,7 @@ class ClearErrors(Placed):
 
 @dataclass(frozen=True)
 class Backfill(Placed):
-    """BACKFILL PIPELINE: what was skipped is read beside what is new.
+    """BACKFILL PIPELINE: skipped offsets are read beside live ingest.
 
     Attributes:
         partition: None: all.
@@ -236,28 +236,28 @@ class Backfill(Placed):
 
 @dataclass(frozen=True)
 class Replay(Placed):
-    """REPLAY PIPELINE: dead letters are tried again with the definition as it is now."""
+    """REPLAY PIPELINE: dead letters are retried with the current definition."""
 
     pipeline: str
 
 
 @dataclass(frozen=True)
 class Truncate:
-    """TRUNCATE TABLE, or DELETE FROM without WHERE: all rows of a table go, and the ledgers say so."""
+    """TRUNCATE TABLE, or DELETE FROM without WHERE: all rows of a table are deleted, and the ledgers record it."""
 
     table: str
 
 
 @dataclass(frozen=True)
 class Reset(Placed):
-    """RESET PIPELINE: stopped, its tables cleared, read from the earliest offsets again, started if it was on."""
+    """RESET PIPELINE: its tables are cleared and reloaded from the earliest offsets; it restarts if it was started."""
 
     pipelines: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Query:
-    """Any other statement, in DuckDB's SQL, and where it begins: `()`."""
+    """A statement in DuckDB's SQL, with its position `()`."""
 
     text: str
     places: Places | None = field(default=None, compare=False, repr=False)

@@ -1,4 +1,4 @@
-"""Clauses from INTO on: the table, formats, which value goes to which column, expressions."""
+"""Convert the clauses from INTO on: table, formats, mapping, expressions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ENCODINGS = ("utf8", "utf8mb4", "utf-8", "binary")
 
 
 def into_table(fields: Fields, tree: Tree[Token]) -> None:
-    """INTO TABLE t [KEY (...)] [IN type 'database']."""
+    """Convert INTO TABLE t [KEY (...)] [IN type 'database']."""
     written, key, place = names(next(children(tree, "qualified"))), child(tree, "key"), child(tree, "place")
     if len(written) > 1:
-        wrong(tree, "INTO TABLE takes the table's name alone", f"leave out `{written[0]}`: IN says where, if not in the home")
+        wrong(tree, "INTO TABLE: expected a table name without a database", f"remove `{written[0]}`, or write IN type 'database'")
     fields.set(("into", "table"), written[0], tree, "INTO TABLE")
     if key is not None:
         fields.set(("into", "key"), names(key), key, "KEY")
@@ -33,7 +33,7 @@ def into_table(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def format(fields: Fields, tree: Tree[Token]) -> None:
-    """FORMAT type [KAFKA KEY]: what follows belongs to it."""
+    """Convert FORMAT type [KAFKA KEY], to which the next clauses belong."""
     fields.format = "key_format" if child(tree, "kafka_key") is not None else "format"
     word = token(tree, "JSON", "CSV", "AVRO", "PROTOBUF", "RAW", "PARQUET")
     assert word is not None
@@ -44,67 +44,67 @@ def format(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def schema(fields: Fields, tree: Tree[Token]) -> None:
-    """SCHEMA '...'."""
+    """Convert SCHEMA '...'."""
     fields.option("schema", string(tree), tree, "SCHEMA")
 
 
 def registry(fields: Fields, tree: Tree[Token]) -> None:
-    """SCHEMA REGISTRY 'host:port'."""
+    """Convert SCHEMA REGISTRY 'host:port'."""
     fields.option("registry", clauses.filled(string(tree), tree), tree, "SCHEMA REGISTRY")
 
 
 def descriptors(fields: Fields, tree: Tree[Token]) -> None:
-    """DESCRIPTORS 'file'."""
+    """Convert DESCRIPTORS 'file'."""
     fields.option("descriptors", string(tree), tree, "DESCRIPTORS")
 
 
 def message(fields: Fields, tree: Tree[Token]) -> None:
-    """MESSAGE 'full.name'."""
+    """Convert MESSAGE 'full.name'."""
     fields.option("message", string(tree), tree, "MESSAGE")
 
 
 def validate(fields: Fields, tree: Tree[Token]) -> None:
-    """VALIDATE."""
+    """Convert VALIDATE."""
     fields.option("validate", True, tree, "VALIDATE")
 
 
 def separators(fields: Fields, tree: Tree[Token]) -> None:
-    """FIELDS or COLUMNS: TERMINATED, ENCLOSED, ESCAPED BY."""
+    """Convert FIELDS or COLUMNS: TERMINATED, ENCLOSED, ESCAPED BY."""
     for part in children(tree):
         field = {"terminated": "delimiter", "enclosed": "quote", "escaped": "escape"}[part.data]
         fields.option(field, string(part), part, f"FIELDS {part.data.upper()} BY")
 
 
 def lines(fields: Fields, tree: Tree[Token]) -> None:
-    """LINES: TERMINATED, STARTING BY."""
+    """Convert LINES: TERMINATED, STARTING BY."""
     for part in children(tree):
         field = {"terminated": "line_end", "starting": "line_start"}[part.data]
         fields.option(field, string(part), part, f"LINES {part.data.upper()} BY")
 
 
 def skip_lines(fields: Fields, tree: Tree[Token]) -> None:
-    """IGNORE n LINES."""
+    """Convert IGNORE n LINES."""
     number = token(tree, "INT")
     assert number is not None
     fields.option("skip_lines", clauses.number(number), tree, "IGNORE LINES")
 
 
 def null_text(fields: Fields, tree: Tree[Token]) -> None:
-    """NULL DEFINED BY '...' [OPTIONALLY ENCLOSED]."""
+    """Convert NULL DEFINED BY '...' [OPTIONALLY ENCLOSED]."""
     fields.option("null", string(tree), tree, "NULL DEFINED BY")
     if child(tree, "optionally_enclosed") is not None:
         fields.option("null_quoted", True, tree, "OPTIONALLY ENCLOSED")
 
 
 def character_set(_: Fields, tree: Tree[Token]) -> None:
-    """CHARACTER SET: UTF-8 is all that is read."""
-    found = (*names(tree), *strings(tree))[0]
-    if found.lower() not in _ENCODINGS:
-        wrong(tree, f"CHARACTER SET {found} is not taken: kpipe reads UTF-8", "convert the records, or FORMAT RAW")
+    """Check CHARACTER SET: only UTF-8 is supported."""
+    encoding = (*names(tree), *strings(tree))[0]
+    if encoding.lower() not in _ENCODINGS:
+        wrong(tree, f"CHARACTER SET {encoding} is not supported: kpipe reads UTF-8", "convert the records, or write FORMAT RAW")
 
 
 def columns(fields: Fields, tree: Tree[Token]) -> None:
-    """(column, @variable) of CSV, or (column <- path DEFAULT value)."""
+    """Convert (column, @variable) of CSV, or (column <- path DEFAULT value)."""
     mapping: dict[str, Any] = {}
     listed: list[str] = []
     for column in children(tree):
@@ -112,8 +112,8 @@ def columns(fields: Fields, tree: Tree[Token]) -> None:
         if target.startswith("@") and child(column, "path") is None:
             _spare(listed, target)
         fields.part((fields.format, "columns", target), column)
-        if target.lower() in {known.lower() for known in (*mapping, *listed)}:
-            wrong(column, f"{target} is given twice")
+        if target.lower() in {name.lower() for name in (*mapping, *listed)}:
+            wrong(column, f"duplicate column {target}")
         path, default = child(column, "path"), child(column, "default")
         if path is None:
             listed.append(target)
@@ -127,93 +127,93 @@ def columns(fields: Fields, tree: Tree[Token]) -> None:
 
 
 def _spare(listed: list[str], variable: str) -> None:
-    """Rename a variable that stands in a list a second time: `@dummy` is written for any field that nobody wants.
+    """Rename the earlier of two equal variables in a list: `@dummy` may name several unused fields.
 
-    The last one keeps the name: it is the value that an expression sees, as in MySQL.
+    The last one keeps the name, because expressions read its value, as in MySQL.
     """
     folded = [name.lower() for name in listed]
     if variable.lower() in folded:
-        place = folded.index(variable.lower())
-        listed[place] = next(name for at in count(1) if (name := f"{listed[place]}_{at}").lower() not in folded)
+        index = folded.index(variable.lower())
+        listed[index] = next(name for number in count(1) if (name := f"{listed[index]}_{number}").lower() not in folded)
 
 
 def key_columns(fields: Fields, tree: Tree[Token]) -> None:
-    """KAFKA KEY (...) behind the value's format: the record's key has the same one, with columns of its own."""
+    """Convert KAFKA KEY (...) after the value's format: the key has the same format with its own columns."""
     fields.format = "key_format"
     columns(fields, next(children(tree, "columns")))
     fields.format = "format"
     fields.keyed = True
 
 
-# What a value and its key do not share.
+# Options that a value and its key do not share.
 _OWN = ("mapping", "booleans", "fields", "schema", "message", "skip_lines")
 
 
 def check_columns(fields: Fields) -> None:
-    """Lists of columns fit their formats.
+    """Check that lists of columns fit their formats.
 
     Raises:
-        Wrong: one does not.
+        Wrong: one does not fit.
     """
     if fields.keyed:
         shared = {name: value for name, value in fields.values["format"].items() if name not in _OWN}
         fields.values["key_format"] = {**shared, **fields.values["key_format"]}
     for group in ("format", "key_format"):
-        found = fields.values.get(group, {})
-        kind = str(found.get("type", ""))
-        if "mapping" in found and kind == "csv":
+        options = fields.values.get(group, {})
+        type_name = str(options.get("type", ""))
+        if "mapping" in options and type_name == "csv":
             node = fields.place(group, "mapping")
-            wrong(node, "`column <- path` is no list of CSV's fields", "add FORMAT JSON, or write (column, @variable, ...)")
-        if "fields" in found and kind != "csv":
+            wrong(node, "`column <- path` is not supported for CSV", "add FORMAT JSON, or write (column, @variable, ...)")
+        if "fields" in options and type_name != "csv":
             node = fields.place(group, "fields")
-            wrong(node, f"a list of columns without paths belongs to CSV, not to {kind.upper()}", "write `column <- path`")
+            wrong(node, f"a list of columns without paths is only for CSV, not for {type_name.upper()}", "write `column <- path`")
 
 
 def count_booleans(fields: Fields) -> None:
-    """In a statement `true` and `false` at a path into JSON are 1 and 0, as in SingleStore, unless OPTIONS say otherwise."""
+    """Set the default of `booleans` for statements: JSON's `true` and `false` at a path are 1 and 0, as in SingleStore."""
     for group in ("format", "key_format"):
-        found = fields.values.get(group)
-        if isinstance(found, dict) and found.get("type", "json") == "json" and "mapping" in found:
-            found.setdefault("booleans", "number")
+        options = fields.values.get(group)
+        if isinstance(options, dict) and options.get("type", "json") == "json" and "mapping" in options:
+            options.setdefault("booleans", "number")
 
 
 def set_columns(fields: Fields, tree: Tree[Token]) -> None:
-    """SET column = expression."""
+    """Convert SET column = expression."""
     fields.set(("set",), fields.assignments(tree, "SET", ("set",)), tree, "SET")
 
 
 def where(fields: Fields, tree: Tree[Token]) -> None:
-    """WHERE expression."""
+    """Convert WHERE expression."""
     fields.set(("where",), fields.expression(tree), tree, "WHERE")
 
 
 def on_duplicate(fields: Fields, tree: Tree[Token]) -> None:
-    """ON DUPLICATE KEY UPDATE column = expression, or `*` for every column that the new row has."""
+    """Convert ON DUPLICATE KEY UPDATE column = expression, or `*` for every column of the new row."""
     clause = "ON DUPLICATE KEY UPDATE"
     choose(fields, clause, tree)
     if token(tree, "EVERY") is None:
-        found = fields.assignments(tree, clause, ("into", "update"))
-        fields.set(("into", "update"), found, tree, clause)
+        assigned = fields.assignments(tree, clause, ("into", "update"))
+        fields.set(("into", "update"), assigned, tree, clause)
 
 
 def also(fields: Fields, tree: Tree[Token]) -> None:
-    """ALSO INTO TABLE t [KEY (...)] [SETTINGS '{...}'], and clauses of its own: what a further table has."""
+    """Convert ALSO INTO TABLE t [KEY (...)] [SETTINGS '{...}'] and its clauses, which define another table."""
     own = Fields(fields.text)
     into_table(own, tree)
     for clause in children(tree):
         if clause.data in _ALSO:
             _ALSO[clause.data](own, clause)
     more = child(tree, "settings")
-    given = clauses.json_object(more, "SETTINGS") if more is not None else {}
+    options = clauses.json_object(more, "SETTINGS") if more is not None else {}
     values = {**own.values["into"], **{name: value for name, value in own.values.items() if name != "into"}}
-    said = [name for name in given if name in values]
-    if said:
-        wrong(more or tree, f"SETTINGS: {said[0]} is said by another clause, too", "leave out one of them")
-    known = fields.values.get("also", [])
+    clashes = [name for name in options if name in values]
+    if clashes:
+        wrong(more or tree, f"SETTINGS: another clause sets {clashes[0]}, too", "remove one of them")
+    tables = fields.values.get("also", [])
     for path, node in own.nodes():
-        fields.part(("also", str(len(known)), *(path[1:] if path[0] == "into" else path)), node)
+        fields.part(("also", str(len(tables)), *(path[1:] if path[0] == "into" else path)), node)
     fields.forget("also")
-    fields.set(("also",), [*known, {**values, **given}], tree, "ALSO INTO TABLE")
+    fields.set(("also",), [*tables, {**values, **options}], tree, "ALSO INTO TABLE")
 
 
 _ALSO = {"set_columns": set_columns, "where": where, "on_duplicate": on_duplicate}
@@ -227,5 +227,5 @@ def _literal(tree: Tree[Token]) -> Any:
     if word.type != "NUMBER":
         return {"NULL": None, "TRUE": True, "FALSE": False}[word.type]
     if len(word) > 300:
-        wrong(word, "DEFAULT is a number of too many digits")
+        wrong(word, "DEFAULT: the number has too many digits")
     return int(word) if word.lstrip("-").isdigit() else float(word)

@@ -1,61 +1,69 @@
-"""The tables that one pipeline fills: a definition for each, so that each is treated as if it were the only one."""
+"""Tables of one pipeline: a definition for each, as if it were the only table."""
 
 from __future__ import annotations
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.expressions.select import unnests
-from kpipe.interfaces import Destination, Several
+from kpipe.interfaces import Destination, MultiTable
 
-__all__ = ["check_targets", "is_several", "paired", "targets"]
+__all__ = ["check_tables", "fans_out", "field_of_table", "table_destinations", "table_pipelines"]
+
+#: Fields of `into` that each table has for itself.
+_OF_INTO = ("table", "key", "on_conflict", "update")
 
 
-def targets(pipeline: Pipeline) -> tuple[Pipeline, ...]:
-    """The definition for each table, that of `into` first, then those of `also` in their order.
+def table_pipelines(pipeline: Pipeline) -> tuple[Pipeline, ...]:
+    """Return the pipeline as seen by each of its tables, in the order of the definition.
 
-    Each has no `also`, and its own table, key, expressions and declared columns; source, format and everything else are shared.
+    Each has no `also`, but its table's own key, expressions and declared columns. Source, format and other fields are shared.
     """
-    first = pipeline.model_copy(update={"also": []}) if pipeline.also else pipeline
-    more = []
-    for item in pipeline.also:
-        into = {"table": item.table, "key": item.key, "on_conflict": item.on_conflict, "update": item.update}
-        fields = {
-            "into": pipeline.into.model_copy(update=into),
-            "columns": {**pipeline.columns, **item.columns},
-            "select": item.select,
-            "where": item.where,
-            "set": item.set,
-        }
-        more.append(first.model_copy(update=fields))
-    return (first, *more)
-
-
-def paired(pipeline: Pipeline, destination: Destination) -> list[tuple[Pipeline, Destination]]:
-    """The definition for each table, with where the table can be asked.
-
-    Raises:
-        NotAvailable: the destination puts rows into one table only.
-    """
-    if pipeline.also and not isinstance(destination, Several):
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: {destination.describe()} cannot change several tables at once (also)",
-            "use into.type duckdb or postgres, or a pipeline for each table",
+    return tuple(
+        pipeline.model_copy(
+            update={
+                "into": pipeline.into.model_copy(update={name: getattr(own, name) for name in _OF_INTO}),
+                "columns": {**pipeline.columns, **own.columns},
+                "select": own.select,
+                "where": own.where,
+                "set": own.set,
+                "also": [],
+            }
         )
-    further = destination.further() if pipeline.also and isinstance(destination, Several) else ()
-    return list(zip(targets(pipeline), (destination, *further), strict=True))
+        for own in pipeline.tables
+    )
 
 
-def is_several(pipeline: Pipeline) -> bool:
-    """Whether a record may give several rows, in one table or over several: ranges then count records beside rows."""
-    return bool(pipeline.also) or any(unnests(part.select) for part in targets(pipeline))
+def field_of_table(at: int, *path: str) -> tuple[str, ...]:
+    """Return the path of a table's field in the definition, from its path for the table of `into`."""
+    return ("also", str(at - 1), *(path[1:] if path[:1] == ("into",) else path)) if at else path
 
 
-def check_targets(pipeline: Pipeline) -> None:
-    """What cannot be done for several tables is refused by name.
+def table_destinations(pipeline: Pipeline, destination: Destination) -> list[tuple[Pipeline, Destination]]:
+    """Return each table's pipeline with the destination that reads the table.
 
     Raises:
-        NotAvailable: names the field.
-        InvalidPipeline: nothing says which field of a CSV record is which.
+        NotAvailable: the destination writes one table only.
+    """
+    if pipeline.also and not isinstance(destination, MultiTable):
+        raise NotAvailable(
+            f"pipeline {pipeline.name}: also: {destination.describe()} cannot write several tables in one commit",
+            "use into.type: duckdb or postgres, or one pipeline for each table",
+        )
+    tables = destination.tables if isinstance(destination, MultiTable) else (destination,)
+    return list(zip(table_pipelines(pipeline), tables, strict=True))
+
+
+def fans_out(pipeline: Pipeline) -> bool:
+    """Return whether a record may give several rows, in one or several tables: ranges then count records and rows."""
+    return bool(pipeline.also) or any(unnests(part.select) for part in table_pipelines(pipeline))
+
+
+def check_tables(pipeline: Pipeline) -> None:
+    """Reject fields that several tables do not support.
+
+    Raises:
+        NotAvailable: such a field is set; the message names it.
+        InvalidPipeline: the fields of a CSV record have no names.
     """
     if not pipeline.also:
         return
@@ -66,7 +74,7 @@ def check_targets(pipeline: Pipeline) -> None:
     for name, wanted in refused.items():
         if wanted:
             raise NotAvailable(
-                f"pipeline {pipeline.name}: {name} beside also is not available", "see docs/guide/several-tables.md"
+                f"pipeline {pipeline.name}: {name}: not available together with also", "see docs/how-to/several-tables.md"
             )
     if pipeline.format.type == "csv" and pipeline.format.fields is None:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: also over CSV without names", "name the fields: format.fields")
+        raise InvalidPipeline(f"pipeline {pipeline.name}: also: CSV fields have no names", "set format.fields")

@@ -1,8 +1,7 @@
-"""A destination in memory: the whole protocol, for tests of pipelines without a database.
+"""A destination in memory with the whole protocol, for tests of pipelines without a database.
 
-Several `MemoryDestination` objects may share one `MemoryStore`, as processes share a database. A store fails on
-request, in the three ways a database does: before anything happened, after it landed (the answer was lost), and
-without a way to find out.
+Several `MemoryDestination` objects may share one `MemoryStore`, as processes share a database. On request, a store fails
+as a database does: before anything happened, after the commit (the response is lost), or with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Committed, StagedFile
-from kpipe.batch.conflicts import applied
 from kpipe.errors import (
     DestinationError,
     LedgerMismatch,
@@ -36,7 +34,7 @@ __all__ = ["MemoryDestination", "MemoryStore", "MemoryTable", "Registered", "rea
 
 
 def read_json_lines(file: StagedFile) -> list[Row]:
-    """Rows of a staged file that holds one JSON object a line."""
+    """Read the rows of a staged file with one JSON object a line."""
     return [json.loads(line) for line in Path(file.path).read_text("utf-8").splitlines()]
 
 
@@ -44,10 +42,10 @@ class MemoryDestination:
     """The `Destination` protocol over a `MemoryStore`.
 
     Args:
-        store: shared by all destinations that are one database.
+        store: the store; destinations with the same store share one database.
         pipeline: name of the pipeline.
         table: name of its table.
-        read_rows: reads a staged file; JSON lines unless told.
+        read_rows: reads a staged file; JSON lines by default.
     """
 
     def __init__(
@@ -60,18 +58,18 @@ class MemoryDestination:
         self.store, self.pipeline, self.table, self.read_rows = store, pipeline, table, read_rows
 
     def describe(self) -> str:
-        """Kind and table."""
+        """Return type and table."""
         return f"memory, table {self.table}"
 
     def columns(self) -> Columns | None:
-        """Payload columns of the table; None if there is none."""
+        """Read the payload columns of the table; None if it does not exist."""
         with self.store.lock:
             self._check_gone()
             table = self.store.tables.get(self.table)
             return None if table is None else table.columns
 
     def ledger(self) -> tuple[str, Ledger]:
-        """Registration id and ledger."""
+        """Read registration id and ledger."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             if known is None:
@@ -94,23 +92,23 @@ class MemoryDestination:
             return Committed(commit, seq)
 
     def history(self) -> Sequence[Entry]:
-        """Every committed range of the pipeline, in order of commit."""
+        """Read every committed range of the pipeline, in order of commit."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             return [] if known is None else [entry for done, _ in known.commits.values() for entry in entries(done.commit)]
 
     def recount(self) -> Recount:
-        """Rows and dead letters counted afresh."""
+        """Count the rows and dead letters."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             if known is None:
                 return Recount()
             left = {table for done, table in known.commits.values() if done.commit.totals.rows} - {self.table}
-            also = {table: self._counted(table) for table in sorted(left)}  # an edit of the definition has left them behind
+            also = {table: self._counted(table) for table in sorted(left)}  # left over from an earlier definition
             return replace(self._counted(self.table), dead_letters=Counter(_part(row) for row in known.dead_letters), also=also)
 
     def _counted(self, name: str) -> Recount:
-        """A table against what all pipelines have written to it."""
+        """Compare a table with the commits of all pipelines."""
         rows = self.store.tables.get(name, MemoryTable()).rows
         writers = [
             (pipeline, entry)
@@ -131,13 +129,13 @@ class MemoryDestination:
         return Recount(rows=Counter(_part(row) for row in rows), duplicates=repeated, entries=wrong, expected_rows=expected)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
-        """Rows of the view `kpipe_<name>`, newest first, with the columns that a fake can know."""
+        """Read the rows of the view `kpipe_<name>`, newest first, with the columns that a fake supports."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             return [] if known is None else VIEWS[name](self.pipeline, self.table, known)[:limit]
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Note the pipeline's state and, when given, an error event."""
+        """Store the pipeline's state, and an error event if there is one."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             if known is None:
@@ -148,7 +146,7 @@ class MemoryDestination:
                 known.errors.append({**event, "batch_id": batch.id if batch else None, "dead_letter": False})
 
     def clear_errors(self) -> int:
-        """Forget the error events."""
+        """Delete the error events."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             gone = len(known.errors) if known else 0
@@ -157,7 +155,7 @@ class MemoryDestination:
             return gone
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        """Metadata of commits that have not been mirrored, oldest first."""
+        """Read the metadata of commits that are not yet published, oldest first."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             done = [] if known is None else [item for item, _ in known.commits.values() if item.commit.metadata]
@@ -168,7 +166,7 @@ class MemoryDestination:
             ]
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark them as mirrored; gives those that this very call marked."""
+        """Mark batches as published, and return those that this call marked."""
         with self.store.lock:
             known = self.store.pipelines.get(self.pipeline)
             mine = [b for b in dict.fromkeys(batches) if known and b in known.commits and b not in known.published]
@@ -177,26 +175,27 @@ class MemoryDestination:
             return mine
 
     def _land(self, commit: Commit) -> None:
-        """Everything is made beside the store first, then put in at once."""
-        rows = [row for file in commit.files for row in self._read(file)]
+        """Prepare everything apart from the store, then apply it at once."""
+        write = commit.only
+        rows = [row for file in write.files for row in self._read(file)]
         dead = [row for file in commit.dead_letters for row in self._read(file)]
         if (len(rows), len(dead)) != (commit.totals.rows, commit.totals.dead_letters):
             raise StagingFailed(f"batch {commit.id}: {len(rows)} rows and {len(dead)} dead letters are staged, others counted")
         known = self.store.pipelines.get(self.pipeline)
-        ledger = applied(known.ledger if known else Ledger(self.pipeline), commit)
+        ledger = (known.ledger if known else Ledger(self.pipeline)).after(commit.changes, commit.id)
         self._check_gone()
         table = self.store.tables.get(self.table)
-        if commit.columns or rows:
+        if write.columns or rows:
             for row in rows:
-                strange = [name for name in row if name not in commit.columns and not name.startswith("_kafka_")]
+                strange = [name for name in row if name not in write.columns and not name.startswith("_kafka_")]
                 if strange:
                     raise StagingFailed(
-                        f"batch {commit.id}: a staged file holds column {strange[0]!r}, which the batch does not name"
+                        f"batch {commit.id}: a staged file has column {strange[0]!r}, which is not a column of the batch"
                     )
             try:
-                columns = (table or MemoryTable()).columns.merged(commit.columns)
+                columns = (table or MemoryTable()).columns.merged(write.columns)
             except ValueError as error:
-                raise SchemaConflict(str(error), "declare its type under `columns`, or change the table") from error
+                raise SchemaConflict(str(error), "declare the column's type under `columns`, or change the table") from error
             table = MemoryTable(columns, [*(table.rows if table else []), *rows])
         known = known or Registered(uuid.uuid4().hex, ledger)
         if table is not None:
@@ -215,10 +214,10 @@ class MemoryDestination:
         except OSError as error:
             raise StagingFailed(f"staged file {file.path!r} cannot be read: {error.strerror}") from error
         if len(data) != file.size or hashlib.sha256(data).hexdigest() != file.sha256:
-            raise StagingFailed(f"staged file {file.path!r} holds other bytes than were reported")
+            raise StagingFailed(f"staged file {file.path!r}: its bytes do not match the reported sha256")
         rows = self.read_rows(file)
         if len(rows) != file.rows:
-            raise StagingFailed(f"staged file {file.path!r} holds {len(rows)} rows, {file.rows} were reported")
+            raise StagingFailed(f"staged file {file.path!r}: expected {file.rows} rows, found {len(rows)}")
         return rows
 
     def _check_gone(self) -> None:
@@ -226,12 +225,12 @@ class MemoryDestination:
         done = [] if known is None else [item.commit for item, table in known.commits.values() if table == self.table]
         if self.table not in self.store.tables and (written := sum(commit.totals.rows for commit in done)):
             raise LedgerMismatch(
-                f"pipeline {self.pipeline}: table {self.table} is gone, the ledger says that {written} rows were written to it"
+                f"pipeline {self.pipeline}: table {self.table} is missing, the ledger records {written} rows in it"
             )
 
 
 def _ranges(rows: Sequence[Row], entries: Sequence[Entry], several: bool) -> tuple[list[tuple[Entry, int]], Counter[Part]]:
-    """Ranges that do not hold their rows, and repeated offsets by partition; only where every row carries an offset."""
+    """Return ranges with a wrong number of rows, and repeated offsets by partition; only if every row has an offset."""
     held = Counter((_part(row) if several else int(row["_kafka_partition"]), row.get("_kafka_offset")) for row in rows)
     blind = {number for number, offset in held if offset is None}
     blind |= {part(entry.source, several) for entry in entries if entry.reread or entry.loose}  # there ranges overlap
@@ -250,7 +249,7 @@ def _ranges(rows: Sequence[Row], entries: Sequence[Entry], several: bool) -> tup
 
 
 def _part(row: Row) -> Part:
-    """Partition of a row or a dead letter, of the worker's files or of the fake stager's."""
+    """Return the partition of a row or a dead letter, from files of a worker or of the fake stager."""
     number = int(row["partition"] if "partition" in row else row["_kafka_partition"])
     topic = row.get("topic") if "partition" in row else row.get("_kafka_topic")
     return f"{topic}:{number}" if topic else number

@@ -1,4 +1,4 @@
-"""What a database would hold, in memory, and its views."""
+"""Content of a database, in memory, and its views."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class MemoryTable:
 
 @dataclass
 class Registered:
-    """What the store knows of one pipeline.
+    """Stored data of one pipeline.
 
     Attributes:
-        uid: made at the first commit.
+        uid: registration id, made at the first commit.
         ledger: lanes and sequence number.
-        seal: over the lanes, as commits have left them (`kpipe.ledger.ledger.seal`).
-        state: for people.
+        seal: checksum of the lanes after the last commit (`kpipe.ledger.ledger.seal`).
+        state: state for display.
         written: rows written by all commits.
-        commits: landed, with the table each went to, by batch id in order.
-        dead_letters: kept whole.
+        commits: committed batches in order, with the table of each, by batch id.
+        dead_letters: complete dead letters.
         errors: error events.
-        published: ids of batches whose metadata was given out.
+        published: ids of batches whose metadata was published.
         ends: log start and high watermark by partition, as of the last commit.
     """
 
@@ -59,7 +59,7 @@ class Registered:
 
 @dataclass
 class MemoryStore:
-    """What a database would hold."""
+    """Content of a database."""
 
     tables: dict[str, MemoryTable] = field(default_factory=dict)
     pipelines: dict[str, Registered] = field(default_factory=dict)
@@ -67,18 +67,18 @@ class MemoryStore:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def fail_next(self, fault: Fault, times: int = 1) -> None:
-        """The next commits fail so.
+        """Make the next commits fail.
 
         Args:
-            fault: `before`: nothing happens. `after_landed`: everything lands, the answer is lost, and reading back
-                finds it. `unknown`: everything lands, the answer is lost, and the store cannot be read.
-            times: how many.
+            fault: `before`: nothing happens. `after_landed`: everything is committed, the response is lost, and the read-back
+                finds it. `unknown`: everything is committed, the response is lost, and the store cannot be read.
+            times: number of commits.
         """
         self.faults += [fault] * times
 
 
 def entries(commit: Commit) -> list[Entry]:
-    """Ranges of a commit with what became of them."""
+    """Return the ranges of a commit with their counts."""
     again, loose, given_up = commit.kind in ("reread", "give_up"), commit.kind == "rows", commit.kind == "give_up"
     counts = {step: commit.counts.get(step.lane.key, Counts()) for step in commit.steps}
     return [Entry(commit.id, step.source, step.range, counts[step], again, loose, given_up) for step in commit.steps]

@@ -1,4 +1,4 @@
-"""A stager without Spark: reads fake topics, writes JSON lines, and lies or fails when a script says so."""
+"""A stager without Spark: reads fake topics, writes JSON lines, and fails or reports wrongly on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile
+from kpipe.batch.batch import Batch, Counts, RangeReport, StagedFile, TableReport
 from kpipe.column_growth import Closed
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
@@ -20,55 +20,53 @@ from kpipe.topics import PartitionId
 
 __all__ = ["FakeStager", "Lie", "extra_column", "miscount", "overlapping_piece", "without_piece", "wrong_piece"]
 
-#: Changes the reports of one call before the driver sees them.
+#: A function that changes the reports of one call before the driver gets them.
 Lie = Callable[[Sequence[RangeReport]], Sequence[RangeReport]]
 
 
 class FakeStager:
     """The `Stager` protocol over `FakeTopics`.
 
-    A record becomes a row of the given columns, a bad one a dead letter, a tombstone is filtered, and an offset without
-    a record is a gap. Files are JSON lines: rows hold `_kafka_partition`, `_kafka_offset` (with several topics also
-    `_kafka_topic`) and the payload, dead letters these, `reason` and `value`.
+    A record becomes a row of the given columns, a bad one a dead letter. A tombstone is filtered, and an offset without
+    a record is a gap. Files are JSON lines: rows have `_kafka_partition`, `_kafka_offset` (with several topics also
+    `_kafka_topic`) and the payload; dead letters have these, `reason` and `value`.
 
     Args:
-        topics: what is read.
-        folder: where files go; every call makes new ones, none is ever removed.
-        pieces: how many pieces a range is split into, when it has as many offsets.
+        topics: topics to read.
+        folder: folder of the files; every call writes new files, none is ever removed.
+        pieces: number of pieces of a range with as many offsets or more.
     """
 
     def __init__(self, topics: FakeTopics, folder: Path, pieces: int = 1) -> None:
         self.topics = topics
         self.folder = folder
         self.pieces = pieces
-        #: Calls of `stage` so far, the failed ones too.
+        #: Calls of `stage` so far, including failed ones.
         self.calls = 0
-        #: What each call was given.
+        #: Arguments of each call.
         self.given: list[tuple[Batch, Columns]] = []
-        #: Runs before each read; a test lets the world change here.
+        #: Called before each read, so that a test can change the topics.
         self.before: Callable[[Batch], None] = lambda _: None
-        #: Runs after each read, before the reports are given.
+        #: Called after each read, before the reports are returned.
         self.after: Callable[[Batch], None] = lambda _: None
         self._errors: dict[int, BaseException] = {}
         self._lies: dict[int, Lie] = {}
 
     def fail(self, error: BaseException, call: int | None = None) -> None:
-        """The n-th call of `stage` (from 1; None: the next one) raises that, after its files were written."""
+        """Make the n-th call of `stage` (from 1; None: the next one) raise that error after its files were written."""
         self._errors[call or self.calls + 1] = error
 
     def lie(self, lie: Lie, call: int | None = None) -> None:
-        """The reports of the n-th call of `stage` (from 1; None: the next one) are changed by that function."""
+        """Change the reports of the n-th call of `stage` (from 1; None: the next one) with that function."""
         self._lies[call or self.calls + 1] = lie
 
-    def columns(self, batch: Batch) -> Columns:
-        """Columns inferred from the records of the batch."""
+    def columns(self, batch: Batch, table: int) -> Columns:
+        """Infer columns from the records of the batch."""
         return infer(value for step in batch.steps for value in self._values(step.source, step.range))
 
-    def stage(
-        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
-    ) -> Sequence[RangeReport]:
-        """Stage every range, in as many pieces as asked for."""
-        assert not also
+    def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
+        """Stage every range, in the configured number of pieces."""
+        (columns,) = tables
         self.calls += 1
         self.given.append((batch, columns))
         self.before(batch)
@@ -84,7 +82,7 @@ class FakeStager:
         return reports if lie is None else lie(reports)
 
     def give_up(self) -> None:
-        """See `Stager`; what it does ends by itself."""
+        """Do nothing: a fake `stage` call ends by itself."""
 
     def _values(self, source: PartitionId, within: Range) -> list[Mapping[str, Any]]:
         return [slot.value for _, slot in self.topics.read(source, within) if slot.value is not None and not slot.bad]
@@ -108,17 +106,21 @@ class FakeStager:
         return RangeReport(
             source=source,
             range=within,
-            counts=Counts(
+            records=Counts(
                 messages=len(records),
-                rows=len(rows),
                 dead_letters=len(dead),
                 filtered=len(records) - len(rows) - len(dead),
                 gaps=len(within) - len(records),
                 bytes=size,
             ),
-            rows=self._file(rows),
+            tables=(
+                TableReport(
+                    Counts(rows=len(rows)),
+                    (file,) if (file := self._file(rows)) is not None else (),
+                    new_columns=Columns() if closed else infer(self._values(source, within)).without(columns.names()),
+                ),
+            ),
             dead_letters=self._file(dead),
-            new_columns=Columns() if closed else infer(self._values(source, within)).without(columns.names()),
             sample_dead_letter="not JSON" if dead else "",
         )
 
@@ -132,36 +134,39 @@ class FakeStager:
 
 
 def without_piece(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
-    """The last piece was never reported."""
+    """Remove the report of the last piece."""
     return reports[:-1]
 
 
 def overlapping_piece(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
-    """The last piece was reported twice, as when two attempts of one task both succeed."""
+    """Repeat the report of the last piece, as when two attempts of one task both succeed."""
     return [*reports, reports[-1]]
 
 
 def wrong_piece(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
-    """A piece that nobody asked for was read as well: the one behind the last."""
+    """Add the report of an unplanned piece after the last one."""
     last = reports[-1]
     beyond = Range(last.range.end, last.range.end + len(last.range))
     return [*reports, replace(last, range=beyond)]
 
 
 def miscount(**more: int) -> Lie:
-    """The counts of the last piece are off by these numbers."""
+    """Change the counts of the last piece by these numbers."""
 
     def lie(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
         last = reports[-1]
-        return [*reports[:-1], replace(last, counts=last.counts + Counts(**more))]
+        off, (table,) = Counts(**more), last.tables
+        table = replace(table, counts=table.counts + off.of_rows)
+        return [*reports[:-1], replace(last, records=last.records + off.of_records, tables=(table,))]
 
     return lie
 
 
 def extra_column(columns: Columns) -> Lie:
-    """The last piece reports these new columns, whatever it was given."""
+    """Report these new columns for the last piece."""
 
     def lie(reports: Sequence[RangeReport]) -> Sequence[RangeReport]:
-        return [*reports[:-1], replace(reports[-1], new_columns=columns)]
+        tables = tuple(replace(table, new_columns=columns) for table in reports[-1].tables)
+        return [*reports[:-1], replace(reports[-1], tables=tables)]
 
     return lie

@@ -1,7 +1,7 @@
-"""Rows that are cleared on purpose: what that means for the ledger, and for the proof. Pure.
+"""Ledger changes and history entries of rows that are cleared on purpose.
 
-The offsets whose rows a table has lost become skipped, so that reading goes back over them without a row that comes twice. The
-history keeps what was read, and a range that takes all of it back: its counts are the negative sums.
+The offsets of cleared rows become skipped, so that they can be read again without duplicates. The history keeps the ranges
+that were read, and gets a range that reverses all of them: its counts are the negative sums.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kpipe.verification.recount import Entry
 
 __all__ = ["CLEARED", "Cleared", "Clearing", "TakenBack", "standing", "take_back"]
 
-#: What `closed_by` says of a range that takes back what was read.
+#: `closed_by` of a range that reverses what was read.
 CLEARED = "cleared"
-_UNCOUNTED = ("messages", "bytes")  # they say what was read, which stays true
+_UNCOUNTED = ("messages", "bytes")  # counts of what was read, which stay valid
 
 
 @dataclass(frozen=True)
 class TakenBack:
-    """What clearing tables means for one pipeline.
+    """Changes of one pipeline when tables are cleared.
 
     Attributes:
-        changes: of lanes.
-        parts: by the first table of the ranges: what takes them back, with its negative counts.
-        gone: offsets that become skipped.
+        changes: lane changes.
+        parts: by the first table of the ranges: the reversing ranges, with their negative counts.
+        `gone`: offsets that become skipped.
     """
 
     changes: tuple[LaneChange, ...]
@@ -40,17 +40,17 @@ class TakenBack:
 
     @property
     def counts(self) -> Counts:
-        """Of all parts."""
+        """Counts of all parts."""
         return total(counts for items in self.parts.values() for _, counts in items)
 
 
 @dataclass(frozen=True)
 class Cleared:
-    """What was done.
+    """Result of clearing tables.
 
     Attributes:
-        rows: that were deleted, by table.
-        pipelines: whose offsets became skipped, in words, by name.
+        rows: deleted rows, by table.
+        pipelines: by name, the pipelines whose offsets became skipped, with a description.
     """
 
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -59,39 +59,38 @@ class Cleared:
 
 @runtime_checkable
 class Clearing(Protocol):
-    """What a destination can besides: delete all rows of tables, and say so in the ledger of every pipeline that wrote them."""
+    """Optional interface of a destination: delete all rows of tables, and record it in the ledger of every pipeline."""
 
     def writers(self, table: str) -> Sequence[str]:
-        """Return the names of the pipelines that have written the table, as the ledgers of this place have it.
+        """Return the names of the pipelines that have written the table, according to the ledgers of this destination.
 
         Raises:
-            DestinationError: it cannot be read.
+            DestinationError: the ledgers cannot be read.
         """
         ...
 
     def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
-        """Delete all rows and take back what the ledgers say of them, in one transaction, or do nothing.
+        """Delete all rows and reverse their counts in the ledgers, in one transaction, or do nothing.
 
-        Dead letters of the ranges become messages: they are counted no longer, and cannot be replayed.
+        Dead letters of the ranges become error messages: they are not counted any more, and cannot be retried.
 
         Args:
-            tables: names; one that is not there holds nothing.
-            who: decided it, kept with the commits.
-            only: pipelines that may be concerned; None: all.
+            tables: names of the tables; a missing one counts as empty.
+            who: the operator, stored with the commits.
+            only: pipelines that may be affected; None: all.
 
         Raises:
-            NotAvailable: another pipeline would be concerned, or another table holds rows of the same records.
-            Fenced: a pipeline has committed meanwhile. Nothing was changed.
+            NotAvailable: another pipeline would be affected, or another table contains rows of the same records.
+            Fenced: a pipeline has committed in the meantime. Nothing was changed.
             DestinationError, DestinationBusy, LedgerMismatch, OutcomeUnknown: as `Destination.commit`.
         """
         ...
 
 
 def standing(history: Sequence[Entry]) -> list[Entry]:
-    """Return the history without the ranges that were cleared since, and without those that cleared them.
+    """Return the history without cleared ranges, and without the ranges that reversed them.
 
-    Demands to read again stay, as they say of other tables, too, what was not read any more; those that speak of cleared rows are
-    marked `cleared`.
+    Rereads stay: they also apply to other tables. If their own rows were cleared, they are marked `cleared`.
     """
     gone: set[tuple[PartitionId, str]] = set()
     kept: list[Entry] = []
@@ -107,12 +106,12 @@ def standing(history: Sequence[Entry]) -> list[Entry]:
 
 
 def take_back(ledger: Ledger, history: Sequence[Entry], tables: Collection[str]) -> TakenBack | None:
-    """Return what clearing these tables means for a pipeline; None where it has left nothing in them.
+    """Return the changes of a pipeline when these tables are cleared; None if it has no rows in them.
 
     Args:
-        ledger: of the pipeline.
-        history: of the pipeline, in order; each range names the first table that it went to.
-        tables: that are cleared.
+        ledger: the pipeline's ledger.
+        history: the pipeline's history, in order; each range names the first table that it was written to.
+        tables: the cleared tables.
     """
     names = {name.lower() for name in tables}
     entries: dict[PartitionId, list[Entry]] = {}
@@ -128,7 +127,7 @@ def take_back(ledger: Ledger, history: Sequence[Entry], tables: Collection[str])
             ranges = _inside(_owned(items, table), ledger.committed(source))
             sums = _negative(total(item.counts for item in mine))
             at = min(item.range.start for item in mine)
-            for part in ranges or (Range(at, at),):  # without one, all is to be read again anyway
+            for part in ranges or (Range(at, at),):  # an empty one if all of them are to be read again anyway
                 step = Step(Lane(source, part.start, part.start, part.end), part.end, CLEARED)
                 parts.setdefault(table, []).append((step, sums))
                 sums = Counts()
@@ -140,8 +139,8 @@ def take_back(ledger: Ledger, history: Sequence[Entry], tables: Collection[str])
 
 
 def _owned(entries: Sequence[Entry], table: str) -> RangeSet:
-    """Offsets whose newest reading went into that table."""
-    if not any(entry.reread or entry.loose for entry in entries):  # each was read once
+    """Return the offsets that were last read into that table."""
+    if not any(entry.reread or entry.loose for entry in entries):  # no offset was read more than once
         return union(entry.range for entry in entries if entry.table == table)
     owned = RangeSet()
     for entry in entries:

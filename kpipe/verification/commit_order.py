@@ -1,13 +1,13 @@
-"""Where the order of commits decides what a destination holds: refuse to commit older offsets behind newer ones.
+"""Reject commits of older offsets after newer ones for destinations that depend on the order of commits.
 
-An append is the same in any order, and an upsert compares the offset of the row that is there. A delete leaves no row to compare
-with: a record that is read after the tombstone of its key comes back. Readers of a topic with keys, and receivers of a webhook,
-take what comes last. So the rule is about the ledger and not about the
-statement that was typed: no lane of such a pipeline waits to be read below offsets that have been read.
+For appends, the order does not matter, and an upsert compares the offset of the existing row. A delete leaves no row to
+compare with: a record that is read after the tombstone of its key would reappear. Readers of a compacted topic, and
+receivers of a webhook, keep the last value. So the rule applies to the ledger, not to a statement: no lane of such
+a pipeline may wait below offsets that have been read.
 
-Where rows have an offset to compare with, they name their partition by its number, and their topic by its name at most. Of two
-sources of that number (a topic that was recreated, or replaced by another one) both may have read an offset, and the row does not
-name its source. So no lane waits below offsets that its source reads and such another one has read.
+Rows with an offset identify their partition by number, and their topic by name at most. Two sources may share that number,
+for example a topic that was recreated or replaced by another one. If both have read an offset, its row does not identify
+the source. So no lane may wait below offsets of its source that such another source has read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kpipe.batch.batch import Commit
-from kpipe.batch.conflicts import applied
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import NotAvailable
 from kpipe.ledger.ledger import READ, LaneChange, Ledger
@@ -30,24 +28,24 @@ __all__ = ["check_change", "check_may_go_back", "check_order", "is_ordered", "re
 
 
 def why_in_order(pipeline: Pipeline) -> str:
-    """Return why older offsets must not be committed behind newer ones; empty where they may be."""
+    """Return the reason why older offsets must not be committed after newer ones; empty if they may be."""
     into = pipeline.into
     if into.on_null == "delete":
         return "into.on_null: delete: a deleted row would come back"
     if into.type == "webhook":
         return "into.type: webhook: older records would be sent behind newer ones of their key"
     if into.type == "kafka" and (into.key or into.format == "raw" or "key" in pipeline.coordinates):
-        return "records of the topic have keys: older values would stand behind newer ones, and readers keep the last"
+        return "records of the topic have keys: older values would follow newer ones, and readers keep the last"
     return ""
 
 
 def is_ordered(pipeline: Pipeline) -> bool:
-    """Return whether it counts which of two offsets is committed first, or whose they are: decisions are checked then."""
+    """Return whether a destination depends on the order or the source of offsets, so that decisions must be checked."""
     return bool(why_in_order(pipeline)) or _compares(pipeline)
 
 
 def check_may_go_back(pipeline: Pipeline, where: str = "") -> None:
-    """Refuse to read older offsets behind newer ones where the destination keeps what is committed last.
+    """Refuse to read older offsets after newer ones if the destination keeps what is committed last.
 
     Args:
         pipeline: the definition.
@@ -69,7 +67,7 @@ def check_order(pipeline: Pipeline, ledger: Ledger, sources: Iterable[PartitionI
 
     Args:
         pipeline: the definition.
-        ledger: what is committed.
+        ledger: the committed ledger.
         sources: the partitions that can be read.
 
     Raises:
@@ -82,21 +80,21 @@ def check_order(pipeline: Pipeline, ledger: Ledger, sources: Iterable[PartitionI
 
 
 def check_change(pipeline: Pipeline, before: Ledger, changes: Sequence[LaneChange]) -> None:
-    """Refuse a decision after which offsets wait to be read below others that have been read.
+    """Reject a decision that makes offsets wait below others that have been read.
 
     Args:
         pipeline: the definition.
         before: the ledger that the changes expect.
-        changes: of lanes.
+        changes: lane changes.
 
     Raises:
         NotAvailable: the definition needs Kafka's order. Nothing was changed.
-        Fenced: the ledger has moved.
+        Fenced: the ledger has changed.
     """
     if not changes or not is_ordered(pipeline):
         return
     in_order = bool(why_in_order(pipeline))
-    after, found = applied(before, Commit("", pipeline.name, tuple(changes))), {}
+    after, found = before.after(changes), {}
     for source in sorted({change.key[0] for change in changes}):
         known, waits = (
             ledger.waiting_below(source) if in_order else _mixed(pipeline, ledger, source) for ledger in (before, after)
@@ -114,8 +112,8 @@ def _check_told_apart(pipeline: Pipeline, found: Mapping[PartitionId, Iterable[R
     if words := _sources(found):
         raise NotAvailable(
             f"pipeline {pipeline.name}: {words} cannot be read behind later offsets of the same partition: another topic, or the"
-            " same one before it was recreated, has left rows with the same partition number and offsets: rows that are newer"
-            " cannot be told from those",
+            " same one before it was recreated, has left rows with the same partition number and offsets, which cannot be"
+            " distinguished from newer rows",
             f"read everything from there on again, in order: ALTER PIPELINE {pipeline.name} SET OFFSETS ... REREAD",
         )
 
@@ -125,17 +123,16 @@ def _sources(found: Mapping[PartitionId, Iterable[Range]]) -> str:
 
 
 def _compares(pipeline: Pipeline) -> bool:
-    """Whether a write in some table gives way to a row of a later offset; an expression takes both, `ignore` what was first."""
-    repeats, into = pipeline.errors.duplicate_key != "fail", pipeline.into
-    tables = [(into.key, into.on_conflict, into.update), *((item.key, item.on_conflict, item.update) for item in pipeline.also)]
+    """Return whether writes of some table depend on offset order; an expression uses both rows, `ignore` keeps the first."""
+    repeats = pipeline.errors.duplicate_key != "fail"
     return any(
-        (repeats or key is not None) if on_conflict == "error" else on_conflict != "ignore" and not update
-        for key, on_conflict, update in tables
+        (repeats or table.key is not None) if table.on_conflict == "error" else table.on_conflict != "ignore" and not table.update
+        for table in pipeline.tables
     )
 
 
 def _mixed(pipeline: Pipeline, ledger: Ledger, source: PartitionId) -> RangeSet:
-    """Ranges that wait to be read below offsets that the source reads, and that another one has read which rows name alike."""
+    """Return ranges that wait below offsets of their source that another source with the same row coordinates has read."""
     read = [lane for lane in ledger.of(source) if lane.kind == READ]
     waiting = [lane for lane in read if not lane.finished and lane.end is not None]
     if not waiting:
@@ -152,11 +149,11 @@ def _mixed(pipeline: Pipeline, ledger: Ledger, source: PartitionId) -> RangeSet:
 
 
 def reappeared(source: PartitionId, entries: Sequence[Entry]) -> list[str]:
-    """Return what a history cannot prove: rows that were inserted behind the tombstones of higher offsets.
+    """Return the problem of rows that were inserted after the tombstones of higher offsets: a history cannot exclude duplicates.
 
     Args:
         source: the partition.
-        entries: its committed ranges, in the order of their commits.
+        entries: its committed ranges, in the order of the commits.
     """
     deleting: list[Range] = []
     highest = 0  # of `deleting`; a history is mostly ascending, and may have millions of ranges

@@ -1,4 +1,4 @@
-"""The history of committed ranges, and what a destination holds, counted afresh: what the audit compares."""
+"""Values that `kpipe verify` compares: the history of committed ranges, and a recount of the destination."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Entry:
         batch: id of the batch.
         source: the partition.
         range: the offsets.
-        counts: what became of them.
-        reread: nothing was read: the offsets are to be read again, on an operator's demand, or are given up.
-        loose: the rows landed before the ledger moved (`delivery: at_least_once`): the offsets may be read again.
-        given_up: nothing was read: an operator gave up a batch that the receiver may have taken, in whole or in part.
-        cleared: nothing was read: the rows of the partition were cleared on purpose, and what was read before into `table` is
-            taken back (kpipe/verification/clearing.py). With `reread`: the rows that are spoken of were cleared since.
-        table: the first table that the rows went to; empty: the destination has one only.
+        counts: counts of their records and rows.
+        reread: nothing was read: the offsets are abandoned, or to be read again on an operator's demand.
+        loose: the rows were committed before the ledger (`delivery: at_least_once`): the offsets may be read again.
+        given_up: nothing was read: an operator abandoned a batch of which the receiver may have accepted all or a part.
+        cleared: nothing was read: the rows of the partition were cleared on purpose, and earlier ranges of `table` are
+            reversed (kpipe/verification/clearing.py). With `reread`: the rows of the range were cleared since.
+        table: the first table that the rows were written to; empty: the destination has only one table.
     """
 
     batch: str
@@ -50,14 +50,14 @@ class Holding:
 
 @dataclass(frozen=True)
 class Keeping:
-    """A table that is written with a key: what its commits have left in it, and what it holds.
+    """Rows of a table with a key: as its commits have left it, and as found.
 
     Attributes:
-        expected: as the commits have left it, by partition (as rows name it: with their topic, or the number).
-        found: counted afresh.
-        repeated_keys: keys that more than one row has.
-        unbalanced: rows that were left, less those that were there before any commit, less all that batches have inserted, plus
-            all that they have deleted; 0 when the counters of the ranges add up.
+        expected: rows according to the commits, by partition (as rows name it: with their topic, or the number).
+        found: rows in the table.
+        repeated_keys: number of keys of more than one row.
+        unbalanced: rows according to the commits, less rows before any commit, less all inserts of batches, plus all their
+            deletes; 0 if the counters of the ranges add up.
     """
 
     expected: Mapping[Part, Holding]
@@ -68,19 +68,18 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Recount:
-    """What the destination really holds, counted afresh.
+    """Recount of a destination.
 
     Attributes:
-        rows: of the table, by partition: TOPIC:NUMBER of rows that name their topic, else the number.
-        dead_letters: by partition.
-        duplicates: rows that share topic, partition and offset with another, by partition; always empty where rows do not
-            carry an offset.
-        entries: rows by (batch, partition, start) whose range does not hold as many as the ledger says: found, expected.
-        expected_rows: what the ledgers of all pipelines that write this table say together, by partition.
-        keeping: where the table is written with a key; ranges then say nothing about which rows are there.
-        exchanged: ranges that hold as many rows as the ledger says, and of as many records, but not these.
-        also: each further table of the pipeline counted afresh, by its name; dead letters left out.
-        problems: what is wrong beyond numbers of rows, such as their order in a topic, one sentence each.
+        rows: rows of the table, by partition: TOPIC:NUMBER for rows that name their topic, else the number.
+        dead_letters: dead letters by partition.
+        duplicates: rows with the same topic, partition and offset as another one, by partition; empty if rows have no offset.
+        entries: ranges with a wrong number of rows, and the number found; not for tables with a key.
+        expected_rows: rows of all pipelines that write the table, according to their ledgers, by partition.
+        keeping: for a table with a key, whose ranges do not determine the rows.
+        exchanged: ranges with the right number of rows and records, but other rows.
+        also: recount of each further table of the pipeline, by name; without dead letters.
+        problems: other problems, such as the order of rows in a topic, one sentence each.
     """
 
     rows: Mapping[Part, int] = field(default_factory=dict)

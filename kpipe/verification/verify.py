@@ -1,4 +1,4 @@
-"""The proof of completeness: the ledger's own sums, and the table recounted against them (design.md, rule 7)."""
+"""Verify completeness: the ledger's sums, and the table recounted against them (design.md, rule 7)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ class Audit:
         counts: sums over all committed ranges.
         span: offsets in all committed ranges.
         partitions: the same by partition, with the number of ranges and the rows found.
-        problems: what does not add up, one sentence each; empty means proven.
-        lost: what the ledger has as lost, with the partition, in words; it is in no range and no count. Gone from Kafka, or
-            claimed by a batch whose rows are not there, or not yet (kpipe/ingest/at_most_once.py).
-        skipped: what the ledger has as skipped, the same: left out on purpose, or as it failed for good. It can be read later.
-        repeated: what was read more than once with `delivery: at_least_once`, or will be, with the partition, in words; each
-            reading is counted.
-        given_up: ranges of batches that were given up after requests had left: nothing is proven about them.
-        targets: rows that the ledger says each further table holds, and rows found; empty where there is one table only.
-        set_aside: dead letters that stand for an offset; the others are output of a program that was given their record.
+        problems: differences, one sentence each; empty if everything adds up.
+        lost: lost offsets by partition, as text; not part of any range or count. They were deleted from Kafka, or
+            claimed by a batch whose rows are not committed (kpipe/ingest/at_most_once.py).
+        skipped: skipped offsets by partition, as text: skipped on purpose, or after a permanent failure. A backfill
+            can read them.
+        repeated: offsets that were read more than once with `delivery: at_least_once`, or will be, by partition, as text;
+            each read is counted.
+        given_up: ranges of batches that were abandoned after requests had been sent: not verified.
+        targets: rows of each further table, according to the ledger and as found; empty with one table.
+        set_aside: dead letters of records; the other dead letters are output of a program.
     """
 
     span: int
@@ -50,11 +51,11 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether everything adds up."""
+        """True if everything adds up."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """The object that `kpipe verify --json` prints."""
+        """Return the object that `kpipe verify --json` prints."""
         names = ("rows", "deletes", "dead_letters", "filtered", "gaps", *SETTLED)
         return {
             "ok": self.ok,
@@ -68,14 +69,14 @@ class Audit:
 
 
 def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: bool = False) -> Audit:
-    """Ledger against itself, history against ledger, table against history.
+    """Compare the ledger with itself, the history with the ledger, and the table with the history.
 
     Args:
-        ledger: lanes now.
+        ledger: the ledger now.
         history: every committed range.
-        found: the destination recounted.
-        several: whether the pipeline has several topics. Partitions are then compared one by one, unless rows of that number
-            do not name their topic; otherwise those of one number together.
+        found: the recount of the destination.
+        several: whether the pipeline has several topics. Partitions are then compared one by one, unless rows of a number
+            do not name their topic; all partitions of that number are then compared together.
     """
     problems: list[str] = []
     history = standing(history)
@@ -97,7 +98,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
         counts = total(entry.counts for entry in mine)
         expected.setdefault(name, 0 if found.keeping or found.expected_rows or found.also else counts.rows)
         if dead.get(name, 0) != counts.dead_letters:
-            problems.append(f"partition {name}: {dead.get(name, 0)} dead letters are kept, the ledger says {counts.dead_letters}")
+            problems.append(f"partition {name}: expected {counts.dead_letters} dead letters, found {dead.get(name, 0)}")
         again = any((entry.reread and not entry.cleared) or entry.loose for entry in mine) or _read_anew(ledger, sources)
         if repeated.get(name) and not again:
             problems.append(f"partition {name}: {repeated[name]} rows repeat an offset")
@@ -132,7 +133,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
 
 
 def _held(found: Recount) -> list[str]:
-    """What does not fit in one table, beyond the numbers of rows by partition."""
+    """Return the problems of one table, except wrong numbers of rows by partition."""
     return [
         *(_kept(found.keeping) if found.keeping is not None else []),
         *(
@@ -147,7 +148,7 @@ def _held(found: Recount) -> list[str]:
 
 
 def _further(found: Recount, several: bool) -> list[str]:
-    """A further table against what the ledger says of it."""
+    """Compare a further table with the ledger."""
     rows, expected, repeated = (folded(values, several) for values in (found.rows, found.expected_rows, found.duplicates))
     twice = [
         f"partition {name}: {repeated[name]} rows repeat an offset" for name in sorted(repeated, key=in_order) if repeated[name]
@@ -156,7 +157,7 @@ def _further(found: Recount, several: bool) -> list[str]:
 
 
 def _rows(rows: Mapping[Part, int], expected: Mapping[Part, int]) -> list[str]:
-    """Rows of the table against what the ledgers say; where some of a number name no topic, all of that number together."""
+    """Compare rows of the table with the ledgers; if rows of a number lack their topic, all rows of that number together."""
     problems = []
     untold = {name for name in (*rows, *expected) if isinstance(name, int)}
     for name in sorted({*rows, *expected}, key=in_order):
@@ -167,33 +168,31 @@ def _rows(rows: Mapping[Part, int], expected: Mapping[Part, int]) -> list[str]:
         held, said = sum(rows.get(other, 0) for other in same), sum(expected.get(other, 0) for other in same)
         if held != said:
             all_of = " of all topics together" if len(same) > 1 else ""
-            problems.append(f"partition {name}{all_of}: the table holds {held} rows, the ledger says {said}")
+            problems.append(f"partition {name}{all_of}: expected {said} rows, found {held} in the table")
     return problems
 
 
 def _unread(ledger: Ledger, source: PartitionId, kind: str) -> Sequence[Range]:
     try:
         return ledger.unread(source, kind).ranges
-    except Overlap:  # said among the problems
+    except Overlap:  # already among the problems
         return ()
 
 
 def _kept(keeping: Keeping) -> list[str]:
-    """A table with a key against what its commits have left: the numbers of rows are compared before."""
+    """Compare a table with a key with its commits; the numbers of rows are compared before."""
     problems = []
     for number in sorted(set(keeping.expected) | set(keeping.found), key=in_order):
         expected, found = keeping.expected.get(number, Holding()), keeping.found.get(number, Holding())
         if expected.rows == found.rows and expected.offsets != found.offsets:
             problems.append(
-                f"partition {number}: the {found.rows} rows in the table are not those that were left there"
-                f" (their offsets sum up to {found.offsets}, not to {expected.offsets})"
+                f"partition {number}: the {found.rows} rows in the table are not those of the commits"
+                f" (sum of their offsets: expected {expected.offsets}, found {found.offsets})"
             )
     if keeping.repeated_keys:
         problems.append(f"{keeping.repeated_keys} keys are in the table more than once")
     if keeping.unbalanced:
-        problems.append(
-            f"the table was left with {keeping.unbalanced:+d} rows beyond those that batches inserted and did not delete"
-        )
+        problems.append(f"the number of rows differs by {keeping.unbalanced:+d} from the inserts and deletes of all batches")
     return problems
 
 
@@ -204,31 +203,27 @@ def _ranges(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> li
         if off:
             problems.append(f"{source} {entry.range}: {off} offsets of batch {entry.batch} are not accounted for")
         if entry.counts.unsettled:
-            problems.append(
-                f"{source} {entry.range}: batch {entry.batch} leaves open what became of {entry.counts.unsettled} writes"
-            )
+            problems.append(f"{source} {entry.range}: batch {entry.batch}: {entry.counts.unsettled} writes have no outcome")
     try:
         check_disjoint(ledger.of(source))
     except Overlap as error:
         return [*problems, f"the ledger contradicts itself: {error}"]
-    problems += [
-        f"{source} {hole}: the ledger says neither that it was read nor that it was left out" for hole in _holes(ledger, source)
-    ]
+    problems += [f"{source} {hole}: the ledger has no lane for these offsets" for hole in _holes(ledger, source)]
     try:
         done, loose = _done(entries)
     except Overlap as error:
         return [*problems, f"{source}: committed twice: {error}"]
-    lanes = ledger.committed(source)  # what landed loosely may be there, or not yet
+    lanes = ledger.committed(source)  # rows that were committed before the ledger may be missing in it
     if _without(done, lanes) or _without(lanes, union([*done, *loose])):
         words = [" ".join(map(str, ranges)) or "nothing" for ranges in (lanes, union([*done, *loose]))]
-        problems.append(f"{source}: the ledger stands at {words[0]}, its history holds {words[1]}")
+        problems.append(f"{source}: expected {words[1]} from the history, found {words[0]} in the ledger")
     return problems
 
 
 def _holes(ledger: Ledger, source: PartitionId) -> list[Range]:
-    """Offsets between two lanes that no lane has.
+    """Return the offsets between two lanes.
 
-    A decision about offsets leaves a lane behind, whatever its kind. Only `retire` takes lanes away, and it leaves none open.
+    Every decision leaves a lane, of some kind. Only `retire` removes lanes, and then no lane of the partition is open.
     """
     lanes = ledger.of(source)
     if not any(lane.open for lane in lanes):
@@ -237,11 +232,12 @@ def _holes(ledger: Ledger, source: PartitionId) -> list[Range]:
 
 
 def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
-    """What the history says has been read: once, and loosely. What was read once and is to be read again counts as if it had not
-    been; what landed loosely may be in the lanes from any time on.
+    """Return the offsets that were read according to the history: strictly, and with `delivery: at_least_once`.
+
+    Strictly read offsets that are to be read again are left out. The others may be missing in the ledger at any time.
 
     Raises:
-        Overlap: an offset was read twice, and nobody had asked for it.
+        Overlap: an offset was read twice without an operator's demand.
     """
     if not any(entry.reread for entry in entries):
         return RangeSet.of(e.range for e in entries if not e.loose), union(e.range for e in entries if e.loose)
@@ -257,7 +253,7 @@ def _done(entries: Sequence[Entry]) -> tuple[RangeSet, RangeSet]:
 
 
 def _repeated(ledger: Ledger, source: PartitionId, entries: Sequence[Entry]) -> Sequence[Range]:
-    """What was read loosely and then once more, or will be."""
+    """Return the ranges that were read with `delivery: at_least_once` and then once more, or will be."""
     loose = union(entry.range for entry in entries if entry.loose)
     if not loose:
         return ()
@@ -274,9 +270,9 @@ def _without(whole: RangeSet, gone: RangeSet) -> list[Range]:
 
 
 def _read_anew(ledger: Ledger, sources: Sequence[PartitionId]) -> bool:
-    """Whether the same offsets were read from a topic and from another one that took its name; rows cannot tell them apart.
+    """Return whether two topics of the same name have read the same offsets, so that rows do not identify their topic.
 
-    Their numbers, which are compared anyway, can.
+    Their numbers are compared anyway.
     """
     return any(
         a.topic.name == b.topic.name and x.overlaps(y)
@@ -289,5 +285,5 @@ def _read_anew(ledger: Ledger, sources: Sequence[PartitionId]) -> bool:
 def _merged(ledger: Ledger, source: PartitionId) -> Sequence[Range]:
     try:
         return ledger.committed(source).ranges
-    except Overlap:  # said among the problems
+    except Overlap:  # already among the problems
         return ()

@@ -1,7 +1,7 @@
-"""Definitions that cannot be loaded: each is an asset where its table would be, and a check that is red and says why.
+"""Definitions that cannot be loaded: each becomes an asset with a failed check that contains the error.
 
-One wrong file must not take the others away, and must not be silent: Dagster would show neither, only a code location
-that failed. So it is told where people look: on the asset, in its check, in the log.
+One invalid file must not hide the other pipelines: by default, Dagster would only show a code location that failed. The
+error is shown on the asset, in its check and in the log.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
@@ -20,19 +20,20 @@ from resources.home import Home
 
 __all__ = ["CHECK", "unloadable"]
 
-#: The check, and the sensor that turns it red.
+#: Name of the asset check.
 CHECK = "definition"
 _NAME = "kpipe_definitions"
+_EFFECT = "Other pipelines are not affected. Fix the file, then reload."
 _LOG = logging.getLogger("dagster.kpipe")
 
 
 def unloadable(home: Home, problems: Mapping[str, Exception], taken: Collection[dg.AssetKey]) -> dg.Definitions:
-    """Assets that stand for definitions which cannot be loaded.
+    """Build an asset, a check and a sensor for definitions that cannot be loaded.
 
     Args:
-        home: where the files lie.
-        problems: what is wrong, by the name of the file without its ending.
-        taken: keys of assets that there are.
+        home: KPIPE_HOME.
+        problems: errors by the file's name without its extension.
+        taken: keys of existing assets.
     """
     if not problems:
         return dg.Definitions()
@@ -40,27 +41,27 @@ def unloadable(home: Home, problems: Mapping[str, Exception], taken: Collection[
     specs = []
     for name, error in problems.items():
         file = home.pipelines / f"{name}.yaml"
-        words = str(error) if str(error).startswith(str(file)) else f"{file}: {error}"
-        _warn(words)
+        message = str(error) if str(error).startswith(str(file)) else f"{file}: {error}"
+        _warn(message)
         key = dg.AssetKey([_table(home, name)])
         if key in taken or key in wrong:
             key = dg.AssetKey([CHECK, name])
-        wrong[key] = words
+        wrong[key] = message
         specs.append(
             dg.AssetSpec(
                 key,
                 group_name="kpipe",
-                description=f"**This pipeline cannot be loaded.** {words}\n\nThe others go on. Mend the file, then reload.",
-                metadata={"kpipe/pipeline": name, "kpipe/error": words},
+                description=f"**This pipeline cannot be loaded.** {message}\n\n{_EFFECT}",
+                metadata={"kpipe/pipeline": name, "kpipe/error": message},
             )
         )
     return dg.Definitions(assets=specs, asset_checks=[_checks(wrong)], sensors=[_sensor(wrong)])
 
 
 @cache
-def _warn(words: str) -> None:
-    """Once a process, since Dagster loads definitions twice."""
-    _LOG.warning("%s", plain_lines(words))
+def _warn(message: str) -> None:
+    """Log an error once in a process: Dagster loads definitions twice."""
+    _LOG.warning("%s", plain_lines(message))
 
 
 def _checks(wrong: Mapping[dg.AssetKey, str]) -> dg.AssetChecksDefinition:
@@ -81,16 +82,16 @@ def _sensor(wrong: Mapping[dg.AssetKey, str]) -> dg.SensorDefinition:
         name=_NAME,
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Turns the check of each pipeline that cannot be loaded red. Starts nothing.",
+        description="Reports a failed check for each pipeline that cannot be loaded. Starts no runs.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         events = []
-        for key, words in wrong.items():
+        for key, message in wrong.items():
             record = context.instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, CHECK))
-            told = record.evaluation if record is not None else None
-            if not isinstance(told, dg.AssetCheckEvaluation) or told.description != words:
+            last = record.evaluation if record is not None else None
+            if not isinstance(last, dg.AssetCheckEvaluation) or last.description != message:
                 events.append(
-                    dg.AssetCheckEvaluation(asset_key=key, check_name=CHECK, passed=False, metadata={}, description=words)
+                    dg.AssetCheckEvaluation(asset_key=key, check_name=CHECK, passed=False, metadata={}, description=message)
                 )
         return dg.SensorResult(asset_events=events, skip_reason="; ".join(wrong.values()))
 
@@ -98,7 +99,7 @@ def _sensor(wrong: Mapping[dg.AssetKey, str]) -> dg.SensorDefinition:
 
 
 def _table(home: Home, name: str) -> str:
-    """The table that the file names, if that can be read: its asset keeps its history while the definition is wrong."""
+    """Return the table's name in the file, else the file's name: the table's asset keeps its history."""
     try:
         text = (home.pipelines / f"{name}.yaml").read_text(encoding="utf-8")
         table = yaml.safe_load(text)["attributes"]["into"]["table"]

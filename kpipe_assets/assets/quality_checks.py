@@ -1,7 +1,7 @@
-"""What `into.audit` asks as asset checks of the table: one for each expression, with where the rows wait that are not true.
+"""Asset checks for `into.audit`: one for each expression, with the branch of rows that fail it.
 
-They are as good as the newest batch: the run that was stopped by them tells it, and so does a sensor where another program's
-was. Rows that fail are on a branch of the table, and nobody who reads main has seen one of them.
+The result is that of the newest batch. The run that failed its audit publishes it; after a run outside of Dagster, a sensor
+does. Rows that fail are on a branch of the table, never on `main`.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
@@ -16,67 +16,67 @@ from kpipe.interfaces import Auditing, Destination
 
 __all__ = ["PREFIX", "audit_news", "audit_results", "audit_specs"]
 
-#: Of the checks' names: an audit may be called as another check is.
+#: Prefix of the checks' names: an audit may have the name of another check.
 PREFIX = "audit_"
 _SNAPSHOT, _SQL = "kpipe/snapshot", "kpipe/expression"
 
 
 def audit_specs(pipeline: Pipeline, asset: dg.AssetKey) -> Iterator[dg.AssetCheckSpec]:
-    """A check for each expression. Blocking: what is computed from the table is not, while rows of it wait."""
+    """Yield a check for each expression. It is blocking: assets downstream are not computed while rows wait."""
     for name, text in pipeline.into.audit.items():
-        words = f"`{text}` is true of every row, before it is published. Rows of a batch in which it is not wait on a branch."
-        yield dg.AssetCheckSpec(PREFIX + name, asset=asset, description=words, blocking=True, metadata={_SQL: text})
+        summary = f"`{text}` is true for every row before the batch is published. Otherwise the batch waits on a branch."
+        yield dg.AssetCheckSpec(PREFIX + name, asset=asset, description=summary, blocking=True, metadata={_SQL: text})
 
 
 def audit_results(pipeline: Pipeline, destination: Destination) -> dict[str, tuple[bool, str, dict[str, Any]]]:
-    """Whether each holds, in words, with what is shown beside them; by the check's name.
+    """Return for each check by name: whether it passed, a summary, and metadata.
 
     Raises:
         KpipeError: the table or its branch cannot be read.
     """
-    found = destination.audited() if isinstance(destination, Auditing) else None
+    waiting = destination.audited() if isinstance(destination, Auditing) else None
     results: dict[str, tuple[bool, str, dict[str, Any]]] = {}
     for name, text in pipeline.into.audit.items():
         metadata: dict[str, Any] = {_SQL: text}
-        if found is None:
-            results[PREFIX + name] = True, "no rows wait: each batch was true before it was published", metadata
+        if waiting is None:
+            results[PREFIX + name] = True, "no rows wait: every published batch passed", metadata
             continue
-        metadata |= {_SNAPSHOT: found.snapshot, "kpipe/branch": found.where, "kpipe/rows": found.rows}
-        said = found.failed.get(name)
-        words = f"{said}; " if said else ""
-        words += f"{found.rows:,} rows wait on branch {found.where}" + ("" if said else ", and this is true of them")
-        results[PREFIX + name] = said is None, words, metadata
+        metadata |= {_SNAPSHOT: waiting.snapshot, "kpipe/branch": waiting.where, "kpipe/rows": waiting.rows}
+        failure = waiting.failed.get(name)
+        summary = f"{failure}; " if failure else ""
+        summary += f"{waiting.rows:,} rows wait on branch {waiting.where}" + ("" if failure else " and pass this check")
+        results[PREFIX + name] = failure is None, summary, metadata
     return results
 
 
 def audit_news(
     instance: dg.DagsterInstance, pipeline: Pipeline, destination: Destination, asset: dg.AssetKey
 ) -> list[dg.AssetCheckEvaluation]:
-    """What Dagster has not been told of them: each that was never told, or has become something else. Told once.
+    """Return the check results that differ from those in Dagster, or are missing there.
 
-    Rows are read only where others wait than those that were told of.
+    Rows are read only if the rows that wait have changed.
 
     Raises:
         KpipeError: the table or its branch cannot be read.
     """
     if not isinstance(destination, Auditing) or not pipeline.into.audit:
         return []
-    told = {name: _told(instance, dg.AssetCheckKey(asset, PREFIX + name)) for name in pipeline.into.audit}
-    waits = destination.held_back()
-    if all(_is_known(one, waits, pipeline.into.audit[name]) for name, one in told.items()):
+    last_results = {name: _last_result(instance, dg.AssetCheckKey(asset, PREFIX + name)) for name in pipeline.into.audit}
+    snapshot = destination.held_back()
+    if all(_is_current(last, snapshot, pipeline.into.audit[name]) for name, last in last_results.items()):
         return []
     events = []
-    for name, (passed, words, metadata) in audit_results(pipeline, destination).items():
-        one = told[name.removeprefix(PREFIX)]
-        # What waits for a moment, and is as it should be, is no news.
-        if one is None or one.passed != passed or (one.description != words and not (passed and waits)):
+    for name, (passed, summary, metadata) in audit_results(pipeline, destination).items():
+        last = last_results[name.removeprefix(PREFIX)]
+        # Rows that wait for a moment and pass are not reported.
+        if last is None or last.passed != passed or (last.description != summary and not (passed and snapshot)):
             events.append(
                 dg.AssetCheckEvaluation(
                     asset_key=asset,
                     check_name=name,
                     passed=passed,
                     severity=dg.AssetCheckSeverity.ERROR,
-                    description=words,
+                    description=summary,
                     metadata=metadata,
                     blocking=True,
                 )
@@ -84,15 +84,15 @@ def audit_news(
     return events
 
 
-def _told(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+def _last_result(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
     record = instance.get_latest_asset_check_evaluation_record(key)
-    found = record.evaluation if record is not None else None
-    return found if isinstance(found, dg.AssetCheckEvaluation) else None  # else it was planned, and has not come to pass
+    event = record.evaluation if record is not None else None
+    return event if isinstance(event, dg.AssetCheckEvaluation) else None  # else planned, but not executed
 
 
-def _is_known(told: dg.AssetCheckEvaluation | None, waits: str, text: str) -> bool:
-    """Whether that speaks of the rows that wait now, and of this expression."""
-    if told is None:
+def _is_current(last: dg.AssetCheckEvaluation | None, snapshot: str, text: str) -> bool:
+    """Return whether the result is of this snapshot of waiting rows and of this expression."""
+    if last is None:
         return False
-    said = {name: value.value for name, value in told.metadata.items()}
-    return said.get(_SNAPSHOT, "") == waits and said.get(_SQL) == text
+    metadata = {name: value.value for name, value in last.metadata.items()}
+    return metadata.get(_SNAPSHOT, "") == snapshot and metadata.get(_SQL) == text

@@ -1,4 +1,4 @@
-"""The destination table as an asset on the topic's partitions: one run for all of them, batch after batch, on Spark."""
+"""The destination table as an asset with the topic's partitions. One run ingests all of them in batches on Spark."""
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
@@ -14,8 +14,9 @@ from kpipe.batch.batch import Committed, Counts
 from kpipe.batch.host_stats import Work
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import AuditFailed, KpipeError
+from kpipe.ingest.loop import Ingest
 from kpipe.interfaces import Spread
-from kpipe.tables.multi_table import targets
+from kpipe.tables.multi_table import table_pipelines
 from kpipe.topics import Part, part
 from kpipe_assets.assets.quality_checks import audit_news
 from kpipe_assets.assets.topic_asset import table_partitions, topic_key, topic_names
@@ -33,45 +34,45 @@ __all__ = ["OP_TAG", "HowLong", "op_name", "table_asset", "table_key", "table_ke
 
 #: Tag of every run of a pipeline, for the queue's limit and for the sensor.
 OP_TAG = "kpipe/pipeline"
-# While a run goes on, a partition gets an event at most this often: Dagster keeps events for ever, and a run of one
-# batch a second would write 86,400 a day for each partition. With many partitions less often (`rarer`).
+# Shortest time between two events of a partition in a run: Dagster never deletes events, and one batch a second would
+# write 86,400 a day for each partition. With many partitions the time is longer (`rarer`).
 _EVENT_EVERY_S = 30.0
 
 
 class HowLong(dg.Config):
-    """How long a run goes on. Both unset: until it has caught up."""
+    """Limits of a run's duration. If both are unset, a run ends when it has caught up."""
 
     max_seconds: float | None = None
     idle_seconds: float | None = None
 
     @property
     def continuous(self) -> bool:
-        """Whether to wait for more when caught up."""
+        """True if the run waits for more records when it has caught up."""
         return self.max_seconds is not None or self.idle_seconds is not None
 
 
 def table_key(pipeline: Pipeline) -> dg.AssetKey:
-    """Key of the table's asset: the table's name."""
+    """Return the key of the table's asset: the table's name."""
     return dg.AssetKey([pipeline.into.table])
 
 
 def table_keys(pipeline: Pipeline) -> list[dg.AssetKey]:
-    """Keys of the assets of all its tables (`also`), the first one first."""
-    return [table_key(part) for part in targets(pipeline)]
+    """Return the keys of the assets of all tables, in the order of the definition."""
+    return [table_key(part) for part in table_pipelines(pipeline)]
 
 
 def op_name(pipeline: Pipeline) -> str:
-    """Name of the op of the pipeline's assets, under which a run's configuration stands: Dagster makes it of the key."""
+    """Return the name of the assets' op, which is also the key of its run config. Dagster derives it from the asset key."""
     return "__".join(table_key(pipeline).path)
 
 
 def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsDefinition:
-    """The assets of a pipeline's tables: one of each, materialized together. Selecting partitions ingests only those.
+    """Build the assets of a pipeline's tables, materialized together. A run reads only the selected partitions.
 
     Args:
         pipeline: the definition.
-        home: where it keeps things.
-        code_version: of definition and program.
+        home: KPIPE_HOME.
+        code_version: hash of definition and program.
     """
     shown = pipeline.asset
 
@@ -117,22 +118,21 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
                 return True
             return config.max_seconds is not None and time.monotonic() - began > config.max_seconds
 
-        run = Run(
+        loop = Ingest(
             pipeline,
-            home,
-            topics=kafka.topics(pipeline),
-            stager=spark.stager(pipeline),
-            destination=destination,
+            kafka.topics(pipeline),
+            spark.stager(pipeline),
+            destination,
             only=_chosen(context),
             run_id=context.run.run_id,
             version=spark.version(pipeline),
             stopped=ended,
             contend=config.continuous,
-            ready=turn.take if turn is not None else lambda: None,
         )
-        if turn is not None:  # ready to read before the predecessor is sent home
+        run = Run(home, loop, ready=turn.take if turn is not None else lambda: None)
+        if turn is not None:  # start Spark before the predecessor is stopped
             spark.warm()
-        with at_work(home, pipeline.name):  # also while it closes: a sensor would show the run's commits as nobody's
+        with at_work(home, pipeline.name):  # includes closing: else a sensor would publish the run's commits
             _work(context, config, run, publisher)
             yield from _closing(context, run, topics, publisher)
 
@@ -141,7 +141,7 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
 
 @dataclass
 class _Tally:
-    """Batches since the last line in the run's log: a line for each would be most of Dagster's event log."""
+    """Totals of batches since the last log line. A line for each batch would be most of Dagster's event log."""
 
     batches: int = 0
     counts: Counts = field(default_factory=Counts)
@@ -161,13 +161,13 @@ class _Tally:
 
 
 def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher) -> None:
-    """Batch after batch, with an event for each partition every 30 s, of very many less often.
+    """Commit batch after batch, and publish an event for each partition every 30 s; with many partitions, less often.
 
-    The first time also for partitions without news: until a run has told something of a partition, Dagster takes it for
-    being computed, and no asset downstream would be started for as long as continuous runs follow each other.
+    The first time, partitions without new records get an event, too. Until a run publishes one, Dagster shows the partition
+    as in progress and starts no asset downstream, although continuous runs follow each other.
 
-    What a bounded run reads last is left to its closing event: told here, that one could only say "nothing new", and the
-    newest event is what the pages show.
+    The last batches of a bounded run are published by its closing event. Otherwise that event, which Dagster's pages show as
+    the newest, would contain no records.
     """
     shown_at = busy_at = time.monotonic()
     silent = set(context.partition_keys)
@@ -202,14 +202,14 @@ def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publishe
 
 
 def _audited(context: dg.AssetExecutionContext, run: Run) -> bool:
-    """Tell what the checks of `into.audit` say now: after the first batch that was published, and of one that was not."""
+    """Publish changed results of the checks of `into.audit`: after the first published batch, and after a failed one."""
     for event in audit_news(context.instance, run.pipeline, run.destination, table_key(run.pipeline)):
         context.instance.report_runless_asset_event(event)
     return True
 
 
 def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.AssetKey) -> dict[str, dict[str, Any]]:
-    """Events of partitions that have nothing new."""
+    """Build events of partitions without new records."""
     if not keys:
         return {}
     _, ledger = run.destination.ledger()
@@ -221,31 +221,32 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.
 def _closing(
     context: dg.AssetExecutionContext, run: Run, topics: Sequence[dg.AssetKey], publisher: Publisher
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """One event for every partition of the run, also for those that had nothing new (Dagster expects one of each).
+    """Yield the results with an event for every partition of the run: Dagster expects one also without new records.
 
-    The result is given while the publisher still waits: only when Dagster has stored it, commits are marked.
+    The result is yielded inside the publisher's context, so commits are marked as published after Dagster has stored it.
     """
-    keys = context.partition_keys  # asked for once: Dagster reads all of them from its database each time
+    keys = context.partition_keys  # read once: each access reads all keys from Dagster's database
     with publisher.waiting() as assets:
         for at, (asset, events) in enumerate(assets.items()):
             events |= _unchanged(set(keys) - set(events), run, publisher, asset)
             describe(context, asset, {key: events.pop(key) for key in keys})
-            tell(
-                context.instance, materializations(asset, events)
-            )  # of others: a run of some must not swallow what they wait for
+            # Partitions outside of this run may have unpublished commits, too.
+            tell(context.instance, materializations(asset, events))
             yield dg.MaterializeResult(asset_key=asset, metadata={**of_table(run.destination, topics, at), **of_work(_done(run))})
 
 
 def _done(run: Run) -> Work:
-    return run.stager.work() if isinstance(run.stager, Spread) else Work()
+    return run.loop.stager.work() if isinstance(run.loop.stager, Spread) else Work()
 
 
 def _linked(context: dg.AssetExecutionContext, run: Run) -> bool:
-    """Once there is a page of the engine's that shows the run: an event with a link to it. Whether that was so."""
+    """Publish an event with a link to Spark's page of the run, if there is one. Return whether it was published."""
     done = _done(run)
     if done.url:
         key = table_key(run.pipeline)
-        linked = dg.AssetObservation(key, description="Spark's page of this run, while it lasts", metadata=of_work(done))
+        linked = dg.AssetObservation(
+            key, description="Spark's page of this run, available until the run ends", metadata=of_work(done)
+        )
         tell_in_run(context, [linked])
     return bool(done.url)
 
@@ -255,13 +256,13 @@ def _chosen(context: dg.AssetExecutionContext) -> frozenset[Part]:
 
 
 def _deps(pipeline: Pipeline, home: Home) -> list[dg.AssetDep]:
-    """The topics. Partitions of one are the table's; of several, the table has those of all."""
+    """Return the topics as dependencies. A table of several topics depends on all their partitions."""
     mapping = dg.AllPartitionMapping() if pipeline.source.several else None
     return [dg.AssetDep(topic_key(topic), partition_mapping=mapping) for topic in topic_names(pipeline, home)]
 
 
 def _failure(error: KpipeError) -> dg.Failure:
-    """The error as the run page shows it: what, what to do, and whether a person must."""
+    """Convert an error to a failure of the run, with the hint and whether Dagster may retry."""
     return dg.Failure(
         description=str(error),
         metadata={"error": type(error).__name__, "what to do": error.hint or "run it again"},

@@ -1,4 +1,4 @@
-"""Topics as partitioned source assets: one Dagster partition for each Kafka partition, growing by itself."""
+"""Topics as partitioned source assets: one Dagster partition for each Kafka partition, added automatically."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ __all__ = [
 
 
 def topic_key(topic: str) -> dg.AssetKey:
-    """`kafka/TOPIC`."""
+    """Return the asset key of a topic: `kafka/TOPIC`."""
     return dg.AssetKey(["kafka", topic])
 
 
 def partitions(topic: str) -> dg.DynamicPartitionsDefinition:
-    """The topic's partitions; keys are Kafka's numbers."""
+    """Return the partitions definition of a topic. Keys are Kafka's partition numbers."""
     return dg.DynamicPartitionsDefinition(name=f"kafka/{topic}")
 
 
 def table_partitions(pipeline: Pipeline) -> dg.DynamicPartitionsDefinition:
-    """Those of the pipeline's table: its topic's; with several topics, those of all, `TOPIC:NUMBER`."""
+    """Return the partitions definition of the table: its topic's, or with several topics one with keys `TOPIC:NUMBER`."""
     source = pipeline.source
     return dg.DynamicPartitionsDefinition(name=f"kpipe/{pipeline.name}") if source.several else partitions(source.names[0])
 
 
 def topic_names(pipeline: Pipeline, home: Home) -> tuple[str, ...]:
-    """The pipeline's topics: those that are named; with a pattern, those that this home has seen it find, in order."""
+    """Return the pipeline's topics: the named ones, or the recorded matches of its pattern, in order."""
     if pipeline.source.topic_pattern is None:
         return pipeline.source.names
     return tuple(name for name in home.found(pipeline.name) if re.search(pipeline.source.topic_pattern, name))
 
 
 def remember(pipeline: Pipeline, home: Home, snapshot: TopicSnapshot) -> None:
-    """Note what the pattern has found, so that definitions that are loaded later have these topics. One that is gone stays."""
+    """Record the topics that match the pattern, for definitions that are loaded later. Deleted topics stay recorded."""
     if pipeline.source.topic_pattern is not None:
         home.find(pipeline.name, (topic.name for topic in snapshot.topics()))
 
 
 def topic_spec(pipeline: Pipeline, topic: str = "") -> dg.AssetSpec:
-    """A topic of the pipeline (the first that it names by default) as a source asset. Two pipelines on one topic share it."""
+    """Build the source asset of a topic (default: the pipeline's first one). Pipelines on one topic share it."""
     topic = topic or pipeline.source.names[0]
     return dg.AssetSpec(
         key=topic_key(topic),
@@ -67,38 +67,41 @@ def topic_spec(pipeline: Pipeline, topic: str = "") -> dg.AssetSpec:
 
 
 def missing_partitions(pipeline: Pipeline, snapshot: TopicSnapshot, store: dg.DagsterInstance) -> dict[str, list[str]]:
-    """Partitions that Kafka has and Dagster does not know, by the name of their definition, in order. Kafka never removes one."""
-    there = {
+    """Return keys of partitions that are missing in Dagster, in order, by the name of their partitions definition.
+
+    Keys are never removed: Kafka cannot remove a partition.
+    """
+    expected = {
         f"kafka/{topic.name}": partition_keys(s for s in snapshot.partitions if s.topic == topic) for topic in snapshot.topics()
     }
     if pipeline.source.several:
-        there[str(table_partitions(pipeline).name)] = partition_keys(snapshot.partitions, several=True)
+        expected[str(table_partitions(pipeline).name)] = partition_keys(snapshot.partitions, several=True)
     missing = {}
-    for name, keys in there.items():
-        known = set(store.get_dynamic_partitions(name))
-        missing[name] = [key for key in keys if key not in known]
+    for name, keys in expected.items():
+        existing = set(store.get_dynamic_partitions(name))
+        missing[name] = [key for key in keys if key not in existing]
     return {name: keys for name, keys in missing.items() if keys}
 
 
 def untold(snapshot: TopicSnapshot, instance: dg.DagsterInstance, seconds: float) -> list[PartitionId]:
-    """Partitions of which Dagster's event log lacks the newest watermark, and of which it was told nothing for so long."""
-    found = []
+    """Return partitions whose watermark changed since their last observation in Dagster, if that is older than `seconds`."""
+    outdated = []
     for topic in snapshot.topics():
-        mine = {source: state for source, state in snapshot.partitions.items() if source.topic == topic}
-        found += _untold(mine, topic.name, instance, seconds)
-    return found
+        states = {source: state for source, state in snapshot.partitions.items() if source.topic == topic}
+        outdated += _untold(states, topic.name, instance, seconds)
+    return outdated
 
 
 def _untold(
     states: Mapping[PartitionId, PartitionState], topic: str, instance: dg.DagsterInstance, seconds: float
 ) -> list[PartitionId]:
-    told = newest(instance, topic_key(topic), [str(source.partition) for source in states], observed=True)
-    found = []
+    records = newest(instance, topic_key(topic), [str(source.partition) for source in states], observed=True)
+    outdated = []
     for source, state in sorted(states.items()):
-        last = told.get(str(source.partition))
+        last = records.get(str(source.partition))
         if last is None or (_high(last) != state.high and last.timestamp <= time.time() - seconds):
-            found.append(source)
-    return found
+            outdated.append(source)
+    return outdated
 
 
 def _high(record: dg.EventLogRecord) -> object:
@@ -110,10 +113,10 @@ def _high(record: dg.EventLogRecord) -> object:
 def observations(
     snapshot: TopicSnapshot, lag: Mapping[PartitionId, int], pipeline: Pipeline, only: Iterable[PartitionId]
 ) -> list[dg.AssetObservation]:
-    """One observation for each of these partitions, of its topic; the lag is the pipeline's.
+    """Build one observation for each of these partitions, with the pipeline's lag.
 
-    They carry no data version: Dagster would call the table "unsynced" from each look after a run until the next run,
-    although it has read everything. How far it is behind is the lag's to say.
+    Observations have no data version. With one, Dagster would show the table as "unsynced" after each tick until the next
+    run, although it has read all records. The lag shows how far the table is behind.
     """
     return [
         dg.AssetObservation(

@@ -1,4 +1,4 @@
-"""`kpipe batches NAME`: what was committed, newest first."""
+"""`kpipe batches NAME`: list committed batches, newest first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from resources.home import Home
 __all__ = ["batches"]
 
 _WIDTH = 132
-"""Columns of a terminal that shows the whole table."""
+"""Width of a terminal that fits all columns."""
 
 
 @click.command()
@@ -20,7 +20,7 @@ _WIDTH = 132
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Batches to show.")
 @as_json
 def batches(name: str, limit: int, as_json: bool) -> int:
-    """Committed batches of the pipeline NAME, newest first.
+    """List committed batches of the pipeline NAME, newest first.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def batches(name: str, limit: int, as_json: bool) -> int:
         "MB>": lambda row: f"{row['mb_streamed']:.1f}",
         "partitions>": lambda row: str(row["num_partitions"]),
     }
-    if console.width < _WIDTH:  # what can best be missed; --json has everything
+    if console.width < _WIDTH:  # drop the least important columns; --json has all
         shown = {title: cell for title, cell in shown.items() if title not in ("batch", "records/s>", "MB>")}
     table = listing(*shown)
     for row in rows:

@@ -1,4 +1,4 @@
-"""`kpipe demo`: the whole story on this machine."""
+"""`kpipe demo`: load a topic of sample tweets into DuckDB on this machine."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ from resources.home import Home
 __all__ = ["demo"]
 
 NAME = "tweets"
-RECORDS = {"kafka": 200_000, "mock": 20_000}
+RECORDS = 200_000
 
 _WIDTH = 139
-"""Of a terminal that shows all columns of the table."""
+"""Width of a terminal that fits all columns."""
 
 
 @click.command()
-@click.option("--records", type=click.IntRange(min=1), help="Tweets to write; 200,000 by default.")
+@click.option("--records", type=click.IntRange(min=1), help="Number of tweets. Default: 200,000.")
 def demo(records: int | None) -> int:
-    """Kafka, a topic of tweets, a program, Spark, DuckDB, proof: all on this machine, inside KPIPE_HOME.
+    """Load a topic of sample tweets into DuckDB on this machine.
 
-    Running it again continues where it stopped and doubles nothing. Ctrl-C stops it and leaves no process behind.
+    Starts a local Kafka, writes tweets to a topic, and ingests them with a transform program on Spark. Then it verifies
+    that no record is lost or duplicated. All files are in KPIPE_HOME.
+
+    Run it again to continue after an interruption; no row is duplicated. Ctrl-C stops all its processes.
     """
     home = Home.from_env().make()
     broker = LocalBroker(home.broker)
@@ -48,14 +51,14 @@ def demo(records: int | None) -> int:
         try:
             console.print("[bold]1. Kafka[/bold]")
             status = broker.start()
-            _introduce(console, status, home)
-            count = records or RECORDS[status.kind]
+            console.print(f"   Apache Kafka {status.version} (KRaft, one node) on {status.brokers}, in {_short(home.broker)}")
+            count = records or RECORDS
             pipeline = _pipeline(status.brokers or "", home)
             console.print("[bold]2. A topic of tweets[/bold]")
             _fill(console, broker, status, pipeline, home, count, stop)
             if not stop.requested():
                 console.print(
-                    "[bold]3. Ingest[/bold]: Spark reads, the program flattens, DuckDB commits rows and offsets at once"
+                    "[bold]3. Ingest[/bold]: Spark reads, a program flattens, DuckDB commits rows and offsets in one transaction"
                 )
                 totals = run_pipeline(pipeline, home, stop=stop)
                 if totals.status == "caught_up":
@@ -71,27 +74,17 @@ def demo(records: int | None) -> int:
             if not finished and not ran_before:
                 broker.stop()
     if not finished:
-        echo("stopped; nothing is half done: `kpipe demo` goes on from here", err=True)
+        echo("stopped; run `kpipe demo` again to continue", err=True)
         return 130
     _next(console, home)
     return 0
-
-
-def _introduce(console: Console, status: BrokerStatus, home: Home) -> None:
-    if status.kind == "kafka":
-        console.print(f"   Apache Kafka {status.version} (KRaft, one node) on {status.brokers}, in {_short(home.broker)}")
-    else:
-        console.print(f"   [yellow]No real Kafka here[/yellow]: {status.notice}")
-        console.print(
-            f"   librdkafka's mock cluster on {status.brokers} instead, with fewer records; it forgets them when it stops"
-        )
 
 
 def _pipeline(brokers: str, home: Home) -> Pipeline:
     pipeline = Pipeline(
         name=NAME,
         source=Source(brokers=brokers, topic=NAME),
-        # Four batches, so that there is something to watch; the default would take all in one.
+        # Four batches, to show progress; with the default, one batch reads all records.
         batch=BatchLimits(max_offsets_per_partition=13_000),
         transform=Transform(program=str(files("transforms") / "programs" / "flatten_tweet.py")),
         columns={"id": "BIGINT", "created_at": "TIMESTAMP WITH TIME ZONE"},
@@ -108,45 +101,43 @@ def _fill(
     from resources.destinations import open_destination
     from resources.kafka.topic_metadata import KafkaTopics
 
-    transactional = status.kind == "kafka"
-    wanted = offsets_of(records, transactional)
-    found = _offsets(KafkaTopics(pipeline.source))
-    if found is not None and (found >= wanted or open_destination(pipeline, home).ledger()[0]):
-        console.print(f"   topic {NAME} is there already ({found:,} offsets): nothing is written")
+    offsets = _offsets(KafkaTopics(pipeline.source))
+    if offsets is not None and (offsets >= offsets_of(records) or open_destination(pipeline, home).ledger()[0]):
+        console.print(f"   topic {NAME} exists already ({offsets:,} offsets): no records written")
         return
-    if found is not None:  # an earlier demo was stopped while it wrote, and nothing has been read
+    if offsets is not None:  # an earlier demo was interrupted while it wrote, and no record was ingested
         broker.delete_topic(NAME)
-        _wait_gone(pipeline)
-    # The tweets' times lie in the past: without this, retention would remove them within minutes.
-    broker.create_topic(NAME, PARTITIONS, {"retention.ms": "-1"} if transactional else None)
+        _wait_until_deleted(pipeline)
+    # The tweets' timestamps are in the past: with the default retention, Kafka would delete them within minutes.
+    broker.create_topic(NAME, PARTITIONS, {"retention.ms": "-1"})
     began = time.monotonic()
     with console.status(f"writing {records:,} tweets") as spinner:
 
         def done(written: int) -> None:
             spinner.update(f"writing tweets: {written:,} of {records:,}")
 
-        produce(status.brokers or "", NAME, records, transactional, done, stop.requested)
+        produce(status.brokers or "", NAME, records, done, stop.requested)
     if stop.requested():
         return
-    aborted = f", and {ABORTED} in a transaction that was aborted" if transactional else ""
+    aborted = f", and {ABORTED} in a transaction that was aborted"
     console.print(f"   {records:,} records on {PARTITIONS} partitions{aborted} ({time.monotonic() - began:.1f} s)")
 
 
 def _offsets(topics: Topics) -> int | None:
-    """Offsets that the topic has ever given out; None when there is no topic."""
+    """Return the sum of the high watermarks, or None if the topic does not exist."""
     try:
         return sum(state.high for state in topics.snapshot().partitions.values())
     except TopicUnknown:
         return None
 
 
-def _wait_gone(pipeline: Pipeline) -> None:
+def _wait_until_deleted(pipeline: Pipeline) -> None:
     from resources.kafka.topic_metadata import KafkaTopics
 
     topics, deadline = KafkaTopics(pipeline.source), time.monotonic() + 30
     while _offsets(topics) is not None:
         if time.monotonic() > deadline:
-            raise KpipeError(f"topic {NAME} could not be removed within 30 s", "kpipe broker stop, then kpipe demo")
+            raise KpipeError(f"topic {NAME}: not deleted within 30 s", "kpipe broker stop, then kpipe demo")
         time.sleep(0.2)
 
 
@@ -167,7 +158,7 @@ def _rows(console: Console, home: Home) -> None:
     for row in rows:
         cells = [Text("NULL" if value is None else str(value)) for value in row]
         for cell in cells:
-            cell.truncate(widest, overflow="ellipsis")  # by what it takes on the screen: 東 is as wide as two letters
+            cell.truncate(widest, overflow="ellipsis")  # by width on the screen: 東 is as wide as two letters
         table.add_row(*cells)
     console.print(table)
 
@@ -176,21 +167,21 @@ def _next(console: Console, home: Home) -> None:
     opened = f"duckdb.connect({_short(home.data / 'kpipe.duckdb')!r}, read_only=True)"
     console.print("\n[bold]Next[/bold]")
     lines = {
-        "kpipe status": "positions and lag",
-        "kpipe batches tweets": "what was committed, and when",
-        "kpipe errors tweets": "the records that were not JSON, kept whole",
-        "kpipe run tweets --follow": "stay and ingest what comes",
-        "kpipe ui": "all of it in Dagster: lineage, partitions, plots, checks, continuous ingest",
+        "kpipe status": "show positions and lag",
+        "kpipe batches tweets": "list committed batches",
+        "kpipe errors tweets": "list the dead letters: records that were not JSON",
+        "kpipe run tweets --follow": "ingest new records continuously",
+        "kpipe ui": "open Dagster: lineage, partitions, plots, checks, continuous ingest",
         f"python -c \"import duckdb; print({opened}.sql('FROM tweets LIMIT 5'))\"": "read the table",
-        "kpipe broker stop": "the Kafka of this demo is still running; this stops it",
+        "kpipe broker stop": "stop the demo's Kafka, which is still running",
     }
-    for command, what in lines.items():
-        console.print(f"   .venv/bin/{command}\n        [dim]{what}[/dim]", markup=True, soft_wrap=True)
-    console.print("   your own Kafka: docs/guide/first-pipeline.md")
+    for command, text in lines.items():
+        console.print(f"   .venv/bin/{command}\n        [dim]{text}[/dim]", markup=True, soft_wrap=True)
+    console.print("   with your own Kafka: docs/tutorial/first-pipeline.md")
 
 
 def _short(path: Path) -> str:
-    """Relative to the current folder where it lies below it."""
+    """Format a path relative to the current folder if it is inside it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""`kpipe environment`: the Python environment as an archive, for Spark's workers on other machines."""
+"""`kpipe environment`: pack the Python environment for Spark workers on other machines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["environment"]
 @click.command()
 @as_json
 def environment(as_json: bool) -> int:
-    """Pack interpreter and packages into an archive that Spark brings to its workers.
+    """Pack the Python interpreter and its packages into an archive that Spark copies to its workers.
 
-    Runs on this home with a master on other machines find it. Make it again when packages have changed; kpipe says so.
+    Runs of this KPIPE_HOME use the archive when the Spark master is on other machines. Repeat the command after packages
+    change; a run with an outdated archive fails and names it.
 
     \b
     Examples:
@@ -24,9 +25,9 @@ def environment(as_json: bool) -> int:
     """
     from resources.spark.cluster.python_environment import pack, packages
 
-    made = pack(Home.from_env().make().path)
+    archive = pack(Home.from_env().make().path)
     if as_json:
-        emit({"path": str(made.path), "bytes": made.size, "seconds": made.seconds, "packages": packages()})
+        emit({"path": str(archive.path), "bytes": archive.size, "seconds": archive.seconds, "packages": packages()})
     else:
-        echo(f"{made.path}: {made.size / 1e6:.0f} MB, {len(packages())} packages, in {made.seconds:.0f} s")
+        echo(f"{archive.path}: {archive.size / 1e6:.0f} MB, {len(packages())} packages, in {archive.seconds:.0f} s")
     return 0

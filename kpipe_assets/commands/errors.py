@@ -1,4 +1,4 @@
-"""`kpipe errors NAME`: dead letters and failed runs, newest first; with `--retry`, dead letters tried again."""
+"""`kpipe errors NAME`: list dead letters and failed runs, or retry dead letters with `--retry`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["errors"]
 @click.command()
 @pipeline_name
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Errors to show.")
-@click.option("--retry", "again", is_flag=True, help="Run the dead letters through the definition as it is now.")
+@click.option("--retry", "again", is_flag=True, help="Process the dead letters again with the current definition.")
 @as_json
 def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
-    """Dead letters and failed runs of the pipeline NAME, newest first.
+    """List dead letters and failed runs of the pipeline NAME, newest first.
 
-    With --retry, dead letters are tried again as they are kept, without Kafka. Those that give rows now stand in the table with
-    their own partition, offset and timestamp, and are dead letters no more; the others stay, with the new reason. Exactly
-    once, whatever dies in between.
+    With --retry, kpipe processes the stored dead letters again, without reading Kafka. A record that now gives rows moves
+    to the table, with its own partition, offset and timestamp. The others stay, with the new reason. A record is moved
+    exactly once, also if a process is killed.
 
     \b
     Examples:
@@ -56,14 +56,14 @@ def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
     for row in rows:
         _show(console, row)
     if len(rows) == limit:
-        total = next((known.get("error_events") for known in destination.view("pipelines")), None)
+        total = next((pipeline.get("error_events") for pipeline in destination.view("pipelines")), None)
         if total is not None and total > limit:
             echo(f"{limit:,} of {total:,} shown; --limit for more")
     return 0
 
 
 def _retry(name: str, home: Home, as_json: bool) -> int:
-    from kpipe_assets.runs.dead_letter_retry import in_words, retry  # only now: it loads what stages records
+    from kpipe_assets.runs.dead_letter_retry import in_words, retry  # slow import: it loads the stager
 
     done = []
     for page in retry(home.pipeline(name), home, f"{getpass.getuser()} on the command line"):
@@ -76,10 +76,10 @@ def _retry(name: str, home: Home, as_json: bool) -> int:
 
 
 def _show(console: Console, row: Mapping[str, Any]) -> None:
-    """Two or more lines: a table would leave an error's text a few letters of width."""
+    """Print an error on two or more lines: a table column would be too narrow for its text."""
     seconds = row.get("error_unix_timestamp")
     when = datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S") if seconds is not None else ""
-    # Text, not markup: what a record holds must not be read as a style.
+    # Text, not markup: a record's content must not be parsed as a style.
     message = Text(plain(row["error_message"] or ""))
     if not row.get("dead_letter"):
         console.print(Text.assemble(when, "  ", ("run failed", "bold"), f"  {row['error_code'] or ''}"))
@@ -93,17 +93,17 @@ def _show(console: Console, row: Mapping[str, Any]) -> None:
 
 
 def _record(value: Any) -> str:
-    """A record's value on one line."""
+    """Format a record's value on one line."""
     if value is None:
         return "(null)"
     if not value:
         return "(empty)"
-    found = _readable(value)
-    return f"x'{found['hex']}'" if isinstance(found, dict) else repr(found)
+    readable = _readable(value)
+    return f"x'{readable['hex']}'" if isinstance(readable, dict) else repr(readable)
 
 
 def _readable(value: Any) -> Any:
-    """Bytes as text where they are text, else as hexadecimal."""
+    """Decode bytes as UTF-8, or as hexadecimal where they are not UTF-8."""
     if isinstance(value, dict):
         return {key: _readable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The JSON schema of a pipeline's YAML, for editors: `python -m kpipe_assets.commands.json_schema` prints it."""
+"""JSON schema of a pipeline's YAML, for editors: `python -m kpipe_assets.commands.json_schema` prints it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEMPLATE = {"type": "string", "pattern": r"\{\{"}
 
 
 def json_schema() -> dict[str, Any]:
-    """Of one document, `type` and `attributes`. Wherever a number or a choice may stand, a template may, too."""
+    """Return the schema of a document with `type` and `attributes`. A template is valid for every number and choice."""
     attributes = Pipeline.model_json_schema(by_alias=True)
     definitions = attributes.pop("$defs")
     return {

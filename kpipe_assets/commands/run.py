@@ -1,4 +1,4 @@
-"""`kpipe run NAME`: ingest in this process, without Dagster's daemon."""
+"""`kpipe run NAME`: ingest in this process, without Dagster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import getpass
 
 import click
 
-from kpipe.ingest.loop import Decisions
+from kpipe.run_events import Decisions
 from kpipe.topics import Part
 from kpipe_assets.commands.options import as_json, as_partitions, pipeline_name
 from kpipe_assets.runs.foreground import run_pipeline
@@ -17,16 +17,16 @@ __all__ = ["run"]
 
 @click.command()
 @pipeline_name
-@click.option("--max-batches", type=click.IntRange(min=1), metavar="N", help="End after N batches.")
+@click.option("--max-batches", type=click.IntRange(min=1), metavar="N", help="Stop after N batches.")
 @click.option(
     "--partitions",
     callback=as_partitions,
     metavar="LIST",
-    help="Only these, such as 0,2-5; of several topics, a:0,b:2-5.",
+    help="Read only these partitions: 0,2-5, or a:0,b:2-5 with several topics.",
 )
-@click.option("--follow", is_flag=True, help="Go on when caught up, until stopped (Ctrl-C finishes the batch at hand).")
+@click.option("--follow", is_flag=True, help="Keep running when caught up. Ctrl-C finishes the current batch and stops.")
 @click.option(
-    "--on-data-loss", type=click.Choice(["fail", "record"]), help="`record`: note offsets that are gone as lost, and go on."
+    "--on-data-loss", type=click.Choice(["fail", "record"]), help="`record`: mark missing offsets as lost and continue."
 )
 @click.option(
     "--on-new-topic", type=click.Choice(["fail", "begin"]), default="fail", help="`begin`: read a recreated topic from its start."
@@ -35,13 +35,13 @@ __all__ = ["run"]
     "--on-older-ledger",
     type=click.Choice(["fail", "accept"]),
     default="fail",
-    help="`accept`: go on from a restored destination.",
+    help="`accept`: continue from a restored destination.",
 )
 @click.option(
     "--on-unfinished-batch",
     type=click.Choice(["finish", "skip"]),
     default="finish",
-    help="`skip`: give up a batch that a webhook may have taken in part; its offsets become skipped.",
+    help="`skip`: give up a batch that a webhook may have received in part; mark its offsets as skipped.",
 )
 @as_json
 def run(
@@ -57,7 +57,7 @@ def run(
 ) -> int:
     """Ingest the pipeline NAME until caught up.
 
-    Decisions (--on-...) hold for this run and are recorded in the ledger.
+    Decisions (--on-...) apply to this run only. The ledger records them.
 
     \b
     Examples:

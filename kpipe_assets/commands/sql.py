@@ -1,4 +1,4 @@
-"""`kpipe sql`: pipelines by statements, and questions to their tables."""
+"""`kpipe sql`: manage pipelines by statements, and query their tables."""
 
 from __future__ import annotations
 
@@ -32,20 +32,31 @@ TEST PIPELINE name [LIMIT n]       EXTRACT PIPELINE name INTO OUTFILE 'file'
 BACKFILL PIPELINE name [PARTITION n] [FROM a TO b]                CLEAR PIPELINE ERRORS [FOR name]
 REPLAY PIPELINE name               TRUNCATE TABLE table           RESET PIPELINE name
 INFER PIPELINE AS LOAD DATA KAFKA 'host:port/topic' FORMAT JSON
-SELECT * FROM kpipe_cursors        any question in DuckDB's SQL   exit"""
+SELECT * FROM kpipe_cursors        any query in DuckDB's SQL      exit"""
 
 
 @click.command()
 @click.argument("text", metavar="[STATEMENTS]", required=False)
-@click.option("-e", "--execute", metavar="STATEMENTS", multiple=True, help="Execute these; may be given more than once.")
-@click.option("-f", "--file", "files", metavar="FILE", multiple=True, type=click.Path(dir_okay=False), help="Execute a file's.")
-@click.option("--database", metavar="FILE", type=click.Path(dir_okay=False), help="Ask this DuckDB file; the home's by default.")
+@click.option("-e", "--execute", metavar="STATEMENTS", multiple=True, help="Execute these statements. Repeatable.")
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    help="Execute the statements of a file. Repeatable.",
+)
+@click.option(
+    "--database", metavar="FILE", type=click.Path(dir_okay=False), help="DuckDB file to query. Default: the file in KPIPE_HOME."
+)
 @as_json
 def sql(text: str | None, execute: tuple[str, ...], files: tuple[str, ...], database: str | None, as_json: bool) -> int:
-    """Make, start, stop, look into and ask pipelines by statements, in SingleStore's grammar.
+    """Create, start, stop, test and query pipelines by statements in SingleStore's grammar.
 
-    Statements end with `;`. Without any, they are read from a terminal, with history and completion (Tab), or from
-    standard input. All of a text are read before the first one is executed; the first that fails ends it.
+    Statements end with `;`. Without STATEMENTS, -e or -f, they are read from standard input. On a terminal this is a
+    prompt with history and completion (Tab). All statements are parsed before the first is executed, and the first
+    error ends the command.
 
     \b
     Examples:
@@ -61,7 +72,7 @@ def sql(text: str | None, execute: tuple[str, ...], files: tuple[str, ...], data
     ]
     if not texts and not sys.stdin.isatty():
         texts = [("", sys.stdin.read())]
-    with Session(Home.from_env(), as_json, database, tell=lambda line: echo(line, err=True)) as session:
+    with Session(Home.from_env(), as_json, database, report=lambda line: echo(line, err=True)) as session:
         if not texts:
             return _dialogue(session, as_json)
         statements = [statement for name, item in texts for statement in _parsed(item, name)]
@@ -74,7 +85,7 @@ def _read(name: str) -> str:
     try:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidStatement(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise InvalidStatement(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _parsed(text: str, file: str) -> list[Statement]:
@@ -95,7 +106,7 @@ def _execute(session: Session, statement: Statement, as_json: bool) -> None:
 
 
 def _point(error: InvalidStatement) -> None:
-    """The place, above the line that says what is wrong."""
+    """Print the excerpt with the position of the error. The error itself is printed below it."""
     for line in error.excerpt.splitlines():
         echo(f"  {plain(line)}", err=True)
 
@@ -104,7 +115,7 @@ def _dialogue(session: Session, as_json: bool) -> int:
     from kpipe_assets.commands.sql_prompt import Dialogue
 
     home = Home.from_env().make()
-    echo("statements end with ; (help lists them, Tab completes, Ctrl-D leaves)")
+    echo("statements end with ; (help lists them, Tab completes, Ctrl-D exits)")
     for text in Dialogue(home.path / "sql_history", home.names):
         if text.strip().rstrip(";").lower() == "help":
             echo(_HELP)
@@ -128,7 +139,7 @@ def _print(result: Result, as_json: bool) -> None:
         return
     if result.text:
         for row in result.rows:
-            (echo if sys.stdout.isatty() else click.echo)(row[-1])  # a statement goes into a file as it is
+            (echo if sys.stdout.isatty() else click.echo)(row[-1])  # unescaped, for redirection to a file
     elif result.columns:
         _table(result)
     if result.message:
@@ -153,7 +164,7 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as it can be printed: times in UTC, bytes as text where they are one."""
+    """Convert a value for output: times to UTC, bytes to text if they are UTF-8, else to hexadecimal."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes | bytearray | memoryview):

@@ -1,4 +1,4 @@
-"""`kpipe sql` as a dialogue: lines until a `;`, a history without secrets, and completion from the grammar itself."""
+"""The prompt of `kpipe sql`: statements of several lines, a history without secrets, completion from the grammar."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ _LEAVE = ("exit", "quit", "exit;", "quit;", "\\q")
 
 
 class QuietHistory(FileHistory):
-    """What was typed, kept in a file for its owner only, with everything masked that may be a secret."""
+    """A history in a file that only its owner can read, with possible secrets masked."""
 
     def __init__(self, path: Path) -> None:
         path.touch(mode=0o600, exist_ok=True)
         super().__init__(str(path))
 
     def store_string(self, string: str) -> None:
-        """See `FileHistory`."""
+        """Store a statement with its secrets masked; see `FileHistory`."""
         super().store_string(masked(string))
 
 
 class StatementCompleter(Completer):
-    """What the grammar takes next; names of pipelines where a name may stand, of the ledger's views in a query.
+    """Completion with the grammar's next words, names of pipelines, and names of the ledger's views in a query.
 
     Args:
-        names: gives the names of the pipelines.
+        names: returns the names of the pipelines.
     """
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         self._names = names
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """See `Completer`."""
+        """Yield completions of the word at the cursor; see `Completer`."""
         text = document.text_before_cursor
-        found = _WORD.search(text)
-        word = found[0] if found else ""
+        match = _WORD.search(text)
+        word = match[0] if match else ""
         before = text[: len(text) - len(word)]
         words, name = next_words(before)
         if (
@@ -73,12 +73,12 @@ def _last(text: str) -> str:
 
 
 class Dialogue:
-    """Reads statements from a terminal.
+    """A reader of statements from a terminal.
 
     Args:
-        history: file that what was typed is kept in.
-        names: gives the names of the pipelines.
-        more: further arguments of prompt_toolkit's session; tests give it their own terminal.
+        history: file of the history.
+        names: returns the names of the pipelines.
+        more: further arguments of prompt_toolkit's session; tests pass a terminal.
     """
 
     def __init__(self, history: Path, names: Callable[[], Iterable[str]], **more: Any) -> None:
@@ -93,7 +93,7 @@ class Dialogue:
         )
 
     def __iter__(self) -> Iterator[str]:
-        """What was typed, statement by statement, until Ctrl-D or `exit`. Ctrl-C gives up the one at hand."""
+        """Yield statements until Ctrl-D or `exit`. Ctrl-C discards the current one."""
         while True:
             try:
                 text = self._session.prompt("kpipe> ")
@@ -108,7 +108,7 @@ class Dialogue:
 
 
 def _bindings() -> KeyBindings:
-    """Enter sends what is complete, and begins another line else."""
+    """Bind Enter: it executes a complete statement, and starts a new line in an incomplete one."""
     bindings = KeyBindings()
 
     @Condition

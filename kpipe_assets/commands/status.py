@@ -1,4 +1,4 @@
-"""`kpipe status [NAME]`: positions, lag and state."""
+"""`kpipe status [NAME]`: show positions, lag and state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AT_ONCE = 16
 @click.argument("name", metavar="[NAME]", required=False)
 @as_json
 def status(name: str | None, as_json: bool) -> int:
-    """Positions, lag and state of the pipeline NAME, or of all.
+    """Show positions, lag and state of the pipeline NAME, or of all pipelines.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def status(name: str | None, as_json: bool) -> int:
     with Switches(home) as switches:
         on, served = switches.on(), switches.is_served()
     names = [name] if name else home.names()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # what takes time is waiting for brokers, above all for those that are gone
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # most of the time is spent waiting for brokers that do not answer
         seen = list(pool.map(lambda item: describe(home, item, item in on, served), names))
     lines = [line for line, _ in seen]
     if as_json:
@@ -67,9 +67,9 @@ def status(name: str | None, as_json: bool) -> int:
     console.print(table)
     for line, trouble in seen:
         if line["state"] == "waiting":
-            console.print(Text(f"{line['pipeline']}: is on, and nothing is there that would run it: start `kpipe ui`"))
+            console.print(Text(f"{line['pipeline']}: started, but no Dagster daemon is running: start `kpipe ui`"))
         if line["skipped"]:
-            console.print(Text(f"{line['pipeline']}: skipped; BACKFILL PIPELINE reads it: {', '.join(line['skipped'])}"))
+            console.print(Text(f"{line['pipeline']}: skipped (BACKFILL PIPELINE reads them): {', '.join(line['skipped'])}"))
         if line["lost"]:
             console.print(Text(f"{line['pipeline']}: lost: {', '.join(line['lost'])}"))
         recorded = line["last_error"] if line["last_error"] != trouble else None
@@ -84,24 +84,24 @@ def status(name: str | None, as_json: bool) -> int:
 
 
 def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, Any], str | None]:
-    """The object that `kpipe status --json` prints for a pipeline, and what is wrong with the brokers at this moment.
+    """Return the object that `kpipe status --json` prints for a pipeline, and the current error of the brokers.
 
-    Lag is null where they do not answer. `last_error` is what the last run recorded; only without that, what they say now.
+    Lag is null if the brokers do not answer. `last_error` is the error that the last run recorded, else that of the brokers.
 
     Args:
-        home: where it keeps things.
+        home: KPIPE_HOME.
         name: the pipeline's name.
-        on: whether its switch is on.
-        served: whether something runs what is switched on.
+        on: whether its sensor is running.
+        served: whether a daemon evaluates the sensor.
     """
     from resources.kafka.topic_metadata import KafkaTopics
 
     pipeline = home.pipeline(name)
     destination, several = open_destination(pipeline, home), pipeline.source.several
     _, ledger = destination.ledger()
-    known: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
-    if not known:  # nothing was ever committed; the home knows how the last run ended
-        known = {"last_error": home.noted(name).get("error")}
+    recorded: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
+    if not recorded:  # before the first commit, only the home records how the last run ended
+        recorded = {"last_error": home.noted(name).get("error")}
     batches = destination.view("batches_summary", limit=1)
     positions, high, behind, trouble = ledger.positions(), {}, None, None
     try:
@@ -118,13 +118,13 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
         "high": high,
         "lag": behind,
         **{
-            kind: [f"{source} {item}" for source in ledger.sources() for item in ledger.unread(source, kind).ranges]
-            for kind in (SKIPPED, LOST)
+            state: [f"{source} {item}" for source in ledger.sources() for item in ledger.unread(source, state).ranges]
+            for state in (SKIPPED, LOST)
         },
         "last_batch": {
             "batch": batches[0]["batch_id"], "seq": batches[0]["seq"], "committed": _iso(batches[0].get("committed"))
         } if batches else None,
-        "last_error": known.get("last_error") or trouble,
+        "last_error": recorded.get("last_error") or trouble,
     }, trouble  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`kpipe ui`: Dagster's web UI and daemon on this home, until Ctrl-C."""
+"""`kpipe ui`: run Dagster's web UI and daemon on KPIPE_HOME until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from typing import IO, Any
 import click
 
 from kpipe.errors import KpipeError
-from kpipe_assets.dagster_server.access import Rules, is_loopback
+from kpipe_assets.dagster_server.access_rules import Rules, is_loopback
 from kpipe_assets.dagster_server.supervisor import LOCATION, READY, RULES
 from kpipe_assets.terminal import echo
+from resources.extras import require
 from resources.home import Home
 
 __all__ = ["ui"]
@@ -41,23 +42,25 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LOCATIONS = """{workspaceOrError {... on Workspace {locationEntries {
   locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
 _RELOAD = "mutation M($name: String!) {reloadRepositoryLocation(repositoryLocationName: $name) {__typename}}"
-# What Dagster's daemon warns of whenever a home is new.
+# Warnings of Dagster's daemon in every new home.
 _HARMLESS = ("No cursor for event type",)
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, without encryption.")
-@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="Port; the next free one if taken.")
-@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Further host name of the UI. Repeatable.")
-@click.option("--no-token", is_flag=True, help="Ask for no token: a proxy in front authenticates.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="Port. If it is in use, the next free one."
+)
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Accept requests for this host name, too. Repeatable.")
+@click.option("--no-token", is_flag=True, help="Require no token: a proxy authenticates users.")
 def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
-    """Dagster's web UI and daemon on this home.
+    """Start Dagster's web UI and daemon for the pipelines of KPIPE_HOME.
 
-    Shows every pipeline of KPIPE_HOME/pipelines: topics, tables, their metadata and checks. Switch the sensor
-    NAME_ingest on for continuous ingest. What is added to the folder, or changed, appears by itself. Ctrl-C stops it
-    with everything that it has started; an interrupted batch writes nothing, and the next run begins there.
+    The UI shows topics, tables, their metadata and asset checks. For continuous ingest, start the sensor NAME_ingest.
+    Changes in KPIPE_HOME/pipelines are loaded automatically. Ctrl-C stops the UI and all its runs. An interrupted batch
+    writes no rows, and the next run repeats it.
 
-    The printed address contains a token, new with every start. Scripts read it from KPIPE_HOME/state/ui.token.
+    The printed address contains a token that is new with every start. Scripts read it from KPIPE_HOME/state/ui.token.
 
     \b
     Examples:
@@ -67,12 +70,13 @@ def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
     """
     from kpipe_assets.dagster_server.instance import make_storage, prepare
 
+    require("ui", "kpipe ui")
     home = Home.from_env()
     environ = prepare(home)
     with _only_one(home) as note:
         listening = _listen(host, port)
         bound, port = listening.getsockname()[:2]
-        # A browser may look for `localhost` at another address first, where another user listens.
+        # A browser may resolve `localhost` to another address first, where another user may listen.
         address = _url(bound if host == "localhost" else host, port)
         note(address)
         _advise(home, host, no_token)
@@ -85,11 +89,11 @@ def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
 
 
 class _Ui:
-    """The processes of one `kpipe ui`, as the terminal sees them.
+    """Start, monitor and stop the processes of one `kpipe ui`.
 
     Args:
-        listening: socket of the web server. It stays open here, too: as long as this process may send the token to it, nobody
-            else can listen on its port.
+        listening: socket of the web server. This process keeps it open, too, because it sends the token to that port: no
+            other user can listen there.
     """
 
     def __init__(
@@ -100,22 +104,22 @@ class _Ui:
         bound, port = listening.getsockname()[:2]
         self._own_address = _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound), port)
         self._log = home.logs / "dagster.log"
-        self._asked = threading.Event()
+        self._stopping = threading.Event()
         self._shown = 0
 
     def run(self) -> int:
-        """Start, say where, wait, stop."""
+        """Start the processes, print the address, wait for a signal, stop them."""
         if self._log.exists() and self._log.stat().st_size > _LOG_BYTES:
             self._log.replace(self._log.with_suffix(".log.1"))
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         try:
             with self._log.open("ab") as log:
                 self._shown = log.tell()
-                folder = tempfile.mkdtemp(prefix="kpipe-ui-")  # of a short path, since a socket's is limited
+                folder = tempfile.mkdtemp(prefix="kpipe-ui-")  # a short path, because that of a socket is limited
                 self._rules.write(Path(folder) / RULES)
                 handle = self._listening.fileno()
                 where = [folder, self._rules.host, str(self._rules.port), str(handle)]
-                guard = subprocess.Popen(
+                supervisor = subprocess.Popen(
                     [
                         sys.executable,
                         "-m",
@@ -132,26 +136,26 @@ class _Ui:
                     start_new_session=True,
                 )
             try:
-                return self._watch(guard, Path(folder) / READY)
+                return self._watch(supervisor, Path(folder) / READY)
             finally:
-                guard.communicate()  # closes its stdin, upon which it ends everything, and waits
+                supervisor.communicate()  # closes its stdin, the signal to stop all processes, and waits
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _watch(self, guard: subprocess.Popen[bytes], ready: Path) -> int:
+    def _watch(self, supervisor: subprocess.Popen[bytes], ready: Path) -> int:
         echo("starting Dagster ...")
-        # The port takes connections from the start; until the web server is ready, nothing answers them.
-        while not self._asked.is_set() and not (ready.exists() and self._answers()):
-            if guard.poll() is not None:
+        # The port accepts connections at once, but the web server answers them only when it is ready.
+        while not self._stopping.is_set() and not (ready.exists() and self._answers()):
+            if supervisor.poll() is not None:
                 raise self._failed()
-            self._asked.wait(0.1)
-        if not self._asked.is_set():
+            self._stopping.wait(0.1)
+        if not self._stopping.is_set():
             echo(f"Dagster's UI: {self._printed()}\nlog: {self._log}\nCtrl-C stops it")
         seen = _definitions(self._home)
-        while not self._asked.wait(1):
-            self._tell()
-            if guard.poll() is not None:
+        while not self._stopping.wait(1):
+            self._print_warnings()
+            if supervisor.poll() is not None:
                 raise self._failed()
             now = _definitions(self._home)
             if now != seen:
@@ -161,27 +165,29 @@ class _Ui:
         return 0
 
     def _printed(self) -> str:
-        """Return the address that logs in. What is not a terminal may be a log, and gets the file of the token."""
+        """Return the address with the token. If stdout is not a terminal, it may be a log: name the token's file instead."""
         if self._rules.token is None:
             return self._address
         if sys.stdout.isatty():
             return f"{self._address}/?token={self._rules.token}"
-        return f"{self._address}\nits token: {self._token_file} (open {self._address}/?token=TOKEN)"
+        return f"{self._address}\ntoken: in {self._token_file} (open {self._address}/?token=TOKEN)"
 
     def _stop(self, *_: object) -> None:
-        self._asked.set()
+        self._stopping.set()
 
     def _answers(self) -> bool:
-        """Whether a browser would see the definitions, or what is wrong with them."""
+        """Return whether the UI has loaded the code location, or its load error."""
         try:
-            found = self._graphql(_LOCATIONS, {}, timeout=10)
+            answer = self._graphql(_LOCATIONS, {}, timeout=10)
         except (OSError, ValueError):
             return False
-        known = [entry["locationOrLoadError"] or {} for entry in found["data"]["workspaceOrError"].get("locationEntries", ())]
-        return any(item and "UserCodeUnreachable" not in item.get("message", "") for item in known)
+        locations = [
+            entry["locationOrLoadError"] or {} for entry in answer["data"]["workspaceOrError"].get("locationEntries", ())
+        ]
+        return any(item and "UserCodeUnreachable" not in item.get("message", "") for item in locations)
 
-    def _tell(self) -> None:
-        """Warnings and errors of the log since the last time."""
+    def _print_warnings(self) -> None:
+        """Print new warnings and errors of the log."""
         with self._log.open("rb") as log:
             log.seek(self._shown)
             lines = log.read().splitlines(keepends=True)
@@ -189,39 +195,41 @@ class _Ui:
         self._shown += sum(len(line) for line in whole)
         for line in whole:
             text = _COLOURS.sub("", line.decode("utf-8", "replace")).rstrip()
-            if re.search(r" - (WARNING|ERROR|CRITICAL) - ", text) and not any(known in text for known in _HARMLESS):
+            if re.search(r" - (WARNING|ERROR|CRITICAL) - ", text) and not any(harmless in text for harmless in _HARMLESS):
                 echo(text, err=True)
 
     def _reload(self) -> None:
-        """Show the definitions as they are now. What is wrong with one of them comes with the log."""
+        """Reload the definitions in Dagster. Load errors are in the log."""
         try:
             self._graphql(_RELOAD, {"name": LOCATION}, timeout=120)
-            echo(f"definitions read again: {', '.join(self._home.names()) or 'none'}")
+            echo(f"definitions reloaded: {', '.join(self._home.names()) or 'none'}")
         except (OSError, ValueError) as error:
-            echo(f"definitions could not be read again: {error} -> Reload in the UI", err=True)
+            echo(f"definitions: could not be reloaded: {error} -> Reload in the UI", err=True)
 
     def _graphql(self, query: str, variables: dict[str, Any], timeout: float) -> Any:
         body = json.dumps({"query": query, "variables": variables}).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._rules.token}"}
         request = urllib.request.Request(f"{self._own_address}/graphql", body, headers)
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment's gets the token
+        direct = urllib.request.build_opener(
+            urllib.request.ProxyHandler({})
+        )  # do not send the token to a proxy of the environment
         with direct.open(request, timeout=timeout) as answer:
             return json.load(answer)
 
     def _failed(self) -> KpipeError:
         end = self._log.read_bytes()[self._shown :].decode("utf-8", "replace").strip().splitlines()
-        return KpipeError(f"Dagster ended by itself: {end[-1] if end else 'no message'}", f"see {self._log}")
+        return KpipeError(f"Dagster stopped unexpectedly: {end[-1] if end else 'no message'}", f"see {self._log}")
 
 
 @contextmanager
 def _only_one(home: Home) -> Iterator[Any]:
-    """Two daemons on one home would start every run twice."""
+    """Lock the home: two daemons on one home would start every run twice."""
     with (home.state / "ui.lock").open("a+", encoding="utf-8") as file:
         if not _taken(file):
             file.seek(0)
-            where = file.read().strip()
+            address = file.read().strip()
             hint = f"open it with the token of {home.state / 'ui.token'}, or stop it"
-            raise KpipeError(f"the UI of {home.path} is running already{where and ' on ' + where}", hint)
+            raise KpipeError(f"the UI of {home.path} is running already{address and ' on ' + address}", hint)
 
         def note(address: str) -> None:
             file.truncate(0)
@@ -233,7 +241,7 @@ def _only_one(home: Home) -> Iterator[Any]:
 
 
 def _taken(file: IO[str]) -> bool:
-    """Lock it. Who only looks (kpipe_assets/runs/run_locks.py) holds it for a moment, and is waited for."""
+    """Lock the file. Wait for a process that tests the lock (kpipe_assets/runs/run_locks.py) and has it for a moment."""
     for _ in range(20):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,38 +252,40 @@ def _taken(file: IO[str]) -> bool:
 
 
 def _listen(host: str, wanted: int) -> socket.socket:
-    """Return a socket that listens on the port, or on the next one that is free.
+    """Return a socket that listens on the port, or on the next free one.
 
     On Linux two sockets with SO_REUSEADDR may be bound to one port as long as neither listens. A port that is only bound can
     therefore be taken by another user; one with a listening socket cannot.
 
     Raises:
-        KpipeError: none is, or the host is not an address of this machine.
+        KpipeError: no port is free, or the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(wanted, min(wanted + _PORTS, 65536)):
         with ExitStack() as unless_it_listens:
             listening = unless_it_listens.enter_context(socket.socket(family))
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier start do not count
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore old connections of an earlier start
             try:
                 listening.bind((host, port))
                 listening.listen(_BACKLOG)
             except PermissionError as error:
-                raise KpipeError(f"port {port} is reserved", "choose one of 1024 or more") from error
+                raise KpipeError(f"--port {port}: reserved by the system", "choose a port of 1024 or more") from error
             except socket.gaierror as error:
                 raise KpipeError(f"--host {host}: {error.strerror}", "give an address of this machine") from error
             except OSError as error:
                 if error.errno == errno.EADDRNOTAVAIL:
-                    raise KpipeError(f"{host} is not an address of this machine", "give one, or none for 127.0.0.1") from error
+                    raise KpipeError(
+                        f"--host {host}: not an address of this machine", "omit --host to listen on 127.0.0.1"
+                    ) from error
                 continue
             unless_it_listens.pop_all()
             return listening
-    raise KpipeError(f"no free port from {wanted} on", "choose another with --port")
+    raise KpipeError(f"--port {wanted}: this port and the next {_PORTS - 1} are in use", "choose another with --port")
 
 
 @contextmanager
 def _token_file(home: Home, token: str | None) -> Iterator[Path]:
-    """Inside, scripts of this user find the token in state/ui.token."""
+    """Write the token to state/ui.token for scripts of this user; remove it at the end."""
     file = home.state / "ui.token"
     file.unlink(missing_ok=True)
     if token is not None:
@@ -289,17 +299,17 @@ def _token_file(home: Home, token: str | None) -> Iterator[Path]:
 
 
 def _advise(home: Home, host: str, no_token: bool) -> None:
-    """Warn of what an operator should know before the UI starts."""
+    """Print warnings and hints before the UI starts."""
     from resources.dev_broker.broker import LocalBroker
 
     if no_token:
-        echo(f"warning: --no-token: every user and program that reaches {host} can run code as this user", err=True)
+        echo(f"warning: --no-token: every user and program that can connect to {host} can run code as this user", err=True)
     elif not is_loopback(host):
-        echo(f"warning: {host} is reached without encryption; the token can be read on the way", err=True)
+        echo(f"warning: connections to {host} are not encrypted: others on the network can read the token", err=True)
     if home.broker.is_dir() and not LocalBroker(home.broker).status().running:
-        echo("the local Kafka of this home is not running: `kpipe broker start` starts it")
+        echo("the local Kafka of this home is not running: start it with `kpipe broker start`")
     if not home.names():
-        echo(f"no pipelines yet: `kpipe demo` makes one, or write {home.pipelines}/NAME.yaml; it appears by itself")
+        echo(f"no pipelines yet: run `kpipe demo`, or write {home.pipelines}/NAME.yaml; the UI loads it automatically")
 
 
 def _url(host: str, port: int) -> str:
@@ -307,9 +317,9 @@ def _url(host: str, port: int) -> str:
 
 
 def _definitions(home: Home) -> dict[str, int]:
-    """Files of definitions with the times of their last change."""
-    found = {}
+    """Return the names of definition files with their modification times (ns)."""
+    modified = {}
     for file in home.pipelines.glob("*.yaml"):
         with suppress(FileNotFoundError):
-            found[file.name] = file.stat().st_mtime_ns
-    return found
+            modified[file.name] = file.stat().st_mtime_ns
+    return modified

@@ -1,4 +1,4 @@
-"""`kpipe verify NAME`: the proof that nothing was lost and nothing came twice."""
+"""`kpipe verify NAME`: prove that no record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _GUIDE = "When it is not proven"
 def verify(name: str, as_json: bool) -> int:
     """Recount the table and the dead letters of the pipeline NAME against its ledger.
 
-    Every offset of every committed range must be a row, a dead letter, filtered, or a gap (an offset that holds no
-    record). Exit status 1 when it does not add up.
+    Every offset of every committed range must be a row, a dead letter, filtered, or a gap (an offset without a record).
+    Otherwise the exit status is 1.
 
     \b
     Examples:
@@ -45,25 +45,25 @@ def verify(name: str, as_json: bool) -> int:
 
 
 def prove(pipeline: Pipeline, home: Home) -> Audit:
-    """The audit of a pipeline as it stands.
+    """Audit a pipeline: recount its destination and compare it with the ledger.
 
     Raises:
-        InvalidPipeline: it has never committed.
+        InvalidPipeline: the pipeline has never committed.
     """
     destination = open_destination(pipeline, home)
     uid, ledger = destination.ledger()
     seen = home.seen(pipeline.name)
     if not uid and not seen.uid:
-        raise InvalidPipeline(f"pipeline {pipeline.name} has committed nothing yet", f"kpipe run {pipeline.name}")
+        raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
     result = audit(ledger, destination.history(), destination.recount(), pipeline.source.several)
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
-        problem = f"this home has seen commit {seen.seq}; the ledger in {destination.describe()} stands at {ledger.seq}"
+        problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}"
         return replace(result, problems=[*result.problems, problem])
     return result
 
 
 def show(result: Audit) -> None:
-    """The audit as a table and one sentence."""
+    """Print the audit as a table and a summary."""
     table = listing("partition>", "ranges", "span>", "rows>", "dead letters>", "filtered>", "gaps>", "rows found>")
     for number, item in result.partitions.items():
         ranges = "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])
@@ -72,11 +72,11 @@ def show(result: Audit) -> None:
     wide().print(table)
     counts = result.counts
     if result.lost:
-        echo(f"NOT read, lost unless a run is at work on them; not among what is counted: {', '.join(result.lost)}", err=True)
+        echo(f"NOT read, not counted, lost unless a run is reading them now: {', '.join(result.lost)}", err=True)
     if result.skipped:
-        echo(f"left out, and not among what is counted; BACKFILL PIPELINE reads it: {', '.join(result.skipped)}", err=True)
+        echo(f"skipped, not counted (BACKFILL PIPELINE reads them): {', '.join(result.skipped)}", err=True)
     if result.repeated:
-        echo(f"read more than once, or to be read again, each reading is counted: {', '.join(result.repeated)}", err=True)
+        echo(f"read more than once, or to be read again; each reading is counted: {', '.join(result.repeated)}", err=True)
     if result.given_up:
         echo(
             "NOT proven: the receiver may have taken rows of batches that were given up; they are not among what is counted:"
@@ -84,22 +84,25 @@ def show(result: Audit) -> None:
             err=True,
         )
     if result.ok:
-        rows, aside = _made(result)
+        records, dead_letters = _outcomes(result)
         echo(
-            f"proven: {count(result.span, 'offset')} = {rows}"
+            f"proven: {count(result.span, 'offset')} = {records}"
             + (f" + {count(counts.deletes, 'delete')}" if counts.deletes else "")
-            + f" + {count(aside, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
+            + f" + {count(dead_letters, 'dead letter')} + {counts.filtered:,} filtered + {count(counts.gaps, 'gap')};"
             + (" no offset is missing" if result.repeated else " no offset twice" if not result.given_up else _BUT)
-            + "".join(f"; table {name} holds its {count(item['rows_found'], 'row')}" for name, item in result.targets.items())
+            + "".join(f"; table {name} contains its {count(item['rows_found'], 'row')}" for name, item in result.targets.items())
         )
         return
     for problem in result.problems:
         echo(f"problem: {problem}", err=True)
-    echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/guide/operating.md, "{_GUIDE}"', err=True)
+    echo(f'NOT proven: {count(len(result.problems), "problem")}; see docs/how-to/operate/recover.md, "{_GUIDE}"', err=True)
 
 
-def _made(result: Audit) -> tuple[str, int]:
-    """What records became, in words, and the dead letters beside them: where a record may give several rows, records add up."""
+def _outcomes(result: Audit) -> tuple[str, int]:
+    """Return the rows as text, and the number of records that are dead letters.
+
+    If a record may give several rows, the text counts records, because only these add up to the offsets.
+    """
     counts = result.counts
     if not counts.given:
         return count(counts.rows, "row"), counts.dead_letters

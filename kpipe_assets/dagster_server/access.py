@@ -1,35 +1,34 @@
 """Reject web requests that come neither from the UI's own pages nor from a client that has the token.
 
-Dagster's web server has no access control, and runs mutations that arrive by GET. Loopback is no protection: every page in a
-browser and every user of the machine reaches 127.0.0.1. Each request, websockets included, therefore passes these checks:
+Dagster's web server has no access control, and executes mutations that arrive by GET. Listening on loopback does not protect
+it: every page in a browser and every user of the machine can connect to 127.0.0.1. Each request, websockets
+included, therefore passes these checks:
 
 1. Host is a name of this server, so that no page reaches it through a name of its own (DNS rebinding).
 2. Origin and Sec-Fetch-Site, where a browser sends them, name this server, port included.
-3. The method is GET or HEAD; or POST with `application/json`, which a page of another origin cannot send without asking first.
+3. The method is GET or HEAD; or POST with `application/json`, which pages of other origins cannot send without a preflight.
 4. GraphQL comes as POST; GET opens the page of GraphiQL, and its query string is dropped.
 5. The token comes as a cookie or as `Authorization: Bearer`. The printed address brings it once, and is exchanged for the cookie.
 """
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Access", "Rules", "is_loopback"]
+from kpipe_assets.dagster_server.access_rules import Rules
+
+__all__ = ["Access"]
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
-# A page in a frame of another site's, or in a window that it opened, could be clicked through.
+# Prevent clickjacking: another site must not embed the UI in a frame, or control a window with it.
 _HEADERS = {
     "X-Frame-Options": "DENY",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -37,50 +36,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _PAGE = "<!doctype html><meta charset=utf-8><title>kpipe</title><body style='font-family:sans-serif;margin:4em'>"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Who may send requests.
-
-    Attributes:
-        host: address that the server listens on.
-        port: port that it listens on; part of the cookie's name, since browsers send cookies to every port.
-        names: further names that the Host header may contain, without port.
-        token: secret of this start; None when a proxy in front authenticates.
-    """
-
-    host: str
-    port: int
-    names: tuple[str, ...] = ()
-    token: str | None = None
-
-    @classmethod
-    def read(cls, file: Path) -> Rules:
-        """Read what `write` wrote."""
-        values = json.loads(file.read_text(encoding="utf-8"))
-        return cls(values["host"], values["port"], tuple(values["names"]), values["token"])
-
-    def write(self, file: Path) -> None:
-        """Write the rules into a folder that is private already."""
-        values = {"host": self.host, "port": self.port, "names": self.names, "token": self.token}
-        file.write_text(json.dumps(values), encoding="utf-8")
-
-    @property
-    def cookie(self) -> str:
-        """Name of the cookie."""
-        return f"kpipe-{self.port}"
-
-    def allows(self, name: str) -> bool:
-        """Whether the Host header may contain this name: a lower-case host, without port and brackets."""
-        if name in ("localhost", self.host.lower(), *(item.lower() for item in self.names)):
-            return True
-        # No page's name is an address, so that none can be rebound. A server on loopback is reached by loopback addresses only.
-        return is_loopback(name) or (_address(name) is not None and not is_loopback(self.host))
-
-    def knows(self, given: str) -> bool:
-        """Whether this is the token; takes the same time for every wrong one."""
-        return self.token is not None and hmac.compare_digest(given.encode(), self.token.encode())
 
 
 @dataclass(frozen=True)
@@ -102,7 +57,7 @@ class Access:
         self._app, self._rules = app, rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See the class."""
+        """Check a request, and pass it on or reject it; see the class."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -166,7 +121,7 @@ class Access:
         return answer
 
     def _unknown(self, headers: Headers) -> _Refusal | None:
-        """Reject who does not have the token."""
+        """Reject requests without the token."""
         if self._rules.token is None or any(map(self._rules.knows, _tokens(headers, self._rules.cookie))):
             return None
         return _Refusal(
@@ -178,7 +133,7 @@ class Access:
 
 
 def _unsafe(scope: Scope, headers: Headers) -> _Refusal | None:
-    """Reject methods and types of content that a page of another origin may send without asking first."""
+    """Reject methods and content types that a page of another origin may send without a preflight request."""
     method = scope["method"]
     if method == "POST":
         given = headers.getlist("content-type")
@@ -200,12 +155,12 @@ def _unsafe(scope: Scope, headers: Headers) -> _Refusal | None:
 
 
 def _is_graphql(scope: Scope) -> bool:
-    """Whether Dagster executes queries at this path; it may have a prefix."""
+    """Return whether Dagster executes queries at this path, which may have a prefix."""
     return str(scope["path"]).rstrip("/").rpartition("/")[2] == "graphql" and scope.get("method", "GET") in ("GET", "HEAD")
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether an Origin names the host and port of the Host header."""
+    """Return whether an Origin names the host and port of the Host header."""
     try:
         parts = urlsplit(origin)
         default = {"http": 80, "https": 443}[parts.scheme]
@@ -228,25 +183,12 @@ def _tokens(headers: Headers, cookie: str) -> Iterable[str]:
                 yield value
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that host."""
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return None
-
-
 def _wants_page(headers: Headers) -> bool:
     return "text/html" in headers.get("accept", "")
 
 
 def _answer(scope: Scope, headers: Headers, refusal: _Refusal) -> Response:
-    """A page for people, JSON in GraphQL's form for programs."""
+    """Build the response: HTML for browsers, JSON in GraphQL's form for programs."""
     more = {"Cache-Control": "no-store", **({"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {})}
     if scope["type"] == "http" and scope["method"] == "GET" and _wants_page(headers):
         page = f"{_PAGE}<h1>{refusal.status}</h1><p>{escape(refusal.problem)}<p>{escape(refusal.hint)}"
@@ -257,7 +199,7 @@ def _answer(scope: Scope, headers: Headers, refusal: _Refusal) -> Response:
 
 
 def _protected(send: Send) -> Send:
-    """Add headers that keep pages of others from embedding the answer."""
+    """Add headers that prevent other sites from embedding the response."""
 
     async def wrapped(message: Message) -> None:
         if message["type"] == "http.response.start":

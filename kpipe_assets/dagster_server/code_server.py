@@ -18,12 +18,12 @@ __all__ = ["close_code_servers", "keep_sockets_in"]
 
 
 def keep_sockets_in(folder: Path) -> None:
-    """From now on, code servers that this process starts have their sockets in this folder."""
+    """Put the sockets of code servers that this process starts into the folder."""
     server.safe_tempfile_path_unmanaged = lambda: str(folder / f"{uuid.uuid4().hex[:12]}.sock")  # type: ignore[attr-defined]
 
 
 def close_code_servers() -> None:
-    """From now on, code servers that this process starts cannot be read from their start on (code_api.py)."""
+    """Protect code servers that this process starts against tracing from their start (code_api.py)."""
     server.get_python_environment_entry_point = _command  # type: ignore[assignment,attr-defined]
 
 

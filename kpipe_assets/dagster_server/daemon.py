@@ -1,7 +1,7 @@
-"""Dagster's daemon, which looks for new backfills every 5 s instead of every 30: so the UI launches several partitions.
+"""Run Dagster's daemon with a check for new backfills every 5 s instead of 30: the UI launches several partitions as one.
 
-Dagster has no setting for it, only this constant, which the loop reads whenever it starts. A Dagster without it would look
-every 30 s again; tests/kpipe_assets/test_ui.py would say so.
+Dagster has no setting for it, only this constant, which the loop reads at its start. If a later Dagster does not use it,
+tests/kpipe_assets/dagster_server/test_ui.py fails.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dagster._daemon.cli import main
 
 __all__ = ["INTERVAL_S", "look_often"]
 
-#: As often as sensors are looked at.
+#: The interval of sensors.
 INTERVAL_S = 5
 
 
 def look_often() -> None:
-    """Look for new backfills every `INTERVAL_S` in this process."""
+    """Check for new backfills every `INTERVAL_S` in this process."""
     controller.DEFAULT_DAEMON_INTERVAL_SECONDS = INTERVAL_S
 
 

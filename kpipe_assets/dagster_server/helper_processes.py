@@ -24,7 +24,7 @@ _FIRST = (
 
 
 def scrub_output_helpers() -> None:
-    """From now on, the helpers that copy output get the variables that Spark's processes get (resources/spark/driver/jvm.py)."""
+    """Start helpers that copy output with the same variables as Spark's processes (resources/spark/driver/jvm.py)."""
 
     def popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, **{"env": environment(os.environ), **more})
@@ -45,7 +45,7 @@ def start_tracker() -> None:
 
 
 def close_runs() -> None:
-    """From now on, processes that multiprocessing spawns deny tracing before all else; their helpers get no credentials."""
+    """Make processes that multiprocessing spawns deny tracing first, and start their helpers without credentials."""
     command_line = spawn.get_command_line
 
     def closed(**given: Any) -> list[str]:

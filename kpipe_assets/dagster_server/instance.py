@@ -1,4 +1,4 @@
-"""Dagster's own folder of a home: its settings, and what its processes find in their environment."""
+"""The Dagster instance of a home: its folder, its settings, and the environment of its processes."""
 
 from __future__ import annotations
 
@@ -19,41 +19,38 @@ if TYPE_CHECKING:
     import dagster as dg
 
 _FILE = "dagster.yaml"
-# The last line of a file that we wrote: as long as it fits what stands above it, nobody has edited the file.
+# Last line of a file that kpipe wrote. If the hash matches the lines above, the file is unedited.
 _MARK = re.compile(r"# written by kpipe, unedited: ([0-9a-f]{64})\n\Z")
 
 
 def environment(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of Dagster's processes: this home, wherever they are started.
-
-    DAGSTER_HOME stays what the user has set it to.
-    """
+    """Return the environment of Dagster's processes, with this home. DAGSTER_HOME is kept if the user has set it."""
     values = dict(os.environ if environ is None else environ)
     values["KPIPE_HOME"] = str(home.path)
     values["DAGSTER_HOME"] = str(Path(values.get("DAGSTER_HOME") or home.dagster).expanduser().absolute())
-    # A folder of the user's that is called `resources` or `dagster` must not be imported in place of ours (Python 3.11+).
+    # A user's folder `resources` or `dagster` must not be imported instead of the package (Python 3.11+).
     values["PYTHONSAFEPATH"] = "1"
     values["PYTHONUNBUFFERED"] = "1"
-    # How many events Dagster hands to its storage at once (storage.py); each takes some 5 kB of memory meanwhile.
+    # Events that Dagster passes to its storage at once (storage.py); each uses some 5 kB of memory.
     values.setdefault("DAGSTER_EVENT_BATCH_SIZE", "1000")
-    values.setdefault("PYTHONWARNINGS", "ignore")  # Dagster's "is currently in beta", at every load
+    values.setdefault("PYTHONWARNINGS", "ignore")  # Dagster warns "is currently in beta" at every load
     return values
 
 
 def prepare(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Make the folder, write the settings where they are missing or an older version's, and give the environment.
+    """Create the folder, write missing or outdated settings, and return the environment.
 
-    A file that somebody has edited, and a DAGSTER_HOME of the user's own, stay as they are.
+    An edited file and the user's own DAGSTER_HOME are not changed.
 
     Raises:
-        KpipeError: the folder cannot be written, or DAGSTER_HOME does not exist.
+        KpipeError: the folder is not writable, or DAGSTER_HOME does not exist.
     """
     home.make()
     values = environment(home, environ)
     folder = Path(values["DAGSTER_HOME"])
     if folder != home.dagster:
         if not folder.is_dir():
-            raise KpipeError(f"DAGSTER_HOME is {folder}, which is no folder", "unset DAGSTER_HOME, or make the folder")
+            raise KpipeError(f"DAGSTER_HOME: expected an existing folder, found {folder}", "unset it, or create the folder")
         return values
     folder.mkdir(mode=0o700, exist_ok=True)
     file = folder / _FILE
@@ -66,20 +63,20 @@ def prepare(home: Home, environ: Mapping[str, str] | None = None) -> dict[str, s
 
 
 def make_storage(environ: Mapping[str, str]) -> None:
-    """Make Dagster's databases, once, before its processes start.
+    """Create Dagster's databases before its processes start.
 
-    Web server, daemon and code server each make them when they are missing. Three at once leave a version table with two
-    rows, which none of them can read any more (seen with SQLite: "more than one head present").
+    Web server, daemon and code server each create missing databases. If they do so at the same time, the version table has
+    two rows, and none of them can read it (measured with SQLite: "more than one head present").
 
     Args:
-        environ: as `prepare` gave it.
+        environ: the result of `prepare`.
     """
     with open_instance(environ["DAGSTER_HOME"]):
         pass
 
 
 def open_instance(folder: str | Path) -> dg.DagsterInstance:
-    """Open Dagster's instance in a folder, as a context. Its settings may name the folder as DAGSTER_HOME."""
+    """Open the Dagster instance in a folder as a context manager. Its settings may refer to DAGSTER_HOME."""
     import dagster as dg
 
     before = os.environ.get("DAGSTER_HOME")
@@ -94,7 +91,7 @@ def open_instance(folder: str | Path) -> dg.DagsterInstance:
 
 
 def is_unedited(folder: Path) -> bool:
-    """Whether the settings in Dagster's folder are those that kpipe has written, this version's or an older one's."""
+    """Return whether kpipe, this version or an older one, wrote the settings and they are unedited."""
     try:
         return _is_ours((folder / _FILE).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):

@@ -129,7 +129,7 @@ class EventLogStorage(SqliteEventLogStorage):
                 yield connection
 
     def has_table(self, table_name: str) -> bool:
-        """Return whether the index of all runs has that table. Dagster asks inside of a transaction: no lock is taken."""
+        """Return whether the index of all runs has that table. Takes no lock: Dagster calls it inside a transaction."""
         with _connection(self.conn_string_for_shard("index")) as connection:
             return bool(sqlalchemy.inspect(connection).has_table(table_name))
 

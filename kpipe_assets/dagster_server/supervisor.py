@@ -1,10 +1,11 @@
-"""Starts Dagster's processes, and ends all of them when its standard input closes: however its starter died.
+"""Start Dagster's processes, and end all of them when standard input closes, also after `kpipe ui` was killed.
 
-It leads a session of its own, so that everything that a run starts (Spark, its workers) can be found and ended, and so
-that a terminal's Ctrl-C reaches `kpipe ui` alone. Usage:
-`python -m kpipe_assets.dagster_server.supervisor FOLDER HOST PORT FD MODULE`. FOLDER is
-private, holds the code servers' sockets and the web server's access rules, and is removed at the end. FD is the inherited socket
-that listens on HOST and PORT. Only the standard library and psutil.
+The supervisor leads its own session. So it can find and end all processes that a run starts (Spark, its workers), and Ctrl-C
+on a terminal reaches only `kpipe ui`. It imports only the standard library and psutil.
+
+Usage: `python -m kpipe_assets.dagster_server.supervisor FOLDER HOST PORT FD MODULE`. FOLDER is private, contains the code
+servers' sockets and the web server's access rules, and is removed at the end. FD is the inherited socket that listens on HOST
+and PORT.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ __all__ = ["LOCATION", "READY", "RULES", "main"]
 
 #: Name of the code location, as in workspace.yaml.
 LOCATION = "kpipe"
-#: Name of the file in FOLDER with the web server's access rules (kpipe_assets/dagster_server/access.py).
+#: Name of the file in FOLDER with the web server's access rules (kpipe_assets/dagster_server/access_rules.py).
 RULES = "rules.json"
-#: Name of the file in FOLDER that the web server makes when it is about to answer.
+#: Name of the file in FOLDER that the web server creates when it is about to answer.
 READY = "ready"
 _PATIENCE_S = 10.0
 _WORKSPACE = """\
@@ -37,14 +38,14 @@ load_from:
 
 
 class Guard:
-    """The processes: first the code server, and when it answers, the web server and the daemon.
+    """Dagster's processes: first the code server, and when it answers, the web server and the daemon.
 
     Args:
-        folder: private, for the sockets, with the access rules.
-        host: of the web server.
-        port: of the web server.
+        folder: private folder for sockets, with the access rules.
+        host: host of the web server.
+        port: port of the web server.
         listening: file descriptor of its socket.
-        module: with the definitions.
+        module: module with the definitions.
     """
 
     def __init__(self, folder: Path, host: str, port: int, listening: int, module: str) -> None:
@@ -54,7 +55,7 @@ class Guard:
         self._stopping = False
 
     def run(self) -> int:
-        """Until standard input closes (0) or one of the processes ends by itself (1)."""
+        """Run until standard input closes (return 0) or a process ends unexpectedly (return 1)."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._stop)
         self._workspace.write_text(_WORKSPACE.format(socket=self._socket, name=LOCATION), encoding="utf-8")
@@ -62,10 +63,10 @@ class Guard:
             self._code_server()
             self._web()
             while not self._answers():
-                if self._ended() or self._told_to_stop(0.1):
+                if self._ended() or self._stop_requested(0.1):
                     return 1 if self._ended() else 0
             self._daemon()
-            while not self._told_to_stop(0.5):
+            while not self._stop_requested(0.5):
                 if self._ended():
                     return 1
             return 0
@@ -73,7 +74,7 @@ class Guard:
             self._end_all()
 
     def _code_server(self) -> None:
-        # A proxy that starts the real one: "Reload" in the UI starts another, and runs of the old one go on.
+        # A proxy that starts the real code server: "Reload" in the UI starts a new one, and runs of the old one continue.
         root = Path(__file__).resolve().parent.parent
         self._start(
             "code",
@@ -111,7 +112,7 @@ class Guard:
     def _ended(self) -> bool:
         return any(child.poll() is not None for child in self._children.values())
 
-    def _told_to_stop(self, seconds: float) -> bool:
+    def _stop_requested(self, seconds: float) -> bool:
         readable, _, _ = select.select([0], [], [], seconds)
         return self._stopping or bool(readable)
 
@@ -119,10 +120,10 @@ class Guard:
         self._stopping = True
 
     def _end_all(self) -> None:
-        """Ask everything in this session to end, then end it.
+        """Send SIGTERM to the processes of this session, then SIGKILL.
 
-        Runs and the daemon get time to say that they were interrupted. The web server, which would wait for open pages,
-        and the code server, which would wait for its timeouts, have nothing to lose.
+        Runs and the daemon get time to report their interruption. Web server and code server are killed, as they would wait
+        for open pages or timeouts and have no state to lose.
         """
         began = time.monotonic()
         servers = {child.pid for name, child in self._children.items() if name != "daemon"}
@@ -142,19 +143,19 @@ class Guard:
 
 
 def _session() -> list[psutil.Process]:
-    """All processes of this session but this one; zombies do not count."""
-    mine, found = os.getsid(0), []
+    """List the other processes of this session, without zombies."""
+    session, processes = os.getsid(0), []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and os.getsid(process.pid) == mine and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            if process.pid != os.getpid() and os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                processes.append(process)
         except (OSError, psutil.Error):
             continue
-    return found
+    return processes
 
 
 def _is_server(process: psutil.Process, servers: set[int]) -> bool:
-    """The web server, the code server's proxy, the one that it started, and Python's helper of that one."""
+    """Return whether this is the web server, the code server, its proxy, or Python's helper process of it."""
     try:
         return (
             process.pid in servers

@@ -1,7 +1,7 @@
 """Dagster's web server behind kpipe's access rules: `python -m kpipe_assets.dagster_server.webserver RULES FD OPTION ...`.
 
-RULES is a file of `Rules` (kpipe_assets/dagster_server/access.py), FD an inherited socket that listens; the options are those of
-dagster-webserver.
+RULES is a file of `Rules` (kpipe_assets/dagster_server/access_rules.py), FD an inherited socket that listens; the options are
+those of dagster-webserver.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import uvicorn
 from dagster_webserver.cli import main
 from starlette.types import ASGIApp
 
-from kpipe_assets.dagster_server.access import Access, Rules
+from kpipe_assets.dagster_server.access import Access
+from kpipe_assets.dagster_server.access_rules import Rules
 from kpipe_assets.dagster_server.supervisor import READY
 
 __all__ = ["guard"]
 
 
 def guard(rules: Rules, listening: socket.socket, ready: Path) -> None:
-    """Serve every application in this process on that socket, behind the rules, from now on.
+    """Serve every application of this process on the socket, behind the access rules.
 
     Args:
-        rules: who may send requests.
-        listening: instead of one that uvicorn binds: between two sockets, another user could take the port.
-        ready: file to make when the server is about to answer.
+        rules: access rules.
+        listening: socket for uvicorn. If it bound a new one, another user could take the port in between.
+        ready: file to create when the server is about to answer.
     """
 
     def guarded(app: ASGIApp, **options: Any) -> None:

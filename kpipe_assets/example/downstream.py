@@ -1,4 +1,4 @@
-"""An asset that reads a pipeline's table, as anybody's would: it is computed anew when the table has grown."""
+"""A user's asset downstream of a pipeline's table, computed again after each new materialization."""
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
@@ -20,8 +20,8 @@ _PROGRAM = files("transforms") / "programs" / "flatten_tweet.py"
 
 
 def demos(home: Home) -> Iterator[Pipeline]:
-    """The pipeline of `kpipe demo`, if the home has it; one of the same name that is somebody's own is not it."""
-    with suppress(KpipeError):  # the catalog says what is wrong with it
+    """Yield the pipeline of `kpipe demo` if the home has it, but not a user's pipeline of the same name."""
+    with suppress(KpipeError):  # the catalog reports the error
         if "tweets" in home.names():
             pipeline = home.pipeline("tweets")
             program = pipeline.transform.program if pipeline.transform else ""
@@ -30,7 +30,7 @@ def demos(home: Home) -> Iterator[Pipeline]:
 
 
 def downstream(home: Home, pipeline: Pipeline) -> dg.Definitions:
-    """`tweets_by_language`: one row for each language, eager."""
+    """Build the asset `tweets_by_language`, with one row for each language and eager automation."""
     database = Database(home.data / "kpipe.duckdb", ())  # waits while a commit has the file open
 
     @dg.asset(
@@ -38,7 +38,7 @@ def downstream(home: Home, pipeline: Pipeline) -> dg.Definitions:
         group_name=pipeline.asset.group,
         kinds={"duckdb"},
         automation_condition=dg.AutomationCondition.eager(),
-        description="Tweets by language, as they stand in the table. Computed anew when the table has grown.",
+        description="Number of tweets by language. Computed again when the table has new rows.",
     )
     def tweets_by_language() -> Iterator[dg.MaterializeResult[Any]]:
         with database.read() as connection:

@@ -1,4 +1,4 @@
-"""Fills the demo's topic: transactions that commit, and one that does not."""
+"""Fill the demo's topic in transactions: all but one of them commit."""
 
 from __future__ import annotations
 
@@ -11,34 +11,29 @@ from kpipe_assets.example.tweets import PARTITIONS, tweet
 
 __all__ = ["ABORTED", "offsets_of", "produce"]
 
-# Records of a transaction that is aborted: they take offsets and no read_committed consumer may ever see them.
+# Records of the aborted transaction: they have offsets, and a read_committed consumer never returns them.
 ABORTED = 400
 _TRANSACTION = 20_000
 
 
-def offsets_of(records: int, transactional: bool) -> int:
-    """Offsets that a topic holding so many tweets has, control records and the aborted ones included."""
-    if not transactional:
-        return records
+def offsets_of(records: int) -> int:
+    """Return the number of offsets of a topic with this many tweets, including control records and aborted ones."""
     transactions = -(-records // _TRANSACTION) + 1
     return records + ABORTED + transactions * PARTITIONS
 
 
-def produce(
-    brokers: str, topic: str, records: int, transactional: bool, done: Callable[[int], None], stopped: Callable[[], bool]
-) -> None:
-    """Write that many tweets.
+def produce(brokers: str, topic: str, records: int, done: Callable[[int], None], stopped: Callable[[], bool]) -> None:
+    """Write tweets in transactions of 20,000, and one aborted transaction in the middle.
 
     Args:
         brokers: `host:port`.
         topic: the topic, with as many partitions as the tweets have.
-        records: how many.
-        transactional: in transactions of 20,000, and one that is aborted in the middle.
+        records: number of tweets.
         done: called with the number written so far.
         stopped: whether to end early; a transaction that is open is then aborted.
 
     Raises:
-        KpipeError: a record was refused.
+        KpipeError: a record was rejected.
     """
     settings: dict[str, object] = {
         "bootstrap.servers": brokers,
@@ -47,9 +42,8 @@ def produce(
         "enable.idempotence": True,
         "partitioner": "consistent",
         "log_level": 0,
+        "transactional.id": f"kpipe-demo-{topic}",
     }
-    if transactional:
-        settings["transactional.id"] = f"kpipe-demo-{topic}"
     producer = Producer(settings)
     refused: list[str] = []
 
@@ -73,23 +67,19 @@ def produce(
                 if stopped():
                     return
 
-    if transactional:
-        producer.init_transactions(30)
+    producer.init_transactions(30)
     for start in range(0, records, _TRANSACTION):
-        if transactional:
-            producer.begin_transaction()
+        producer.begin_transaction()
         write(range(start, min(start + _TRANSACTION, records)))
         if stopped():
-            if transactional:
-                producer.abort_transaction(30)
+            producer.abort_transaction(30)
             return
-        if transactional:
-            producer.commit_transaction(30)
-            if start == 0:
-                producer.begin_transaction()
-                write(range(ABORTED))
-                producer.flush(30)  # they are in the log before they are aborted
-                producer.abort_transaction(30)
+        producer.commit_transaction(30)
+        if start == 0:
+            producer.begin_transaction()
+            write(range(ABORTED))
+            producer.flush(30)  # they are in the log before they are aborted
+            producer.abort_transaction(30)
         done(min(start + _TRANSACTION, records))
     if producer.flush(30) or refused:
         raise KpipeError(f"topic {topic}: records were not written: {refused[0] if refused else 'no answer'}", "run it again")

@@ -1,7 +1,7 @@
-"""Tweets for the demo: the same ones every time, with everything that real topics hold.
+"""Tweets for the demo, reproducible and with the variety of real topics.
 
-Record i is a function of i alone, so that a topic made twice holds the same. Among them: several scripts and emoji,
-fields that are null or missing, nested objects, records that are not JSON, tombstones, keys, headers, event times.
+Record i is a function of i alone, so a recreated topic has the same records. They contain several scripts and emoji, null
+and missing fields, nested objects, records that are not JSON, tombstones, keys, headers and event times.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Tweet:
     """A Kafka record.
 
     Attributes:
-        partition: where it goes.
+        partition: its Kafka partition.
         key: id of the user.
-        value: the tweet as JSON, something broken, or None for a tombstone.
-        timestamp_ms: when it was written.
+        value: the tweet as JSON, invalid bytes, or None for a tombstone.
+        timestamp_ms: create time, ms since 1970 UTC.
         headers: name and value.
     """
 
@@ -51,7 +51,7 @@ class Tweet:
 
 
 def tweet(number: int) -> Tweet:
-    """Record of that number, from 0."""
+    """Return the record of a number, from 0."""
     chance = random.Random(number)
     user = chance.randrange(1, 20_000)
     return Tweet(

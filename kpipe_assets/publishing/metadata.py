@@ -1,4 +1,4 @@
-"""What Dagster shows of a pipeline: the names of all metadata, declared once, and numbers made of publications."""
+"""Metadata of Dagster events: names, and values from publications."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import dagster as dg
 
 from kpipe.batch.batch import SETTLED
 from kpipe.batch.host_stats import Work
-from kpipe.interfaces import Destination, Publication, Several
+from kpipe.batch.table_write import of_into
+from kpipe.interfaces import Destination, MultiTable, Publication
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, PartitionState, parts
 
@@ -22,7 +23,7 @@ __all__ = [
     "column_schema",
     "nothing_new",
     "observed",
-    "of_further",
+    "of_one",
     "of_publications",
     "of_table",
     "of_work",
@@ -30,44 +31,49 @@ __all__ = [
     "rarer",
 ]
 
-#: Sequence number of the newest commit that an event tells of: how a mirror knows what it has already shown.
+#: Sequence number of the newest commit in an event. Commits up to it are published.
 LAST_SEQ = "kpipe/last_seq"
-#: High watermark of an observation: how a sensor knows what has been told of a partition.
+#: High watermark of an observation. A sensor publishes a partition again when it changes.
 HIGH = "kpipe/high_watermark"
 #: Rows of the whole table, whatever the event's partition: Dagster's own key.
 ROWS = "dagster/row_count"
 _SUMMED = ("messages", "rows", *SETTLED, "dead_letters", "filtered", "gaps", "bytes")
-# An event holds the newest ranges only: a run of hours may commit thousands, and the ledger has them all.
+# Most ranges in an event, the newest ones: a run of hours may commit thousands. The ledger contains all.
 _MOST_RANGES = 50
 
 
 def partition_keys(sources: Iterable[PartitionId], several: bool = False) -> list[str]:
-    """Dagster's keys of these partitions, by topic, then in numeric order; `0`, or `web:0` where there are several topics."""
+    """Return Dagster's partition keys by topic and number: `0`, or `web:0` with several topics."""
     return [str(name) for name in parts(sources, several)]
 
 
-def of_further(publications: Sequence[Publication], table: str) -> list[Publication]:
-    """The same for a further table of the pipeline: its rows in place of the first table's. Commits without it are left out."""
+def of_one(publications: Sequence[Publication], tables: Sequence[str], table: str) -> list[Publication]:
+    """Return publications with the numbers of one table, without commits that did not write it.
+
+    Stored metadata contains the rows of the table of `into`, and those of the tables of `also` under `targets`.
+    """
+    if table == of_into(tables):
+        return list(publications)
     result = []
     for publication in publications:
-        found = {}
+        metadata = {}
         for key, item in publication.metadata.items():
-            mine = item.get("targets", {}).get(table)
-            if mine is not None:
-                share = mine["rows"] / item["rows"] if item["rows"] else 0.0
-                found[key] = {**item, **mine, "rows_per_second": round(float(item["rows_per_second"]) * share, 1)}
-        result.append(Publication(publication.batch, publication.seq, found))
+            own = item.get("targets", {}).get(table)
+            if own is not None:
+                share = own["rows"] / item["rows"] if item["rows"] else 0.0
+                metadata[key] = {**item, **own, "rows_per_second": round(float(item["rows_per_second"]) * share, 1)}
+        result.append(Publication(publication.batch, publication.seq, metadata))
     return result
 
 
 def of_publications(publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
-    """One event's metadata for each partition, from all commits that it tells of.
+    """Combine commits to the metadata of one event for each partition.
 
-    Offsets are exclusive at the end; counts and bytes are sums; `lag` is of the newest commit, up to the high watermark
-    at its plan; `rows_per_second` is the rows over the time that the commits took.
+    End offsets are exclusive. Counts and bytes are sums. `lag` is that of the newest commit, to the high watermark at its
+    plan. `rows_per_second` is the sum of rows divided by the duration of the commits.
 
     Args:
-        publications: in order of commit.
+        publications: in commit order.
     """
     by_partition: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for publication in publications:
@@ -108,11 +114,11 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
-    """The event of a partition of which a run has committed nothing: the same numbers, so that no plot has a hole.
+    """Build the event of a partition without new records: the same metadata with zeros, so that plots have no gap.
 
     Args:
-        offset: the next one to read.
-        last_seq: the newest commit that Dagster shows of the partition.
+        offset: the next offset to read.
+        last_seq: the newest commit of the partition that Dagster shows.
     """
     zeros = {f"kpipe/{name}": 0 for name in _SUMMED}
     return {
@@ -126,7 +132,7 @@ def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
 
 
 def observed(state: PartitionState, lag: int) -> dict[str, Any]:
-    """Metadata of an observation of one Kafka partition; ends are exclusive."""
+    """Build the metadata of an observation of a Kafka partition. End offsets are exclusive."""
     return {
         "kpipe/log_start": state.log_start,
         HIGH: state.high,
@@ -136,10 +142,10 @@ def observed(state: PartitionState, lag: int) -> dict[str, Any]:
     }
 
 
-#: A Kafka record as columns: what the topic's page shows, and where the table's columns come from.
+#: A Kafka record as columns, for the topic's page and for column lineage.
 RECORD = dg.TableSchema(
     [
-        dg.TableColumn("key", "bytes", "what the producer partitions by; may be missing"),
+        dg.TableColumn("key", "bytes", "the producer partitions by it; may be missing"),
         dg.TableColumn("value", "bytes", "the payload; missing in a tombstone"),
         dg.TableColumn("headers", "list of (name, bytes)", "names may repeat"),
         dg.TableColumn("partition", "int32", "the Dagster partition of the same number"),
@@ -150,18 +156,19 @@ RECORD = dg.TableSchema(
 
 
 def of_table(destination: Destination, topics: Sequence[dg.AssetKey], at: int = 0) -> dict[str, Any]:
-    """Metadata of a table as it is now: rows that the pipeline has written, columns, and where each comes from.
+    """Build the metadata of a table: the number of its rows, its columns and their lineage.
 
     Args:
-        destination: where it is.
-        topics: where its rows come from.
-        at: which of the pipeline's tables, 0 is the first.
+        destination: the table's destination.
+        topics: assets of the topics.
+        at: index of the table in the pipeline.
     """
-    if at and isinstance(destination, Several):
-        rows = list(destination.held().values())[at - 1] if destination.held() else 0
-        columns = destination.further()[at - 1].columns()
+    if isinstance(destination, MultiTable) and len(destination.tables) > 1:
+        left = list(destination.rows_left().values())
+        rows = left[at] if left else 0
+        columns = destination.tables[at].columns()
     else:
-        rows = sum(int(known["rows"]) for known in destination.view("pipelines"))
+        rows = sum(int(pipeline["rows"]) for pipeline in destination.view("pipelines"))
         columns = destination.columns()
     if columns is None:
         return {ROWS: rows}
@@ -173,7 +180,7 @@ def of_table(destination: Destination, topics: Sequence[dg.AssetKey], at: int = 
 
 
 def of_work(work: Work) -> dict[str, Any]:
-    """Metadata of where a run's work was done: Spark's application, its page, and what each machine did; nothing on one."""
+    """Build the metadata of a run on a cluster: Spark's application, its page, and statistics by host. Empty if local."""
     if not work.url and not work.hosts:
         return {}
     rows = [
@@ -198,7 +205,7 @@ def of_work(work: Work) -> dict[str, Any]:
 
 
 def column_lineage(columns: Columns, topics: Sequence[dg.AssetKey]) -> dg.TableColumnLineage:
-    """Every payload column comes of the records' value, Kafka's coordinates of the members of their name; of all topics."""
+    """Build the column lineage: `_kafka_*` columns come from the record's fields, all others from its value."""
     coordinates = {f"_kafka_{name}": name for name in ("partition", "offset", "timestamp")}
     sources = {**dict.fromkeys(columns.names(), "value"), **coordinates}
     return dg.TableColumnLineage(
@@ -207,13 +214,13 @@ def column_lineage(columns: Columns, topics: Sequence[dg.AssetKey]) -> dg.TableC
 
 
 def column_schema(columns: Columns) -> dg.TableSchema:
-    """Columns as the catalog shows them."""
+    """Convert columns to Dagster's table schema."""
     return dg.TableSchema([dg.TableColumn(name, str(kind)) for name, kind in columns])
 
 
 def rarer(partitions: int) -> float:
-    """How many times less often each of so many partitions is told of, so that telling Dagster never is most of the work.
+    """Return the factor by which events of this many partitions are less frequent.
 
-    An event takes 10 kB of Dagster's databases (SQLite), for ever. At every 30 s, 1,000 partitions would be 28 GB a day.
+    Dagster never deletes events. One is 10 kB in SQLite: an event every 30 s for 1,000 partitions would be 28 GB a day.
     """
     return max(1.0, partitions / 100)

@@ -1,15 +1,15 @@
-"""Mirrors the ledger into Dagster: what a commit stored to be shown is shown once, whatever dies in between.
+"""Publish the ledger's commits to Dagster: each one once, also after a crash.
 
-Two systems cannot change together, so the order is fixed and each step can be repeated:
+Ledger and Dagster have no common transaction, so the order is fixed and each step can be repeated:
 
-    1. take the home's publishing lock        only one publisher at a time; a crash frees it
-    2. read what the ledger says is waiting
-    3. leave out what the event log already shows: every event carries the newest commit that it tells of
+    1. take the home's publishing lock        one publisher at a time; a crash releases it
+    2. read unpublished commits from the ledger
+    3. skip commits in the event log: every event contains the sequence number of its newest commit
     4. store the events
     5. mark the commits as published
 
-A crash before 4 shows nothing and marks nothing. One between 4 and 5, or in the middle of 4, leaves commits waiting
-that some partitions show already: step 3 of the next publisher leaves out just these.
+A crash before step 4 changes nothing. After a crash in step 4, or before step 5, the ledger has unpublished commits that
+some partitions in Dagster show already: step 3 of the next publisher skips them.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ import dagster as dg
 from kpipe.interfaces import Destination, Publication
 from kpipe.topics import in_order
 from kpipe_assets.publishing.events import numbers, tell
-from kpipe_assets.publishing.metadata import LAST_SEQ, ROWS, of_further, of_publications, of_table
+from kpipe_assets.publishing.metadata import LAST_SEQ, ROWS, of_one, of_publications, of_table
 from resources.home import Home
 
 __all__ = ["Publisher", "materializations"]
 
-# At once; what is left waits for the next time. A thousand commits of 64 partitions are some 20 MB of metadata.
+# Most commits in one step; others follow in the next one. A thousand commits of 64 partitions are some 20 MB of metadata.
 _MOST_COMMITS = 1000
 
 
 class Publisher:
-    """Publishes what one pipeline's ledger has waiting.
+    """A publisher of one pipeline's commits.
 
     Args:
-        instance: Dagster's.
-        key: the table's asset key, or that of each of its tables, the first one first.
-        destination: where the ledger is.
-        home: where the lock file lies.
+        instance: Dagster instance.
+        key: the table's asset key, or the keys of several tables in the order of the definition.
+        destination: contains the ledger.
+        home: contains the lock file.
         pipeline: the pipeline's name.
-        topics: where rows come from; with them, the newest event also tells of the table as a whole.
+        topics: assets of the topics. If set, the newest event contains metadata of the whole table.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Publisher:
 
     @contextmanager
     def waiting(self) -> Iterator[dict[dg.AssetKey, dict[str, dict[str, Any]]]]:
-        """Events to store: by asset, metadata by partition key. Leaving without an error marks their commits as published.
+        """Yield the events to store: by asset, metadata by partition key. A normal exit marks their commits as published.
 
-        Each tells the rows of the table, so that no plot has a hole. Dagster's catalog shows the columns of a table from its
-        newest event, whatever the partition, so the last one has them. Not each: they are a few kB, and events stay for ever.
+        Store the events in order inside the context; it has the publishing lock.
 
-        Store them inside, each before the next; nobody else publishes meanwhile.
+        Each event contains the number of rows of the table, so that plots have no gap. Dagster's catalog shows the columns
+        in a table's newest event, so only the last event contains them: they are a few kB, and events are never deleted.
         """
         with self._lock.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # 1
@@ -74,11 +74,11 @@ class Publisher:
             self._destination.published([item.batch for item in publications])  # 5
 
     def _events(self, at: int, publications: Sequence[Publication]) -> dict[str, dict[str, Any]]:
-        """What is to be told of one table."""
+        """Build the events of one table."""
         asset = self.keys[at]
-        mine = publications if not at else of_further(publications, asset.path[-1])
-        shown = self.shown({key for item in mine for key in item.metadata}, asset)  # 3
-        events = of_publications([_without_shown(item, shown) for item in mine])
+        commits = of_one(publications, [key.path[-1] for key in self.keys], asset.path[-1])
+        shown = self.shown({key for item in commits for key in item.metadata}, asset)  # 3
+        events = of_publications([_without_shown(item, shown) for item in commits])
         if events and self._topics:
             table = of_table(self._destination, self._topics, at)
             for event in events.values():
@@ -87,17 +87,17 @@ class Publisher:
         return events
 
     def oldest(self) -> int:
-        """Sequence number of the oldest commit that waits to be shown; 0 when none does."""
+        """Return the sequence number of the oldest unpublished commit, or 0."""
         waiting = self._destination.unpublished(1)
         return waiting[0].seq if waiting else 0
 
     def shown(self, keys: Collection[str], asset: dg.AssetKey | None = None) -> dict[str, int]:
-        """Number of the newest commit that the event log shows of each partition; 0 for none. Of the first table by default."""
-        found = numbers(self._instance, asset or self.keys[0], keys, LAST_SEQ)
-        return {key: found.get(key, 0) for key in keys}
+        """Return for each partition the newest commit in the event log, or 0. Default: of the first table."""
+        newest = numbers(self._instance, asset or self.keys[0], keys, LAST_SEQ)
+        return {key: newest.get(key, 0) for key in keys}
 
     def publish(self) -> int:
-        """Store events without a run, as a sensor does. Gives their number."""
+        """Store events without a run, as a sensor does. Return their number."""
         with self.waiting() as assets:
             for asset, events in assets.items():
                 tell(self._instance, materializations(asset, events))
@@ -105,7 +105,7 @@ class Publisher:
 
 
 def materializations(asset: dg.AssetKey, events: Mapping[str, Mapping[str, Any]]) -> list[dg.AssetMaterialization]:
-    """Events of a table by partition, in the order in which they are to be stored."""
+    """Build the materializations of a table, in the order in which they must be stored."""
     return [dg.AssetMaterialization(asset, partition=key, metadata=events[key]) for key in sorted(events, key=in_order)]
 
 

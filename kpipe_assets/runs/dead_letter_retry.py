@@ -1,4 +1,4 @@
-"""Dead letters tried again with the definition as it is now, page after page, each exactly once."""
+"""Retry dead letters with the current definition, in pages, each exactly once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import Protocol
 
 import pyarrow.parquet as pq
 
-from kpipe.batch.batch import Commit, Portion, RangeReport, StagedFile, total
-from kpipe.batch.coverage import distinct
+from kpipe.batch.batch import Commit, RangeReport, StagedFile, TableWrite, total
+from kpipe.batch.coverage import distinct, lookup_versions
 from kpipe.batch.dead_letters import DeadLetter, Replay, Replayed, Replaying, keyed
-from kpipe.definition.lookups import versions
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, LedgerMismatch, NotAvailable, SchemaConflict
-from kpipe.ingest.prefetch import staged_for
+from kpipe.ingest.staging import staged_for, tables_of
 from kpipe.interfaces import Destination
 from kpipe.run_events import Seen
-from kpipe.tables.multi_table import is_several, paired, targets
+from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.upsert import KeyRule
 from kpipe.terminal import plain
 from kpipe_assets.validation import validate
@@ -34,46 +33,47 @@ from resources.spark.staging.staged_files import discard
 
 __all__ = ["in_words", "retry"]
 
-_PAGE = 10_000  # dead letters of one transaction
+_PAGE = 10_000  # dead letters in one transaction
 
 
 class _Place(Destination, Replaying, Protocol):
     """A destination that moves dead letters to rows."""
 
 
-_TRIES = 5  # times that a page is refused although no other retry has taken any of it
-_REASONS = 10  # of those that stay, the most frequent ones are reported
+_TRIES = 5  # times that the commit of an unchanged page may be fenced
+_REASONS = 10  # most frequent reasons in the report
 
 
 def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> Iterator[Replayed]:
-    """Try every dead letter of the pipeline once, page after page, and yield the result of each transaction that landed.
+    """Retry every dead letter of the pipeline once, page by page, and yield the result of each committed transaction.
 
-    Records that fail again, or whose rows the table refuses, stay dead letters with the new reason, whatever the
-    definition's policies are: a retry never drops a record. What `where` or the program leaves out now is filtered.
+    A record that fails again, or whose rows the table rejects, stays a dead letter with the new reason. This does not
+    depend on the definition's error policies: a retry never drops a record. Records that `where` or the program excludes
+    become filtered.
 
     Raises:
-        NotAvailable: the destination, rows that have or had a key, or a program's mode.
-        LedgerMismatch: the destination is not the one that this home has seen.
-        KpipeError: staging or the commit failed; pages that were given stay.
+        NotAvailable: the destination, a table with a key, or the program's mode does not support it.
+        LedgerMismatch: the ledger is older than this home's last commit, or another one.
+        KpipeError: staging or the commit failed; pages that were yielded stay committed.
     """
     destination = open_destination(pipeline, home)
     if pipeline.into.type == "webhook":
         raise NotAvailable(
-            f"pipeline {pipeline.name}: dead letters cannot be sent again to a webhook: they would come behind records of"
-            " their key that were sent since, and it keeps the order of a key",
-            "write the mended records to the topic again",
+            f"pipeline {pipeline.name}: dead letters cannot be sent again to a webhook: they would arrive after newer records"
+            " of the same key, which must stay in order",
+            "produce the fixed records to the topic again",
         )
     if not isinstance(destination, Replaying):
         raise NotAvailable(
             f"pipeline {pipeline.name}: dead letters cannot be retried in into.type {pipeline.into.type}",
             "read their ranges again on demand: ALTER PIPELINE ... SET OFFSETS ... REREAD",
         )
-    if any(KeyRule.of(part) is not None for part in targets(pipeline)):
+    if any(KeyRule.of(part) is not None for part in table_pipelines(pipeline)):
         raise keyed(pipeline.name)
     if pipeline.transform is not None and pipeline.transform.mode != "map":
         raise NotAvailable(
             f"pipeline {pipeline.name}: dead letters cannot be retried with transform.mode: {pipeline.transform.mode}",
-            "its rows do not tell which record they come from",
+            "this mode does not report which record a row comes from; use transform.mode: map",
         )
     with home.placing(pipeline):
         validate(pipeline, home, destination=destination)
@@ -82,20 +82,20 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
     uid, ledger = destination.ledger()
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
         raise LedgerMismatch(
-            f"pipeline {pipeline.name}: this home has seen commit {seen.seq}; the ledger in {destination.describe()}"
-            f" stands at {ledger.seq}",
-            f"kpipe run {pipeline.name} says what can be done",
+            f"pipeline {pipeline.name}: ledger in {destination.describe()}: expected commit {seen.seq} or later,"
+            f" found {ledger.seq}",
+            f"kpipe run {pipeline.name} lists what an operator can do",
         )
     yield from _pages(pipeline, home, destination, (uid, seen), who, page)
 
 
 def _pages(
-    pipeline: Pipeline, home: Home, destination: _Place, known: tuple[str, Seen], who: str, page: int
+    pipeline: Pipeline, home: Home, destination: _Place, last: tuple[str, Seen], who: str, page: int
 ) -> Iterator[Replayed]:
-    uid, seen = known
+    uid, seen = last
     after = overtaken = 0
     left: list[int] = []
-    tried: set[int] = set()  # of the page at hand
+    tried: set[int] = set()  # in the current page
     while letters := destination.letters(after, page):
         fresh = [letter for letter in letters if letter.id not in tried]
         try:
@@ -104,7 +104,7 @@ def _pages(
                 discard(home.staging, done.id)
                 tried.update(letter.id for letter in part)
                 yield done
-        except Fenced:  # another retry has taken some of them: what is left is read again
+        except Fenced:  # another retry has committed some of them: read the page again
             overtaken = overtaken + 1 if [letter.id for letter in fresh] == left else 0
             left = [letter.id for letter in fresh]
             if overtaken >= _TRIES:
@@ -113,14 +113,14 @@ def _pages(
         after, tried = letters[-1].id, set()
 
 
-def _asked(reports: Sequence[RangeReport]) -> str:
-    """Versions of the lookups that were used, in words."""
-    found = versions(report.lookups for report in reports).items()
-    return "".join(f"; lookup {name}: sha256 {item['sha256']}, {item['rows']} rows, read {item['read']}" for name, item in found)
+def _lookup_note(reports: Sequence[RangeReport]) -> str:
+    """Format the versions of the lookups that were used."""
+    used = lookup_versions(reports).items()
+    return "".join(f"; lookup {name}: sha256 {item['sha256']}, {item['rows']} rows, read {item['read']}" for name, item in used)
 
 
 def in_words(name: str, pages: Iterable[Replayed]) -> str:
-    """Report what became of all of them: a line, and one for each of the most frequent reasons of those that stay."""
+    """Summarize a retry in a line, followed by the most frequent reasons of records that failed again."""
     sums = dict.fromkeys(("tried", "answered", "rows", "filtered", "failed"), 0)
     reasons: Counter[str] = Counter()
     for page in pages:
@@ -128,9 +128,9 @@ def in_words(name: str, pages: Iterable[Replayed]) -> str:
         for key in sums:
             sums[key] += getattr(page, key)
     if not sums["tried"]:
-        return f"{name}: no dead letter can be tried again"
+        return f"{name}: no dead letters to retry"
     first = (
-        f"{name}: {count(sums['tried'], 'dead letter')} tried again: {sums['answered']:,} gave {count(sums['rows'], 'row')},"
+        f"{name}: {count(sums['tried'], 'dead letter')} retried: {sums['answered']:,} gave {count(sums['rows'], 'row')},"
         f" {sums['filtered']:,} filtered, {sums['failed']:,} failed again"
     )
     return "\n".join([first, *(f"  {number:,} × {plain(reason)}" for reason, number in reasons.most_common(_REASONS))])
@@ -139,16 +139,16 @@ def in_words(name: str, pages: Iterable[Replayed]) -> str:
 def _parts(
     pipeline: Pipeline, home: Home, destination: _Place, uid: str, letters: Sequence[DeadLetter], who: str
 ) -> Iterator[tuple[Replayed, Sequence[DeadLetter]]]:
-    """Commit dead letters, all at once where the table takes them; each part that was committed, with its result.
+    """Commit dead letters in as few transactions as possible. Yield each committed part with its result.
 
-    A record that the table refuses stays a dead letter. Where the destination names such records, they are staged as dead
-    letters; where it does not, halves are tried, down to the record. So each other record is loaded as if it came alone,
-    in order of offsets.
+    A record that the table rejects stays a dead letter. If the destination names the rejected records, these are staged as
+    dead letters again. Otherwise the part is halved until the record is found. All other records are committed in offset
+    order.
     """
-    aside = {"parse": "dead_letter", "transform": "dead_letter", "constraint": "dead_letter"}
-    lenient = pipeline.model_copy(update={"errors": pipeline.errors.model_copy(update=aside)})
-    asked = asking(pipeline, home)
-    stager = LettersStager(lenient, home, letters, required=lambda part: required_columns(part, home), ask=asked)
+    policies = {"parse": "dead_letter", "transform": "dead_letter", "constraint": "dead_letter"}
+    lenient = pipeline.model_copy(update={"errors": pipeline.errors.model_copy(update=policies)})
+    lookups = asking(pipeline, home)
+    stager = LettersStager(lenient, home, letters, required=lambda part: required_columns(part, home), ask=lookups)
     revision = version(pipeline)
     parts = [sorted(letters, key=lambda letter: (letter.source, letter.offset))]
     while parts:
@@ -156,14 +156,14 @@ def _parts(
         try:
             yield _landed(lenient, destination, stager, uid, part, revision, who), part
         except SchemaConflict as error:
-            alone = {part[0].source: {part[0].offset: error.reason}} if len(part) == 1 else {}
+            single = {part[0].source: {part[0].offset: error.reason}} if len(part) == 1 else {}
             if stager.refuse(error.refused):
                 parts.insert(0, part)
             elif not error.by_rows:
                 raise
             elif len(part) > 1:
                 parts[:0] = [part[: len(part) // 2], part[len(part) // 2 :]]
-            elif stager.refuse(alone):
+            elif stager.refuse(single):
                 parts.insert(0, part)
             else:
                 raise
@@ -181,12 +181,12 @@ def _landed(
     """Stage and commit these dead letters in one transaction.
 
     Raises:
-        SchemaConflict: the table refuses one of them, or what they hold; nothing was written.
+        SchemaConflict: the table rejects a record or its columns; nothing was written.
         KpipeError: as `retry`.
     """
     began, started_ms = time.monotonic(), int(time.time() * 1000)
     batch = stager.part(letters)
-    tables = [(part, place.columns()) for part, place in paired(pipeline, destination)]
+    tables = tables_of(pipeline, destination)
     columns, _, reports = staged_for(pipeline, tables, stager, batch, lambda _: None)
     counts = total(report.counts for report in reports)
     answered = len(letters) - counts.dead_letters - counts.filtered
@@ -197,29 +197,27 @@ def _landed(
         pipeline=pipeline.name,
         changes=(),
         kind="replay",
-        columns=columns[0],
-        files=distinct(file for report in reports for file in report.files),
+        tables=tuple(
+            TableWrite(part.into.table, mine, distinct(file for table in staged for file in table.files))
+            for (part, _), mine, staged in zip(tables, columns, zip(*(r.tables for r in reports), strict=True), strict=True)
+        ),
         dead_letters=dead,
         run_id=f"pid-{os.getpid()}",
         version=revision,
         started_ms=started_ms,
         seconds=time.monotonic() - began,
         note=f"retry of {done.tried} dead letters: {done.answered} gave {done.rows} rows, {done.filtered} were filtered,"
-        f" {done.failed} failed again{f'; {who}' if who else ''}{_asked(reports)}",
-        also=tuple(
-            Portion(part.into.table, mine, distinct(share.rows for share in shares))
-            for (part, _), mine, shares in zip(tables[1:], columns[1:], zip(*(r.also for r in reports), strict=True), strict=True)
-        ),
+        f" {done.failed} failed again{f'; {who}' if who else ''}{_lookup_note(reports)}",
     )
-    several = pipeline.format.several or is_several(pipeline)
+    several = pipeline.format.several or fans_out(pipeline)
     committed = destination.replay(Replay(commit, uid, tuple(letters), several))
     return replace(done, seq=committed.seq)
 
 
 def _reasons(files: Sequence[StagedFile]) -> dict[str, int]:
-    """Count the reasons of staged dead letters; the most frequent ones."""
-    found: Counter[str] = Counter()
+    """Count the most frequent reasons of staged dead letters."""
+    reasons: Counter[str] = Counter()
     for file in files:
         table = pq.read_table(file.path, columns=["stage", "reason"])
-        found.update(f"{stage}: {why}" for stage, why in zip(*(column.to_pylist() for column in table.columns), strict=True))
-    return dict(found.most_common(_REASONS))
+        reasons.update(f"{stage}: {why}" for stage, why in zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return dict(reasons.most_common(_REASONS))

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.batch.batch import SETTLED, Committed, Counts
+from kpipe.batch.table_write import of_also
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
-from kpipe.ingest.loop import Decisions
+from kpipe.run_events import Decisions
 from kpipe.topics import Part, part
 from kpipe_assets.runs.progress import Progress
 from kpipe_assets.runs.runner import Run
@@ -23,13 +24,14 @@ __all__ = ["Totals", "batch_line", "run_pipeline"]
 
 @dataclass
 class Totals:
-    """What a run did, for its summary.
+    """Totals of a run for its summary.
 
     Attributes:
-        batches: committed.
-        counts: sums.
+        batches: number of committed batches.
+        counts: sums over all batches.
         positions: next offsets, by partition as text.
         status: `caught_up`, `limit`, `stopped` or `error`.
+        seconds: duration, start-up included.
     """
 
     batches: int = 0
@@ -39,12 +41,12 @@ class Totals:
     seconds: float = 0.0
 
     def add(self, committed: Committed) -> None:
-        """Count a batch."""
+        """Add a committed batch."""
         self.batches += 1
         self.counts += committed.commit.totals
 
     def line(self, name: str) -> dict[str, Any]:
-        """The last line of `kpipe run --json`."""
+        """Build the last line of `kpipe run --json`."""
         return {
             "event": "summary",
             "pipeline": name,
@@ -57,8 +59,9 @@ class Totals:
 
 
 def batch_line(committed: Committed) -> dict[str, Any]:
-    """A batch's line of `kpipe run --json`."""
+    """Build the line of a batch of `kpipe run --json`."""
     commit, batch = committed.commit, committed.batch
+    also = of_also(commit.tables)
     return {
         "event": "batch",
         "batch": commit.id,
@@ -67,7 +70,7 @@ def batch_line(committed: Committed) -> dict[str, Any]:
         **_numbers(commit.totals),
         "seconds": round(commit.seconds, 3),
         "closed_by": batch.closed_by if batch else "caught_up",
-        **({"targets": {portion.table: _rows(portion.totals) for portion in commit.also}} if commit.also else {}),
+        **({"targets": {write.table: _rows(write.totals) for write in also}} if also else {}),
     }
 
 
@@ -90,7 +93,7 @@ def run_pipeline(
     as_json: bool = False,
     stop: Stop | None = None,
 ) -> Totals:
-    """Run a pipeline with progress for a person, or with JSON lines.
+    """Run a pipeline, and report progress on stderr or JSON lines on stdout.
 
     Raises:
         KpipeError: the run failed; the summary has been printed.
@@ -105,7 +108,7 @@ def run_pipeline(
         if not started():
             progress.say("starting Spark")
         context = start(home.path)
-        stop.install()  # pyspark takes SIGINT for itself when its context starts
+        stop.install()  # pyspark replaces the handler of SIGINT when its context starts
         return context
 
     with stop, progress:
@@ -150,14 +153,14 @@ def _sentence(name: str, totals: Totals, progress: Progress) -> str:
     counts, idle = totals.counts, progress.idle if totals.status == "caught_up" else ""
     waiting = f"{count(progress.behind, 'offset')} {'waits' if progress.behind == 1 else 'wait'} behind an open transaction"
     if not totals.batches:
-        why = {
+        reasons = {
             "error": "failed, nothing written",
             "stopped": "stopped, nothing written",
             "open_transaction": f"nothing new; {waiting}",
             "finished": "nothing new; it has been read to its end (source.end)",
             "no_partitions": "nothing to read: no partition was chosen, or none exists",
         }
-        return f"{name}: " + why.get(idle or totals.status, f"nothing new; {_why_nothing(progress)}")
+        return f"{name}: " + reasons.get(idle or totals.status, f"nothing new; {_idle_reason(progress)}")
     words = {"caught_up": "caught up", "limit": "batch limit reached", "stopped": "stopped", "error": "failed"}
     done = "read to its end (source.end)" if idle == "finished" else words[totals.status]
     rate = counts.messages / totals.seconds if totals.seconds > 0 else 0
@@ -169,8 +172,8 @@ def _sentence(name: str, totals: Totals, progress: Progress) -> str:
     )
 
 
-def _why_nothing(progress: Progress) -> str:
-    left_out = f"{count(progress.skipped, 'offset')} {'was' if progress.skipped == 1 else 'were'} skipped"
+def _idle_reason(progress: Progress) -> str:
+    skipped = f"{count(progress.skipped, 'offset')} {'was' if progress.skipped == 1 else 'were'} skipped"
     if progress.has_read:
-        return "every committed offset is already in the table" + (f", {left_out}" if progress.skipped else "")
-    return f"no record has come since it began; {left_out}" if progress.skipped else "no record has come yet"
+        return "every committed offset is already in the table" + (f", {skipped}" if progress.skipped else "")
+    return f"no records since the pipeline began; {skipped}" if progress.skipped else "no records yet"

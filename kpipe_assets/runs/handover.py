@@ -1,10 +1,9 @@
-"""Who reads a pipeline continuously: the newest run that is warm. A courtesy between runs, never part of the safety.
+"""Handover from a continuous run to its successor. Best effort: correctness depends on ledger fencing alone.
 
-A continuous run ends by itself after some minutes, and the next one is started before that, since a Dagster run with
-Spark takes seconds to start. The successor starts beside its predecessor, and only when it is ready to read does it
-take the turn: it writes its run id into the home. The predecessor looks before each batch, finds another id, commits
-the batch at hand and ends; the successor waits for that, some seconds at most. Should both commit at once all the same,
-the ledger fences one of them, and a continuous run that is fenced plans anew.
+A continuous run ends after some minutes. The next one starts earlier, because Dagster and Spark take seconds to start.
+When the successor is ready to read, it takes the turn: it writes its run id to a file in the home. The predecessor reads
+that file before each batch. If it contains another id, the predecessor commits its current batch and ends, and the
+successor waits up to 10 seconds for that. If both commit, the ledger fences one of them, and that run plans again.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from resources.home import Home
 
 __all__ = ["Turn"]
 
-# A predecessor that has not finished its batch after so long is stuck or reads a very large one; both may be fenced.
+# A predecessor that has not finished its batch after this time hangs or reads a very large one; both may be fenced.
 _PATIENCE_S = 10.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class Turn:
-    """A run's place in the succession.
+    """The turn of a continuous run to read a pipeline.
 
     Args:
-        home: where the file lies.
+        home: contains the file.
         pipeline: the pipeline's name.
-        run_id: the run's.
+        run_id: Dagster's id of the run.
     """
 
     def __init__(self, home: Home, pipeline: str, run_id: str) -> None:
@@ -37,23 +36,23 @@ class Turn:
         self._taken = False
 
     def take(self) -> None:
-        """Called when the run is ready to read. Returns when the predecessor has finished its batch."""
+        """Take the turn when the run is ready to read. Return when the predecessor has finished its batch."""
         if self._taken:
             return
-        before = self._holder()
+        predecessor = self._owner()
         fresh = self._file.with_suffix(f".{self._run_id[:8]}")
         fresh.write_text(self._run_id)
         fresh.replace(self._file)
         self._taken = True
-        patience = time.monotonic() + _PATIENCE_S
-        while before and is_alive(self._home, self._pipeline, before) and time.monotonic() < patience:
-            time.sleep(_LOOK_S)
+        deadline = time.monotonic() + _PATIENCE_S
+        while predecessor and is_alive(self._home, self._pipeline, predecessor) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
     def is_over(self) -> bool:
-        """Whether another run has taken it since."""
-        return self._taken and self._holder() not in ("", self._run_id)
+        """Return whether another run has taken the turn since."""
+        return self._taken and self._owner() not in ("", self._run_id)
 
-    def _holder(self) -> str:
+    def _owner(self) -> str:
         try:
             return self._file.read_text()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Progress for a person: a bar on a terminal, a line per batch elsewhere, always on stderr."""
+"""Progress of a run on stderr: a bar on a terminal, otherwise a line for each batch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from kpipe.batch.batch import Committed
-from kpipe.ingest.loop import Event
 from kpipe.ledger.ledger import SKIPPED
 from kpipe.planning.planner import lag
+from kpipe.run_events import Event
 from kpipe.topics import Part, chosen, part
 from kpipe_assets.terminal import Terminal
 from kpipe_assets.wording import count, first_sentence
@@ -24,20 +24,20 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Shows events of the loop.
+    """A display of the loop's events. Attributes describe the state at the last plan.
 
     Args:
         name: the pipeline's name.
-        quiet: show nothing; positions are still kept.
-        only: partitions that are read; None: all.
-        several: whether partitions are named with their topic.
+        quiet: print nothing; the attributes are still updated.
+        only: selected partitions; None for all.
+        several: whether partitions are shown with their topic.
 
     Attributes:
         positions: next offsets, by partition as text.
-        idle: why there was nothing to read at the last look; "" if there was something. See `kpipe.planning.planner.Idle`.
-        behind: offsets of the chosen partitions up to the high watermark that were not read at the last look.
-        has_read: whether any offset had been read at the last look.
-        skipped: offsets that the ledger had as skipped then.
+        idle: why there was nothing to read, or ""; see `kpipe.planning.planner.Idle`.
+        behind: unread offsets of the selected partitions, to the high watermark.
+        has_read: whether any offset of the selected partitions is committed.
+        skipped: number of skipped offsets in the ledger.
     """
 
     def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, several: bool = False) -> None:
@@ -77,20 +77,20 @@ class Progress:
             self._bars = None
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         if not self._quiet:
             self._console.print(f"[dim]{self._name}:[/dim] {escape(text)}", markup=True)
 
     def tell(self, event: Event) -> None:
-        """An event of the loop."""
+        """Show an event of the loop."""
         if event.ledger is not None and event.snapshot is not None:
             present = event.snapshot.partitions
             self.positions = {str(part(s, self._several)): n for s, n in event.ledger.positions().items() if s in present}
             behind = lag(event.ledger, event.snapshot)
             self.behind = sum(n for s, n in behind.items() if chosen(s, self._only))
-            mine = [s for s in present if chosen(s, self._only)]
-            self.has_read = any(event.ledger.committed(s) for s in mine)
-            self.skipped = sum(len(item) for s in mine for item in event.ledger.unread(s, SKIPPED))
+            selected = [s for s in present if chosen(s, self._only)]
+            self.has_read = any(event.ledger.committed(s) for s in selected)
+            self.skipped = sum(len(item) for s in selected for item in event.ledger.unread(s, SKIPPED))
         if event.kind in ("planned", "idle"):
             self.idle = event.text if event.kind == "idle" else ""
         if event.kind == "planned":
@@ -104,16 +104,16 @@ class Progress:
             self.say(event.text)
 
     def _retry(self, text: str) -> str:
-        """The error whole when it is new; else only what it is, and when it is tried again."""
+        """Format a retry: the whole error if it is new, else its problem and the time of the next attempt."""
         error, _, again = text.rpartition("; again in ")
-        # To the first colon behind some words: before it stands what happened, behind it the client's details.
-        found = re.match(r"(\S+ ){3}.*?(?=: |$)", first_sentence(error))
-        gist = found[0] if found else error
+        # Up to the first colon after some words, which separates the problem from the client's details.
+        match = re.match(r"(\S+ ){3}.*?(?=: |$)", first_sentence(error))
+        gist = match[0] if match else error
         before, self._trouble = self._trouble, re.sub(r"\d+", "", gist)
         return f"still: {gist}; again in {again}" if self._trouble == before else text
 
     def committed(self, committed: Committed) -> None:
-        """A batch."""
+        """Show a committed batch."""
         for step in committed.commit.steps:
             self.positions[str(part(step.source, self._several))] = step.end
         self._trouble = ""

@@ -1,28 +1,28 @@
-"""Puts a pipeline's parts together: real brokers, real Spark, a real destination, this home."""
+"""Run a pipeline with real brokers, Spark and destination."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Committed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError, NeedsOperator
-from kpipe.ingest.loop import Decisions, Event, Ingest
-from kpipe.interfaces import Destination, GroupFollower, Stager, Topics
+from kpipe.ingest.loop import Ingest
+from kpipe.interfaces import Destination, GroupFollower, Stager
 from kpipe.planning.planner import Idle
 from kpipe.tables.upsert import with_key
-from kpipe.topics import Part
 from kpipe_assets.runs.run_locks import marked
 from kpipe_assets.runs.stop_requests import Ear
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination, required_columns
+from resources.extras import require
 from resources.home import Home
 from resources.lookups.table_source import asking
+from resources.object_store.uri import is_remote
 from resources.spark.cluster.master import check as check_master
 from resources.spark.staging.staged_files import collect_garbage, discard
 
@@ -34,52 +34,33 @@ __all__ = ["Run", "ingest", "real_stager"]
 
 @dataclass
 class Run:
-    """One run of one pipeline in this process, with everything around the loop.
+    """A run of one pipeline in this process: locks, stop requests, garbage collection and state around the loop.
 
     Attributes:
-        pipeline: the definition.
-        home: where it keeps things.
-        topics, stager, destination: the edges (kpipe/interfaces.py).
-        only: partitions; None: all.
-        decisions: what an operator decided.
-        run_id: who runs it.
-        version: of definition and program.
-        tell: called with every event of the loop.
-        wait, stopped: see `Ingest`.
-        contend: see `Ingest`.
-        ready: called when the first pass is about to begin.
+        home: KPIPE_HOME.
+        loop: the ingest loop. The run adds the home's last-seen commit and stop requests of other processes.
+        ready: called before the first pass.
     """
 
-    pipeline: Pipeline
     home: Home
-    topics: Topics
-    stager: Stager
-    destination: Destination
-    only: Collection[Part] | None = None
-    decisions: Decisions = field(default_factory=Decisions)
-    run_id: str = ""
-    version: str = ""
-    tell: Callable[[Event], None] = lambda _: None
-    wait: Callable[[float], None] = time.sleep
-    stopped: Callable[[], bool] = lambda: False
-    contend: bool = False
+    loop: Ingest
     ready: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self._ear = Ear(self.home, self.pipeline.name, restarts=self.contend)
+        self._ear = Ear(self.home, self.pipeline.name, restarts=self.loop.contend)
 
     @classmethod
-    def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], **more: Any) -> Run:
-        """A run with real brokers, Spark and destination.
+    def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], **options: Any) -> Run:
+        """Return a run with real brokers, Spark and destination.
 
         Args:
             pipeline: the definition.
-            home: where it keeps things.
-            spark: gives the SparkContext when the first batch is read.
-            more: the other attributes.
+            home: KPIPE_HOME.
+            spark: returns the SparkContext; called for the first batch.
+            options: further attributes of `Ingest`.
 
         Raises:
-            NotAvailable, InvalidPipeline: the definition cannot be run here.
+            NotAvailable, InvalidPipeline: the pipeline cannot run here.
         """
         from resources.kafka.topic_metadata import KafkaTopics
         from resources.spark.driver.stager import version
@@ -89,15 +70,18 @@ class Run:
         with home.placing(pipeline):
             validate(pipeline, home, Needs.FILES, environ=os.environ)
         destination = open_destination(pipeline, home)
-        return cls(
-            pipeline,
-            home,
-            KafkaTopics(pipeline.source),
-            real_stager(pipeline, home, spark, destination),
-            destination,
-            version=version(pipeline),
-            **more,
-        )
+        topics, stager = KafkaTopics(pipeline.source), real_stager(pipeline, home, spark, destination)
+        return cls(home, Ingest(pipeline, topics, stager, destination, version=version(pipeline), **options))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Definition of the pipeline."""
+        return self.loop.pipeline
+
+    @property
+    def destination(self) -> Destination:
+        """Destination of the pipeline."""
+        return self.loop.destination
 
     def batches(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; see `Ingest.run`."""
@@ -106,27 +90,20 @@ class Run:
                 yield result
 
     def passes(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed | Idle]:
-        """Commit batch after batch; see `Ingest.passes`. The pipeline's state is noted on the way.
+        """Commit batch after batch and record the pipeline's state; see `Ingest.passes`.
 
         Raises:
             KpipeError: the run failed.
         """
-        loop = Ingest(
-            pipeline=self.pipeline,
-            topics=self.topics,
-            stager=self.stager,
-            destination=self.destination,
-            only=self.only,
-            decisions=self.decisions,
-            seen=self.home.seen(self.pipeline.name),
-            run_id=self.run_id or f"pid-{os.getpid()}",
-            version=self.version,
-            tell=self.tell,
-            wait=lambda seconds: self._ear.wait(seconds, self.wait),
-            stopped=lambda: self.stopped() or self._ear.asked(),
-            contend=self.contend,
-        )
-        with marked(self.home, self.pipeline.name, self.run_id or str(os.getpid())):
+        loop, name = self.loop, self.pipeline.name
+        passes = replace(
+            loop,
+            seen=self.home.seen(name),
+            run_id=loop.run_id or f"pid-{os.getpid()}",
+            wait=lambda seconds: self._ear.wait(seconds, loop.wait),
+            stopped=lambda: loop.stopped() or self._ear.asked(),
+        ).passes(max_batches, follow)
+        with marked(self.home, name, loop.run_id or str(os.getpid())):
             landed = {entry.batch for entry in self.destination.history()}
             for root in self.home.roots:
                 collect_garbage(root, landed.__contains__)
@@ -135,12 +112,12 @@ class Run:
             try:
                 with self.home.placing(self.pipeline):
                     validate(self.pipeline, self.home, destination=self.destination)
-                with closing(loop.passes(max_batches, follow)) as passes:
+                with closing(passes):
                     for result in passes:
                         if isinstance(result, Committed):
                             discard(self.home.stage, result.commit.id)
-                            if isinstance(self.topics, GroupFollower):
-                                self.topics.follow(result.heads())
+                            if isinstance(loop.topics, GroupFollower):
+                                loop.topics.follow(result.heads())
                         yield result
             except NeedsOperator as error:
                 self._note("needs_operator", error)
@@ -155,11 +132,11 @@ class Run:
             self._note("stopped")
 
     def asked_to_stop(self) -> bool:
-        """Whether another process has asked for it (kpipe_assets/runs/stop_requests.py)."""
+        """Return whether another process has requested a stop (kpipe_assets/runs/stop_requests.py)."""
         return self._ear.asked()
 
     def _note(self, state: str, error: KpipeError | None = None) -> None:
-        """For people; it must not hide the error that is on its way."""
+        """Record the pipeline's state. A failure must not hide the error that is recorded."""
         try:
             self.home.note(self.pipeline.name, state, str(error) if error else "")
             self.destination.record_state(state, str(error) if error else "", type(error).__name__ if error else "")
@@ -169,13 +146,15 @@ class Run:
 
 
 def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], destination: Destination) -> Stager:
-    """The stager on Spark, with all that it has to know of the destination: key, columns that take no NULL, lookups.
+    """Create the Spark stager with the destination's key and NOT NULL columns, and the lookups.
 
     Raises:
-        InvalidPipeline, NotAvailable: the definition cannot be run here.
+        InvalidPipeline, NotAvailable: the pipeline cannot run here.
     """
     from resources.spark.driver.stager import SparkStager
 
+    if is_remote(home.stage):
+        require("s3", f"KPIPE_STAGING {home.stage}")
     return SparkStager(
         with_key(pipeline, destination),
         home,
@@ -188,18 +167,18 @@ def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext
 def ingest(
     pipeline: Pipeline, home: Home | None = None, max_batches: int | None = None, follow: bool = False
 ) -> Iterator[Committed]:
-    """Run a pipeline from Python: commits batch after batch until caught up, giving each one.
+    """Run a pipeline from Python: commit batch after batch until caught up, and yield each one.
 
     Args:
         pipeline: the definition.
-        home: KPIPE_HOME by default.
-        max_batches: end after so many.
-        follow: go on when caught up.
+        home: default: KPIPE_HOME.
+        max_batches: stop after this many batches.
+        follow: keep running when caught up.
 
     Raises:
         KpipeError: see kpipe/errors.py.
     """
     from resources.spark.driver.session import start
 
-    place = home or Home.from_env()
-    yield from Run.real(pipeline, place, lambda: start(place.path)).batches(max_batches, follow)
+    opened = home or Home.from_env()
+    yield from Run.real(pipeline, opened, lambda: start(opened.path)).batches(max_batches, follow)

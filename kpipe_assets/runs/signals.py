@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first lets the batch at hand finish, the second stops at once. Either way nothing is half done."""
+"""Ctrl-C and SIGTERM: the first one lets the current batch finish, the second one discards it and stops at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Stop"]
 
 
 class Stop:
-    """A request to stop, set by a signal. Use it as a context; handlers are restored when it ends."""
+    """A request to stop, set by a signal. A context manager that restores the previous handlers."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._stop = threading.Event()
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Stop:
@@ -30,20 +30,20 @@ class Stop:
         self._before = {}
 
     def install(self) -> None:
-        """Take the signals (again)."""
+        """Install the signal handlers, also again after a library has replaced them."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
 
     def requested(self) -> bool:
-        """Whether to stop after the batch at hand."""
-        return self._asked.is_set()
+        """Return whether to stop after the current batch."""
+        return self._stop.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, or less when a stop is requested."""
-        self._asked.wait(seconds)
+        """Sleep, at most until a stop is requested."""
+        self._stop.wait(seconds)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._asked.is_set():
+        if self._stop.is_set():
             raise KeyboardInterrupt
-        self._asked.set()
-        echo("\nstopping after this batch (once more: at once; nothing of it will be written)", err=True)
+        self._stop.set()
+        echo("\nstopping after this batch (Ctrl-C again: discard the batch and stop now)", err=True)

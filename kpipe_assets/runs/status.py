@@ -1,4 +1,4 @@
-"""The state of a pipeline, from what is running now, what the last run left, and whether its switch is on."""
+"""The state of a pipeline: from its current runs, the result of the last run, and the state of its sensor."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ FAILED = ("error", "needs_operator")
 
 
 def state_of(home: Home, name: str, on: bool, served: bool) -> str:
-    """`running`, `waiting`, `stopped`, `error`, `needs_operator` or `detached`.
+    """Return the state: `running`, `waiting`, `stopped`, `error`, `needs_operator` or `detached`.
 
-    A pipeline whose switch is on is running, also while it waits for records, unless its last run has failed, or nothing is there
-    that would run it: then it is waiting. A run that was killed has not failed: its pipeline is stopped, or as its switch is.
+    A pipeline with a started sensor is `running`, also while it waits for records. It is `waiting` if no daemon evaluates the
+    sensor, and in error if its last run failed. A killed run is not a failure: the sensor alone determines the state.
 
     Args:
-        home: where it keeps things.
+        home: KPIPE_HOME.
         name: the pipeline's name.
-        on: whether its switch is on.
-        served: whether something runs what is switched on (`Switches.is_served`).
+        on: whether its sensor is running.
+        served: whether a daemon evaluates the sensor (`Switches.is_served`).
     """
     if is_running(home, name):
         return "running"
-    left = _left(home, name)
-    if left in FAILED:
-        return left
+    last = _last_state(home, name)
+    if last in FAILED:
+        return last
     if on:
         return "running" if served else "waiting"
-    return left if left == "detached" else "stopped"
+    return last if last == "detached" else "stopped"
 
 
-def _left(home: Home, name: str) -> str:
-    """The state that the last run, or statement, noted."""
-    noted = home.noted(name).get("state")
-    if noted is not None:
-        return noted
+def _last_state(home: Home, name: str) -> str:
+    """Return the state that the last run or statement recorded."""
+    state = home.noted(name).get("state")
+    if state is not None:
+        return state
     try:
-        known = next(iter(open_destination(home.pipeline(name), home).view("pipelines")), {})
-    except KpipeError:  # a definition or a file that cannot be read is told by whoever uses it
+        row = next(iter(open_destination(home.pipeline(name), home).view("pipelines")), {})
+    except KpipeError:  # an unreadable definition or file is reported by the command that uses it
         return "stopped"
-    return str(known.get("state") or "stopped").lower()
+    return str(row.get("state") or "stopped").lower()
 
 
 def note_state(home: Home, name: str, state: str) -> None:
-    """Remember a state that a statement has brought about; the errors before it stay in `kpipe_errors`."""
+    """Record a state that a statement has set. Earlier errors stay in `kpipe_errors`."""
     home.note(name, state)
     open_destination(home.pipeline(name), home).record_state(state)

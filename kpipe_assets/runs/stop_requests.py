@@ -1,6 +1,6 @@
-"""What one process asks of the runs of another, through files in the home: to end after the batch at hand, or at once.
+"""Requests to runs of other processes, through files in the home: end after the current batch, or at once.
 
-A courtesy, never part of the safety: a run that does not listen is fenced by the ledger as any other.
+Best effort: the ledger fences a run that ignores a request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from resources.home import Home
 __all__ = ["Ear", "ask", "stop_at_once"]
 
 Wish = Literal["stop", "restart"]
-# Between the two signals that stop a run of the command line at once; the first alone lets it finish its batch.
+# Time between the two signals that stop `kpipe run` at once. After the first one alone, it finishes its batch.
 _BETWEEN_S = 0.3
 
 
@@ -28,12 +28,12 @@ def _file(home: Home, name: str, wish: Wish) -> Path:
 
 
 def ask(home: Home, name: str, wish: Wish) -> None:
-    """Ask all runs of a pipeline that are at work now to end after the batch at hand.
+    """Request that the current runs of a pipeline end after their batch.
 
     Args:
-        home: where they keep things.
+        home: KPIPE_HOME.
         name: the pipeline's name.
-        wish: `stop` is for all; `restart` for those that somebody starts again by itself, as Dagster's sensor does.
+        wish: `stop` for all runs; `restart` for runs that Dagster's sensor starts again.
     """
     file = _file(home, name, wish)
     fresh = file.with_suffix(f".{uuid.uuid4().hex}")
@@ -42,12 +42,12 @@ def ask(home: Home, name: str, wish: Wish) -> None:
 
 
 class Ear:
-    """What a run hears: whether it was asked to end since it began.
+    """The requests that a run has received since it began.
 
     Args:
-        home: where it keeps things.
+        home: KPIPE_HOME.
         name: the pipeline's name.
-        restarts: whether it obeys `restart`, too.
+        restarts: whether the run also ends on `restart`.
     """
 
     def __init__(self, home: Home, name: str, restarts: bool) -> None:
@@ -55,11 +55,11 @@ class Ear:
         self._before = self._read()
 
     def asked(self) -> bool:
-        """Whether somebody did."""
+        """Return whether there is a new request."""
         return self._read() != self._before
 
     def wait(self, seconds: float, sleep: Callable[[float], None]) -> None:
-        """Sleep, or less when somebody asks."""
+        """Sleep, at most until there is a new request."""
         until = time.monotonic() + seconds
         while not self.asked() and (left := until - time.monotonic()) > 0:
             sleep(min(left, 0.5))
@@ -69,7 +69,7 @@ class Ear:
 
 
 def stop_at_once(pid: int) -> None:
-    """End a run of the command line as two Ctrl-C would: nothing of its batch is written."""
+    """End a `kpipe run` process as two Ctrl-C do: nothing of its batch is written."""
     try:
         process = psutil.Process(pid)
         process.send_signal(signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The switch of a pipeline: Dagster's sensor NAME_ingest, on or off. START and STOP turn it, the UI shows and turns it, too.
+"""State of the sensors NAME_ingest: START PIPELINE and STOP PIPELINE change it, and so does the UI.
 
-It is kept in Dagster's own database, so that it is the same one, whether a daemon runs or not. The parts of Dagster that
-are used here have no public names; tests/kpipe_assets/test_sql.py holds them to what the UI does.
+It is stored in Dagster's database, so commands can read and change it without a daemon. Dagster has no public API for
+this; tests/kpipe_assets/commands/test_sql.py verifies that the result equals that of the UI.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["Switches"]
 
 _REPOSITORY = "__repository__"  # Dagster's name for the definitions of a module
-_INTERVAL_S = 5  # as in ingest_sensor.py; Dagster takes its own, from the definitions
-_BEAT_S = 90.0  # a daemon tells of itself every 30 s
-_START_S = 60.0  # a start of Dagster and Spark on a busy machine
+_INTERVAL_S = 5  # as in ingest_sensor.py; Dagster uses the interval of the definition
+_BEAT_S = 90.0  # a daemon sends a heartbeat every 30 s
+_START_S = 60.0  # time to start Dagster and Spark on a busy machine
 
 
 class Switches:
-    """The switches of a home's pipelines. A context: Dagster is loaded when one is turned, and let go at the end.
+    """The states of the ingest sensors of a home's pipelines.
+
+    A context manager. Dagster is imported only when it is needed, and its instance is closed at the end.
 
     Args:
-        home: whose.
+        home: KPIPE_HOME.
     """
 
     def __init__(self, home: Home) -> None:
@@ -50,32 +52,32 @@ class Switches:
         self._stack.close()
 
     def on(self) -> frozenset[str]:
-        """Names of the pipelines whose switch is on."""
-        quickly = _read(self._home) if self._opened is None else None
-        if quickly is not None:
-            return quickly
+        """Return the names of pipelines whose sensor is running."""
+        names = _read(self._home) if self._opened is None else None
+        if names is not None:
+            return names
         instance = self._instance()
         if instance is None:
-            return frozenset()  # nobody has ever turned one
+            return frozenset()  # no Dagster instance: no sensor was ever started
         from dagster._core.scheduler.instigation import InstigatorStatus
 
         running = (state for state in _states(instance) if state.status == InstigatorStatus.RUNNING)
         return frozenset(state.instigator_name.removesuffix("_ingest") for state in running)
 
     def is_served(self) -> bool:
-        """Whether something runs what is switched on: `kpipe ui` on this home, or the daemon of a Dagster of the user's own."""
+        """Return whether a daemon evaluates the sensors: that of `kpipe ui`, or one of the user's own Dagster instance."""
         if is_locked(self._home.state / "ui.lock"):
             return True
         own = environment(self._home)["DAGSTER_HOME"] == str(self._home.dagster)
-        instance = None if own else self._instance()  # in the home's own folder, only `kpipe ui` starts a daemon
+        instance = None if own else self._instance()  # for the home's own instance, only `kpipe ui` starts a daemon
         beat = instance.get_daemon_heartbeats().get("SENSOR") if instance is not None else None
         return beat is not None and time.time() - beat.timestamp < _BEAT_S
 
     def turn(self, name: str, on: bool) -> bool:
-        """Turn a switch; whether that changed anything.
+        """Start or stop a pipeline's sensor. Return whether its state changed.
 
         Raises:
-            KpipeError: Dagster's folder cannot be written.
+            KpipeError: Dagster's folder is not writable.
         """
         if on == (name in self.on()):
             return False
@@ -85,17 +87,17 @@ class Switches:
         from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 
         status = InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED
-        known = [state for state in _states(instance) if state.instigator_name == f"{name}_ingest"]
-        for state in known:
+        states = [state for state in _states(instance) if state.instigator_name == f"{name}_ingest"]
+        for state in states:
             data = state.instigator_data.with_sensor_start_timestamp(time.time()) if on else state.instigator_data
             instance.update_instigator_state(state.with_status(status).with_data(data))
-        if not known:
+        if not states:
             data = SensorInstigatorData(min_interval=_INTERVAL_S, last_sensor_start_timestamp=time.time())
             instance.add_instigator_state(InstigatorState(_origin(name), InstigatorType.SENSOR, status, data))
         return True
 
     def forget(self, name: str) -> None:
-        """A pipeline is no more: nor is its switch."""
+        """Delete the sensor state of a dropped pipeline."""
         instance = self._instance()
         if instance is None:
             return
@@ -104,7 +106,7 @@ class Switches:
                 instance.delete_instigator_state(state.instigator_origin_id, state.selector_id)
 
     def cancel(self, name: str, run_id: str | None = None) -> None:
-        """Cancel a run of Dagster's; without an id, those of the pipeline that wait in the queue."""
+        """Cancel a Dagster run; without an id, all queued runs of the pipeline."""
         instance = self._instance()
         if instance is None:
             return
@@ -116,14 +118,14 @@ class Switches:
             instance.run_coordinator.cancel_run(each)
 
     def starting(self, name: str) -> bool:
-        """Whether Dagster has started a run of the pipeline that may not be at work yet."""
+        """Return whether Dagster is starting a run of the pipeline."""
         if self._instance() is None:
             return False
         import dagster as dg
 
-        found = self._runs(name, [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
-        # One that is started for longer is at work, or dead without Dagster's knowledge.
-        return any(time.time() - record.create_timestamp.timestamp() < _START_S for record in found)
+        records = self._runs(name, [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+        # An older run has its lock, or its process died and Dagster has not noticed.
+        return any(time.time() - record.create_timestamp.timestamp() < _START_S for record in records)
 
     def _runs(self, name: str, statuses: list[Any]) -> Sequence[Any]:
         import dagster as dg
@@ -135,7 +137,7 @@ class Switches:
         return instance.get_run_records(dg.RunsFilter(tags={OP_TAG: name}, statuses=statuses))
 
     def _instance(self, make: bool = False) -> dg.DagsterInstance | None:
-        """Dagster's instance; None where there is none and none is to be made."""
+        """Return the Dagster instance, or None if it does not exist and `make` is false."""
         if self._opened is None:
             if make:
                 prepare(self._home)
@@ -147,9 +149,10 @@ class Switches:
 
 
 def _read(home: Home) -> frozenset[str] | None:
-    """The same from Dagster's SQLite file, where the settings are ours, and so say that it is one; None: it is not to be had.
+    """Read the names of running sensors from Dagster's SQLite file.
 
-    To import Dagster takes seconds of CPU, and `kpipe status` needs nothing else of it.
+    None if the file is unreadable, or if `dagster.yaml` was edited and may select another storage. Importing Dagster would
+    take seconds of CPU, and `kpipe status` needs nothing else of it.
     """
     folder = Path(environment(home)["DAGSTER_HOME"])
     file = folder / "schedules" / "schedules.db"
@@ -157,25 +160,25 @@ def _read(home: Home) -> frozenset[str] | None:
         return None
     try:
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=5)) as database:
-            found = database.execute(
+            rows = database.execute(
                 "SELECT instigator_body FROM instigators WHERE instigator_type = 'SENSOR' AND status = 'RUNNING'"
             ).fetchall()
-        names = [str(json.loads(body)["origin"]["job_name"]) for (body,) in found]
+        names = [str(json.loads(body)["origin"]["job_name"]) for (body,) in rows]
     except (sqlite3.Error, ValueError, KeyError, TypeError):
         return None
     return frozenset(name.removesuffix("_ingest") for name in names if name.endswith("_ingest"))
 
 
 def _states(instance: dg.DagsterInstance) -> list[Any]:
-    """States of all sensors for ingest, whatever code location they are in."""
+    """Return the states of all ingest sensors in all code locations."""
     from dagster._core.definitions.run_request import InstigatorType
 
-    found = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
-    return [state for state in found if state.instigator_name.endswith("_ingest")]
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    return [state for state in states if state.instigator_name.endswith("_ingest")]
 
 
 def _origin(name: str) -> Any:
-    """What Dagster would call the sensor in the code location of `kpipe ui`, and of workspace.yaml."""
+    """Return Dagster's identifier of the sensor in the code location of `kpipe ui` and workspace.yaml."""
     from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 
     repository = RemoteRepositoryOrigin(

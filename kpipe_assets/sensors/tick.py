@@ -1,9 +1,8 @@
-"""What a tick of either sensor begins with: one look at ledger and brokers, and what Dagster does not know of it yet.
+"""The first step of each sensor's tick: check ledger and brokers, and publish changes to Dagster.
 
-What was told before stands in Dagster's event log, whichever sensor told it: so both sensors of a pipeline, and those of
-other pipelines on the same topic, repeat nothing of each other. A tick in which nothing has changed writes nothing. One that
-may rest does not even open Dagster's databases, which is most of what a tick costs, where ledger and brokers say what they
-said at the last whole look.
+Earlier events are read from Dagster's event log, so several sensors on one topic do not repeat each other's events. A tick
+without changes writes nothing. If ledger and brokers are as at the last full check, a tick does not open Dagster's
+databases, which is most of its cost.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
@@ -35,32 +34,31 @@ from resources.home import Home
 
 __all__ = ["Look", "look"]
 
-# An observation of a partition is not followed by another one for so long, however fast it grows: Dagster keeps events
-# for ever.
+# Shortest time between two observations of a partition: Dagster never deletes events.
 _OBSERVE_S = 60.0
-# After so long a look is a whole one, whatever ledger and brokers say: Dagster's side may have changed, too.
+# Longest time between two full checks: Dagster's state may change while ledger and brokers do not.
 _REST_S = 60.0
-# Observations of a tick; others follow with the next ones. Dagster's daemon stores them one by one, and a tick is to be short.
-_MOST_TOLD = 50
-# Commits that wait to be shown for so long, although somebody is at work, are shown by the sensor: `kpipe run --follow`
-# publishes nothing, and a run of Dagster's publishes every 30 s.
+# Most observations in one tick; others follow in the next ones. Dagster's daemon stores them one by one.
+_MAX_OBSERVATIONS = 50
+# While a run is in progress, the sensor publishes commits that are older than this. `kpipe run --follow` publishes none; a
+# Dagster run publishes every 30 s.
 _REPAIR_S = 60.0
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a tick has seen.
+    """The result of a check of ledger and brokers.
 
     Attributes:
-        ledger: what is committed.
-        snapshot: what the brokers hold.
-        trouble: what needs an operator; None when nothing does.
-        new: Dagster's keys of partitions that it does not know yet, by the name of their definition, in order.
-        events: observations and verdicts that it has not been told.
-        shown: events of the table that this look has published.
-        waiting: what the next tick is to know of this one.
-        mark: of what ledger and brokers say.
-        rests: whether they say what they said before, so that nothing else was looked at.
+        ledger: the committed offsets.
+        snapshot: the brokers' offsets.
+        trouble: the error that needs an operator, or None.
+        new: keys of partitions that are missing in Dagster, in order, by the name of their partitions definition.
+        events: new observations and check results for Dagster.
+        shown: number of table events that this check has published.
+        waiting: state for the next tick.
+        mark: hash of ledger and brokers.
+        rests: whether the hash is that of the last full check, so that nothing else was checked.
     """
 
     ledger: Ledger
@@ -75,16 +73,16 @@ class Look:
 
     @property
     def behind(self) -> int:
-        """Offsets that have not been read, over all partitions."""
+        """Total lag over all partitions, in offsets."""
         return sum(lag(self.ledger, self.snapshot).values())
 
     def result(self, reason: str, requests: Sequence[dg.RunRequest] = (), may_rest: bool = False) -> dg.SensorResult:
-        """The tick's result: what is to be told, and either runs to start or the reason for starting none.
+        """Build the tick's result: events, new partitions, and either run requests or the skip reason.
 
         Args:
-            reason: in words.
-            requests: runs.
-            may_rest: whether there is nothing more to do until ledger or brokers say something else.
+            reason: the skip reason.
+            requests: runs to start.
+            may_rest: whether the next tick may skip the full check if ledger and brokers are unchanged.
         """
         waiting = self.waiting
         if not self.rests:
@@ -98,7 +96,7 @@ class Look:
                 dg.DynamicPartitionsDefinition(name=name).build_add_request(keys) for name, keys in self.new.items()
             ]
             or None,
-            # Holds no offset; losing it loses nothing.
+            # Without offsets: a lost cursor loses no data.
             cursor=json.dumps(asdict(waiting)),
         )
 
@@ -106,11 +104,12 @@ class Look:
 def look(
     context: dg.SensorEvaluationContext, pipeline: Pipeline, home: Home, kafka: Topicsources, destinations: Destinations
 ) -> Look:
-    """Look at a pipeline, and show what its ledger has waiting for Dagster; only as far as what the cursor says of the last
-    tick, where nothing has changed since.
+    """Check a pipeline, and publish its commits that Dagster does not show yet.
+
+    If ledger and brokers are unchanged since the last full check in the cursor, nothing else is read.
 
     Raises:
-        KpipeError: the ledger cannot be read, or the brokers cannot be asked.
+        KpipeError: the ledger cannot be read, or the brokers do not answer.
     """
     home.make()
     destination, topics = destinations.open(pipeline), kafka.topics(pipeline)
@@ -120,7 +119,7 @@ def look(
     mark = _mark(uid, ledger, snapshot)
     if mark == waiting.mark and time.time() - waiting.looked < _REST_S and not is_running(home, pipeline.name):
         return Look(ledger, snapshot, None, {}, (), 0, waiting, mark, rests=True)
-    ledger, snapshot, trouble = _proven(pipeline, home, destination, topics, ledger, snapshot)
+    ledger, snapshot, trouble = _checked(pipeline, home, destination, topics, ledger, snapshot)
     remember(pipeline, home, snapshot)
     keys = [topic_key(topic) for topic in topic_names(pipeline, home)]
     publisher = Publisher(context.instance, table_keys(pipeline), destination, home, pipeline.name, keys)
@@ -128,24 +127,27 @@ def look(
     new = missing_partitions(pipeline, snapshot, context.instance)
     behind = lag(ledger, snapshot)
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
-    if not new:  # of a partition that Dagster does not know, nothing can be told
+    if not new:  # Dagster rejects observations of partitions that it does not have yet
         waited = _OBSERVE_S * rarer(len(snapshot.partitions))
-        events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MOST_TOLD])
+        events += observations(snapshot, behind, pipeline, untold(snapshot, context.instance, waited)[:_MAX_OBSERVATIONS])
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
-    if not is_running(home, pipeline.name):  # else the run tells it
+    if not is_running(home, pipeline.name):  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
     return Look(ledger, snapshot, trouble, new, events, shown, waiting, mark)
 
 
 def _mark(uid: str, ledger: Ledger, snapshot: TopicSnapshot) -> str:
-    """The same as long as nothing is committed and the brokers say the same."""
+    """Return a hash that changes with each commit and with each change of the brokers' offsets."""
     return hashlib.sha256(repr((uid, ledger.seq, sorted(snapshot.partitions.items()))).encode()).hexdigest()[:16]
 
 
-def _proven(
+def _checked(
     pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot
 ) -> tuple[Ledger, TopicSnapshot, NeedsOperator | None]:
-    """The ledger first, as the loop reads them, and twice before an operator is called: a run may commit in between."""
+    """Check for problems that need an operator. Read again before reporting one: a run may have committed in between.
+
+    The ledger is read before the brokers, as in the loop.
+    """
     trouble = _trouble(pipeline, home, destination, topics, ledger, snapshot)
     if trouble is not None:
         _, ledger = destination.ledger()
@@ -158,19 +160,19 @@ def _trouble(
     pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot
 ) -> NeedsOperator | None:
     try:
-        _proof(pipeline, home, destination, topics, ledger, snapshot)
+        _check(pipeline, home, destination, topics, ledger, snapshot)
     except NeedsOperator as error:
         return error
     return None
 
 
-def _proof(
+def _check(
     pipeline: Pipeline, home: Home, destination: Destination, topics: Topics, ledger: Ledger, snapshot: TopicSnapshot
 ) -> None:
-    """What a run would find first.
+    """Make the checks with which a run begins.
 
     Raises:
-        NeedsOperator: a run could do nothing.
+        NeedsOperator: a run would fail with this error.
     """
     seen = replace(home.seen(pipeline.name), save=lambda _: None)
     Survey(pipeline, topics, destination, seen=seen).read_ledger()
@@ -183,13 +185,13 @@ def _proof(
 
 @dataclass
 class _Waiting:
-    """What a tick leaves to the next one. Times are seconds since 1970.
+    """State that a tick stores in the cursor for the next one. Times are seconds since 1970.
 
     Attributes:
-        seq: number of the oldest commit that waits to be shown; 0 for none.
-        since: when it was seen first.
-        mark: of ledger and brokers, where that look left nothing to do; else empty.
-        looked: when that was.
+        seq: number of the oldest unpublished commit; 0 for none.
+        since: when a tick saw it first.
+        mark: hash of ledger and brokers at the last full check, if that left nothing to do; else empty.
+        looked: time of that check.
     """
 
     seq: int = 0
@@ -206,9 +208,10 @@ class _Waiting:
 
 
 def _repair(waiting: _Waiting, publisher: Publisher, at_work: bool, partitions: int) -> int:
-    """Publish what waits: at once when nobody is at work, else only what a run should have published long ago.
+    """Publish waiting commits and return the number of events.
 
-    Were each tick to publish while a run goes on, Dagster would keep an event for every 5 s. Gives the events' number.
+    While a run is in progress, publish only commits that the run should have published already: otherwise Dagster would
+    store an event every 5 s.
     """
     oldest = publisher.oldest()
     if oldest != waiting.seq:

@@ -1,4 +1,4 @@
-"""What Dagster knows of a topic: a sensor that is on from the start, reads metadata only, and starts nothing."""
+"""Topic metadata: a sensor, running by default, that adds partitions and watermarks to Dagster and starts no runs."""
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
@@ -15,15 +15,15 @@ __all__ = ["metadata_sensor"]
 
 
 def metadata_sensor(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.SensorDefinition:  # noqa: B008
-    """The pipeline's sensor `NAME_metadata`: without it a table has no partitions to choose until it is ingested."""
+    """Build the pipeline's sensor `NAME_metadata`. Without it, a table has no partitions in Dagster before its first run."""
 
     @dg.sensor(
         name=f"{pipeline.name}_metadata",
         minimum_interval_seconds=pace.metadata_s,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Partitions and high watermarks of {pipeline.source}, and what was committed outside of Dagster. Reads no records"
-            " and starts no runs."
+            f"Publishes partitions and high watermarks of {pipeline.source}, and batches that were committed outside of"
+            " Dagster. Reads no records and starts no runs."
         ),
     )
     def sensor(
@@ -37,6 +37,6 @@ def metadata_sensor(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.S
             return dg.SkipReason(str(error))
         if seen.trouble:
             return seen.result(f"needs an operator: {seen.trouble}")
-        return seen.result(f"{seen.shown} events of the table shown" if seen.shown else f"{seen.behind:,} offsets behind")
+        return seen.result(f"{seen.shown} table events published" if seen.shown else f"{seen.behind:,} offsets behind")
 
     return sensor

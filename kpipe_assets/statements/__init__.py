@@ -1,1 +1,1 @@
-"""Statements executed: what `kpipe sql` does with what kpipe/sql has read."""
+"""Execute the statements that kpipe/sql has parsed."""

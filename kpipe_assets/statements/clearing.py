@@ -1,4 +1,4 @@
-"""TRUNCATE, DELETE and RESET PIPELINE: tables cleared on purpose, and loaded again, in a way that `kpipe verify` can prove."""
+"""Execute TRUNCATE TABLE, DELETE and RESET PIPELINE: clear tables and load them again so that `kpipe verify` still passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.planning.seek import Decision, set_offsets
 from kpipe.sql.statements import Reset, Stop, Truncate
-from kpipe.tables.multi_table import targets
+from kpipe.tables.multi_table import table_pipelines
 from kpipe.topics import TopicSnapshot
 from kpipe.verification.clearing import Clearing
 from kpipe_assets.runs.run_locks import is_running
@@ -28,28 +28,28 @@ __all__ = ["reset", "truncate"]
 
 
 def truncate(home: Home, statement: Truncate) -> Result:
-    """TRUNCATE TABLE: all rows go, and the ledger of each pipeline that wrote them has their offsets as skipped.
+    """Execute TRUNCATE TABLE: delete all rows, and mark their offsets as skipped in the ledger of each writing pipeline.
 
     Raises:
-        InvalidStatement: no pipeline writes the table, several places have it, or one is running.
-        NotAvailable: the destination cannot, or rows of the same records are in another table.
+        InvalidStatement: no pipeline writes the table, several destinations have it, or a pipeline is running.
+        NotAvailable: the destination does not support it, or rows of the same records are in another table.
     """
     table = statement.table
     named = [each for each in map(home.pipeline, home.names()) if table.lower() in _tables([each])]
     writers = named or _former(home, table)
     if not writers:
         raise InvalidStatement(
-            f"no pipeline of this home has written table {table}",
-            "kpipe sql clears what pipelines have loaded; other tables are for a client of the database",
+            f"table {table}: no pipeline of this home has written it",
+            "use a client of the database for tables that pipelines do not load",
         )
     table = _tables(named)[table.lower()] if named else table
     places = {_place(home, each): each for each in writers}
     if len(places) > 1:
         raise InvalidStatement(
-            f"table {table} is in several places: {', '.join(sorted(places))}",
-            f"RESET PIPELINE {writers[0].name} clears the one that this pipeline writes, and loads it again"
+            f"table {table} is in several destinations: {', '.join(sorted(places))}",
+            f"use RESET PIPELINE {writers[0].name}, which clears and loads the table of this pipeline"
             if named
-            else "name it in a pipeline of one place again, and clear it there",
+            else "create a pipeline that writes the table in one of them, and clear it there",
         )
     for each in writers:
         _check_delivery(each)
@@ -64,20 +64,20 @@ def truncate(home: Home, statement: Truncate) -> Result:
 
 
 def _former(home: Home, table: str) -> list[Pipeline]:
-    """Pipelines that have written a table that no definition names any more. A place that cannot be asked is passed over."""
-    found = []
+    """Return pipelines that wrote a table which no definition contains any more. Unreachable destinations are ignored."""
+    writers = []
     for each in map(home.pipeline, home.names()):
         destination = open_destination(each, home)
         try:
             if isinstance(destination, Clearing) and each.name in destination.writers(table):
-                found.append(each)
+                writers.append(each)
         except KpipeError:
             continue
-    return found
+    return writers
 
 
 def _reads_again(former: Sequence[Pipeline], names: Sequence[str]) -> list[str]:
-    """How the rows are loaded again: of a former table into the one that the definition names now."""
+    """Return messages that name the statement to load the rows again, into the current table of each pipeline."""
     if not names:
         return []
     if len(names) > 1 and not former:
@@ -86,14 +86,14 @@ def _reads_again(former: Sequence[Pipeline], names: Sequence[str]) -> list[str]:
     return [f"ALTER PIPELINE {name} SET OFFSETS EARLIEST reads them again{into.get(name, '')}" for name in names]
 
 
-def reset(home: Home, switches: Switches, statement: Reset, tell: Callable[[str], None]) -> Result:
-    """RESET PIPELINE: stop, clear the tables, go back to the earliest offsets; started again where it was on.
+def reset(home: Home, switches: Switches, statement: Reset, report: Callable[[str], None]) -> Result:
+    """Execute RESET PIPELINE: stop, clear the tables, seek to the earliest offsets, and start again if it was started.
 
-    What can be seen to be wrong is said before anything is changed.
+    Checks all pipelines before any change.
 
     Raises:
-        InvalidStatement: Kafka no longer has all records whose rows would be cleared.
-        NotAvailable: the destination cannot, or another pipeline has rows in the tables.
+        InvalidStatement: Kafka does not have all records of the rows any more.
+        NotAvailable: the destination does not support it, or another pipeline has rows in the tables.
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
     pipelines = [home.pipeline(name) for name in dict.fromkeys(statement.pipelines)]
@@ -104,7 +104,7 @@ def reset(home: Home, switches: Switches, statement: Reset, tell: Callable[[str]
         _check_kept(each, ledger, snapshot)
     on = [each.name for each in pipelines if each.name in switches.on()]
     for each in pipelines:
-        stop(home, switches, Stop(each.name, if_running=True), tell)
+        stop(home, switches, Stop(each.name, if_running=True), report)
     by_place: dict[str, list[Pipeline]] = {}
     for each in pipelines:
         by_place.setdefault(_place(home, each), []).append(each)
@@ -116,63 +116,63 @@ def reset(home: Home, switches: Switches, statement: Reset, tell: Callable[[str]
     words = [f"table {table}: {count(number, 'row')} deleted" for table, number in rows.items()]
     for each in pipelines:
         moved = decide(home, each, _earliest)
-        words.append(f"pipeline {each.name} reads from the earliest offsets" + ("" if moved else ", where it stood"))
+        words.append(f"pipeline {each.name} reads from the earliest offsets" + ("" if moved else ", as before"))
     words += [start_again(home, switches, name) for name in on]
     return Result("; ".join(words))
 
 
 def _earliest(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
-    # Offsets whose rows are in a table that the definition named before are read again, and counted again.
+    # reread: offsets whose rows are in a former table of the definition are read and counted again.
     return set_offsets(ledger, snapshot, {source: state.log_start for source, state in snapshot.partitions.items()}, reread=True)
 
 
 def _check_delivery(pipeline: Pipeline) -> None:
-    """Refuse what commits rows before its ledger: a clear between the two would be lost to the ledger.
+    """Reject at-least-once delivery: it commits rows before the ledger, and a clear between the two would not be recorded.
 
     Raises:
         NotAvailable: the pipeline's delivery is at_least_once.
     """
     if pipeline.delivery == "at_least_once":
         raise NotAvailable(
-            f"pipeline {pipeline.name} delivers at least once: rows and ledger commit one after the other",
-            "load into another table, by a pipeline of another name",
+            f"pipeline {pipeline.name}: delivery: at_least_once does not support this: its rows and ledger commit separately",
+            "load into another table with a pipeline of another name",
         )
 
 
 def _check_kept(pipeline: Pipeline, ledger: Ledger, snapshot: TopicSnapshot) -> None:
-    """Refuse to clear rows that could not be loaded again.
+    """Reject clearing rows that could not be loaded again.
 
     Raises:
-        InvalidStatement: offsets that were read are gone from Kafka.
+        InvalidStatement: committed offsets do not exist in Kafka any more.
     """
     for source in ledger.sources():
         state = snapshot.partitions.get(source)
         for item in ledger.committed(source):
-            gone = Range(item.start, max(item.start, item.end if state is None else min(item.end, state.log_start)))
-            if len(gone):
+            deleted = Range(item.start, max(item.start, item.end if state is None else min(item.end, state.log_start)))
+            if len(deleted):
                 raise InvalidStatement(
-                    f"pipeline {pipeline.name}: {source} {gone} was read and is gone from Kafka: its rows could not be loaded"
-                    " again",
-                    f"TRUNCATE TABLE {pipeline.into.table} clears all the same, and ALTER PIPELINE {pipeline.name} SET OFFSETS"
-                    " EARLIEST reads what is left",
+                    f"pipeline {pipeline.name}: {source} {deleted} was read and is missing in Kafka: its rows could not be"
+                    " loaded again",
+                    f"to lose these rows: TRUNCATE TABLE {pipeline.into.table}, then ALTER PIPELINE {pipeline.name} SET OFFSETS"
+                    " EARLIEST reads the others",
                 )
 
 
 def _tables(pipelines: Sequence[Pipeline]) -> dict[str, str]:
-    """Tables of their definitions, by name in lower case."""
-    return {part.into.table.lower(): part.into.table for each in pipelines for part in targets(each)}
+    """Return the tables of the definitions by name in lower case."""
+    return {part.into.table.lower(): part.into.table for each in pipelines for part in table_pipelines(each)}
 
 
 def _place(home: Home, pipeline: Pipeline) -> str:
-    """Where it writes, without the table."""
+    """Return the description of the destination without the table."""
     return open_destination(pipeline, home).describe().rpartition(", table ")[0]
 
 
 def _clearing(destination: Destination) -> Clearing:
     if not isinstance(destination, Clearing):
         raise NotAvailable(
-            f"{destination.describe()}: rows cannot be cleared there in a way that stays proven",
-            "load into another table, by a pipeline of another name",
+            f"{destination.describe()}: this type of destination cannot clear rows and record it in the ledger",
+            "load into another table with a pipeline of another name",
         )
     return destination
 

@@ -1,4 +1,4 @@
-"""CREATE, ALTER (but for offsets), DROP, SHOW: definitions of a home."""
+"""Execute CREATE, DROP and SHOW PIPELINE, and change fields of a definition for ALTER."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidPipeline, InvalidStatement, KpipeError
+from kpipe.errors import DestinationBusy, InvalidPipeline, InvalidStatement, KpipeError
 from kpipe.interfaces import Keyed, Resuming
 from kpipe.sql.renderer import to_sql, write
 from kpipe.sql.source_positions import Places, pointing
@@ -17,7 +17,7 @@ from kpipe_assets.runs.status import state_of
 from kpipe_assets.runs.stop_requests import ask
 from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.result import Result
-from kpipe_assets.validation import validate
+from kpipe_assets.validation import Case, validate_case
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -25,73 +25,79 @@ __all__ = ["changed", "create", "drop", "exists", "save", "show_create", "show_p
 
 
 def exists(home: Home, name: str) -> bool:
-    """Whether the home defines a pipeline of that name."""
+    """Return whether the home defines a pipeline of this name."""
     return name in home.names()
 
 
 def save(home: Home, pipeline: Pipeline) -> None:
-    """Write the definition; runs that are started by themselves take it with their next batch."""
+    """Write the definition. Runs that Dagster's sensor started restart with it after their current batch."""
     home.save(pipeline)
     ask(home, pipeline.name, "restart")
 
 
 def create(home: Home, statement: Create) -> Result:
-    """CREATE PIPELINE: stopped, until it is started.
+    """Execute CREATE PIPELINE. A new pipeline is stopped.
 
     Raises:
-        InvalidStatement: there is one of that name.
-        InvalidPipeline, NotAvailable: it could not run.
+        InvalidStatement: the pipeline exists.
+        InvalidPipeline, NotAvailable: the definition is invalid, or the pipeline cannot run here.
     """
     pipeline = statement.pipeline
-    there = exists(home, pipeline.name)
-    if there and statement.if_not_exists:
-        return Result(f"pipeline {pipeline.name} exists already; it stays as it is")
-    if there and not statement.or_replace:
+    existing = exists(home, pipeline.name)
+    if existing and statement.if_not_exists:
+        return Result(f"pipeline {pipeline.name} exists already and is unchanged")
+    if existing and not statement.or_replace:
         raise InvalidStatement(
-            f"pipeline {pipeline.name} exists already", "write CREATE OR REPLACE, which keeps where it reads, or IF NOT EXISTS"
+            f"pipeline {pipeline.name} exists already", "use CREATE OR REPLACE, which keeps its offsets, or IF NOT EXISTS"
         )
     with pointing(statement.places, pipeline.name):
-        pipeline, note = _fitting(home, pipeline)
-        notes = "".join(f"; {more}" for more in validate(pipeline, home)) + note
-        destination = open_destination(pipeline, home)
+        case = Case(pipeline, home)
+        fitting, note = _fitting(case)
+        if fitting is not pipeline:
+            pipeline, case = fitting, Case(fitting, home)
+        notes = "".join(f"; {more}" for more in validate_case(case)) + note
+        destination = case.destination
     save(home, pipeline)
-    _, ledger = destination.ledger()
-    at = ", ".join(f"{source} at {offset}" for source, offset in sorted(ledger.positions().items()))
-    done = "replaced" if there else "created"
+    try:
+        at = ", ".join(f"{source} at {offset}" for source, offset in sorted(destination.ledger()[1].positions().items()))
+    except DestinationBusy:  # already in the notes
+        at = ""
+    done = "replaced" if existing else "created"
     if not at:
         return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}{notes}")
-    before = "" if there else "; a pipeline of that name has written there before"
-    return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}; it goes on from {at}{before}{notes}")
+    before = "" if existing else "; a pipeline of that name has written there before"
+    return Result(f"pipeline {pipeline.name} {done}: {destination.describe()}; it continues from {at}{before}{notes}")
 
 
-def _fitting(home: Home, pipeline: Pipeline) -> tuple[Pipeline, str]:
-    """The definition for the table that is there, and a note of what it no longer says.
+def _fitting(case: Case) -> tuple[Pipeline, str]:
+    """Adapt the definition to the existing table, and return it with a note about the removed clause.
 
-    Rows of a table without a key are no duplicates of each other: as in SingleStore, SKIP DUPLICATE KEY ERRORS skips none of
-    them there, and so does SKIP ALL ERRORS.
+    As in SingleStore, SKIP DUPLICATE KEY ERRORS and SKIP ALL ERRORS skip no rows in a table without a key.
     """
-    into = pipeline.into
+    pipeline, into = case.pipeline, case.pipeline.into
     if into.on_conflict != "ignore" or into.key is not None:
         return pipeline, ""
-    destination = open_destination(pipeline, home)
+    destination = case.destination
     if not isinstance(destination, Keyed):
         return pipeline, ""
     try:
         destination.key()
+    except DestinationBusy:  # the validation reports it
+        pass
     except InvalidPipeline:
         note = (
             f"\nnote: SKIP DUPLICATE KEY ERRORS is left out: table {into.table} has no primary key, so no row is a duplicate;"
-            " KEY (column) behind INTO TABLE would make it one"
+            " to define a key, write KEY (column) after INTO TABLE"
         )
         return pipeline.model_copy(update={"into": into.model_copy(update={"on_conflict": "error"})}), note
     return pipeline, ""
 
 
 def changed(pipeline: Pipeline, changes: list[SetField], places: Places | None = None) -> Pipeline:
-    """The definition with other values, which stand at those places of a statement.
+    """Return the definition with changed fields. Errors name their position in the statement.
 
     Raises:
-        InvalidStatement: a value is wrong.
+        InvalidStatement: a value is invalid.
     """
     fields = pipeline.to_dict()
     for change in changes:
@@ -108,23 +114,23 @@ def changed(pipeline: Pipeline, changes: list[SetField], places: Places | None =
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         text = first["msg"].removeprefix("Value error, ")
         path = tuple(str(part) for part in first["loc"])
-        wrong = InvalidStatement(f"pipeline {pipeline.name}: {'.'.join(path)}: {text[:1].lower() + text[1:]}").about(*path)
-        raise (places.pointed(wrong, pipeline.name) if places is not None else None) or wrong from None
+        invalid = InvalidStatement(f"pipeline {pipeline.name}: {'.'.join(path)}: {text[:1].lower() + text[1:]}").about(*path)
+        raise (places.pointed(invalid, pipeline.name) if places is not None else None) or invalid from None
 
 
 def drop(home: Home, switches: Switches, statement: Drop) -> Result:
-    """DROP PIPELINE, once it is stopped."""
+    """Execute DROP PIPELINE for a stopped pipeline."""
     name = statement.pipeline
     if not exists(home, name):
         if statement.if_exists:
-            return Result(f"there is no pipeline {name}")
-        home.pipeline(name)  # says which there are
+            return Result(f"pipeline {name} does not exist")
+        home.pipeline(name)  # raises with the existing names
     begun = None
     try:
         destination = open_destination(home.pipeline(name), home)
         kept = destination.describe()
         begun = destination.unfinished() if isinstance(destination, Resuming) else None
-    except KpipeError:  # a definition that cannot be read can be dropped all the same
+    except KpipeError:  # an unreadable definition can be dropped, too
         kept = "its destination"
     home.remove(name)
     switches.forget(name)
@@ -133,14 +139,14 @@ def drop(home: Home, switches: Switches, statement: Drop) -> Result:
 
 
 def show_pipelines(home: Home, switches: Switches) -> Result:
-    """SHOW PIPELINES."""
+    """Execute SHOW PIPELINES."""
     on, served = switches.on(), switches.is_served()
     rows = [(name, state_of(home, name, name in on, served)) for name in home.names()]
     return Result(columns=("pipeline", "state"), rows=rows)
 
 
 def show_create(home: Home, statement: ShowCreate) -> Result:
-    """SHOW CREATE PIPELINE; extended, also the statement that brings a copy to the same offsets."""
+    """Execute SHOW CREATE PIPELINE. EXTENDED adds the statement that seeks a copy to the same offsets."""
     pipeline = home.pipeline(statement.pipeline)
     text = to_sql(pipeline)
     if statement.extended:
@@ -151,8 +157,8 @@ def show_create(home: Home, statement: ShowCreate) -> Result:
 
 
 def _positions(home: Home, pipeline: Pipeline) -> Mapping[Part, int]:
-    """Next offsets by partition; none where several ids of a topic share a name."""
+    """Return the next offsets by partition; empty if several topic ids share a name."""
     _, ledger = open_destination(pipeline, home).ledger()
-    found = ledger.positions()
-    numbers = {part(source, pipeline.source.several): offset for source, offset in sorted(found.items())}
-    return numbers if len(numbers) == len(found) else {}
+    positions = ledger.positions()
+    numbers = {part(source, pipeline.source.several): offset for source, offset in sorted(positions.items())}
+    return numbers if len(numbers) == len(positions) else {}

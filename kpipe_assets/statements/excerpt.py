@@ -1,4 +1,4 @@
-"""The place in a definition that an error is about, shown in the statement that SHOW CREATE PIPELINE gives."""
+"""Show the position of an error in the text of SHOW CREATE PIPELINE."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["in_definition"]
 
 @contextmanager
 def in_definition(pipeline: Pipeline) -> Iterator[None]:
-    """Show errors that are about a field of the definition at its place there: the statement at hand does not name it.
+    """Add the position in SHOW CREATE PIPELINE to errors about a field that the current statement does not contain.
 
     Raises:
-        InvalidStatement: in place of an error that names such a field.
+        InvalidStatement: replaces an error that names a field.
     """
     try:
         yield
     except KpipeError as error:
-        found = _pointed(pipeline, error) if error.field else None
-        if found is None:
+        pointed = _pointed(pipeline, error) if error.field else None
+        if pointed is None:
             raise
-        raise found from error
+        raise pointed from error
 
 
 def _pointed(pipeline: Pipeline, error: KpipeError) -> InvalidStatement | None:
     try:
         statement = read(to_sql(pipeline))
-    except KpipeError:  # a definition that no statement says: the error's own words are enough
+    except KpipeError:  # no statement can express this definition: keep the error as it is
         return None
     places = statement.places if isinstance(statement, Create) else None
-    found = places.pointed(error) if places is not None else None
-    return found and InvalidStatement(error.what, error.hint, found.excerpt)
+    pointed = places.pointed(error) if places is not None else None
+    return pointed and InvalidStatement(error.what, error.hint, pointed.excerpt)

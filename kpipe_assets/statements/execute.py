@@ -1,4 +1,4 @@
-"""Statements to results: which module does what."""
+"""Dispatch statements to the modules that execute them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Session"]
 
 
 class Session:
-    """Executes statements on a home. A context: what it has opened is closed at its end.
+    """A session that executes statements on a home. A context manager that closes what it has opened.
 
     Args:
-        home: the folder.
+        home: KPIPE_HOME.
         as_json: whether a run in the foreground prints JSON lines.
-        database: path of another DuckDB file for queries; None: the home's own.
-        tell: called with what is being waited for.
+        database: path of a DuckDB file for queries; None for the home's own.
+        report: called with a message while a statement waits.
     """
 
     def __init__(
-        self, home: Home, as_json: bool = False, database: str | None = None, tell: Callable[[str], None] = lambda _: None
+        self, home: Home, as_json: bool = False, database: str | None = None, report: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._home, self._as_json, self._database, self._tell = home, as_json, database, tell
+        self._home, self._as_json, self._database, self._report = home, as_json, database, report
         self._switches = Switches(home)
 
     def __enter__(self) -> Session:
@@ -38,13 +38,13 @@ class Session:
         self._switches.__exit__()
 
     def execute(self, statement: s.Statement) -> Iterator[Result]:
-        """What it gives back, one result after the other; take the rows of each before the next.
+        """Execute a statement and yield its results. Read the rows of each result before the next one.
 
         Raises:
-            KpipeError: it failed. Nothing was changed, unless the message says so.
+            KpipeError: the statement failed. It changed nothing, unless the message reports a change.
         """
         if isinstance(statement, s.Query):
-            from kpipe_assets.statements.queries import query  # an engine is loaded when it is used
+            from kpipe_assets.statements.queries import query  # loads DuckDB only for queries
 
             yield from query(self._home, self._switches, statement, self._database)
         else:
@@ -55,7 +55,7 @@ class Session:
     def _one(self, statement: s.Statement) -> Result:
         from kpipe_assets.statements import clearing, definitions, samples, seek, start_stop
 
-        home, switches, tell = self._home.make(), self._switches, self._tell
+        home, switches, report = self._home.make(), self._switches, self._report
         match statement:
             case s.Create():
                 return definitions.create(home, statement)
@@ -68,10 +68,10 @@ class Session:
             case s.Truncate():
                 return clearing.truncate(home, statement)
             case s.Reset():
-                return clearing.reset(home, switches, statement, tell)
+                return clearing.reset(home, switches, statement, report)
             case s.Drop():
                 if statement.pipeline in home.names() and not start_stop.is_stopped(home, switches, statement.pipeline):
-                    start_stop.stop(home, switches, s.Stop(statement.pipeline, if_running=True), tell)
+                    start_stop.stop(home, switches, s.Stop(statement.pipeline, if_running=True), report)
                 return definitions.drop(home, switches, statement)
             case s.Start():
                 if statement.foreground:
@@ -80,11 +80,11 @@ class Session:
             case s.StartMany():
                 return start_stop.start_many(home, switches, statement)
             case s.Stop():
-                return start_stop.stop(home, switches, statement, tell)
+                return start_stop.stop(home, switches, statement, report)
             case s.StopAll():
-                return start_stop.stop_all(home, switches, statement, tell)
+                return start_stop.stop_all(home, switches, statement, report)
             case s.Detach():
-                return start_stop.detach(home, switches, statement, tell)
+                return start_stop.detach(home, switches, statement, report)
             case s.Test():
                 return samples.test(home, statement)
             case s.Extract():
@@ -100,7 +100,7 @@ class Session:
         raise InvalidStatement(f"{type(statement).__name__} cannot be executed")
 
     def _clear(self, statement: s.ClearErrors) -> Result:
-        """CLEAR PIPELINE ERRORS: what failed is forgotten; dead letters are data, and stay."""
+        """Execute CLEAR PIPELINE ERRORS: delete recorded run errors. Dead letters are data and stay."""
         from kpipe.interfaces import ErrorLog
         from resources.destinations import open_destination
 
@@ -109,9 +109,12 @@ class Session:
         for name in names:
             destination = open_destination(self._home.pipeline(name), self._home)
             if not isinstance(destination, ErrorLog):
-                raise NotAvailable(f"{destination.describe()}: errors cannot be cleared there", "they are few, and do no harm")
+                raise NotAvailable(
+                    f"{destination.describe()}: this type of destination cannot clear errors",
+                    "leave them: they do not affect later runs",
+                )
             cleared += destination.clear_errors()
-            noted = self._home.noted(name)
-            if noted:
-                self._home.note(name, noted["state"])
-        return Result(f"{count(cleared, 'error')} cleared; dead letters stay, they are counted by the proof")
+            last_run = self._home.noted(name)
+            if last_run:
+                self._home.note(name, last_run["state"])
+        return Result(f"{count(cleared, 'error')} cleared; dead letters stay, because kpipe verify counts them")

@@ -1,4 +1,4 @@
-"""Questions to SingleStore's views, `information_schema.PIPELINES...`: the names resolved, the rows gathered, the views laid."""
+"""Queries of SingleStore's views `information_schema.PIPELINES...`: resolve names, collect rows, create the views."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kpipe.expressions.tokens import Word, words
 from kpipe_assets.runs.status import state_of
 from kpipe_assets.sensors.sensor_state import Switches
 from kpipe_assets.statements.pipeline_views import BASES, MACROS, SCHEMA, VIEWS
-from resources.destinations import open_destination, summary
-from resources.destinations.duckdb import DuckDBDestination, sql_dialect
+from resources.destinations import database_file, open_destination, summary
+from resources.destinations.sql.ledger import duckdb_dialect
 from resources.duckdb_engine.file_connection import Connection, literal, quote
 from resources.home import Home
 
@@ -27,11 +27,11 @@ _STATES = {"needs_operator": "Error", "waiting": "Stopped"}
 
 @dataclass(frozen=True)
 class Asked:
-    """A question that names some of the views.
+    """A query with resolved view names.
 
     Attributes:
-        text: with the names that DuckDB finds them by.
-        views: which.
+        text: SQL with the names of the views in DuckDB.
+        views: names of the views in the query.
     """
 
     text: str
@@ -40,11 +40,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Rows:
-    """What destinations keep beyond the file that is asked.
+    """Rows of the views from destinations other than the queried file.
 
     Attributes:
-        by_base: of `BASES`.
-        pipelines: whose rows these are; the file's own rows of them are left out.
+        by_base: rows by name in `BASES`.
+        pipelines: pipelines of these rows; the queried file's rows of them are excluded.
     """
 
     by_base: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -52,28 +52,28 @@ class Rows:
 
 
 def resolved(text: str) -> Asked:
-    """Return the question as DuckDB reads it; unchanged where it names none of the views.
+    """Return the query in DuckDB's SQL, unchanged if it names none of the views.
 
     Raises:
-        InvalidStatement: it names a view of that schema that is not there.
+        InvalidStatement: it names a PIPELINES view that does not exist.
     """
-    found, edits, views = list(words(text)), dict[int, tuple[int, str]](), set[str]()
-    for at, (one, dot, two) in enumerate(zip(found, found[1:], found[2:], strict=False)):
+    tokens, edits, views = list(words(text)), dict[int, tuple[int, str]](), set[str]()
+    for at, (one, dot, two) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
         if dot.text != "." or _plain(one) != "INFORMATION_SCHEMA" or not _plain(two).startswith("PIPELINES"):
             continue
         name = _plain(two)
         if name not in VIEWS:
-            raise InvalidStatement(f"information_schema has no {name} here", f"there are {', '.join(VIEWS)}")
+            raise InvalidStatement(f"information_schema: expected one of {', '.join(VIEWS)}, found {name}")
         views.add(name)
-        column = found[at + 3].text == "." if at + 3 < len(found) else False  # of a column, the table's name is enough
+        column = tokens[at + 3].text == "." if at + 3 < len(tokens) else False  # a column: the table's name is enough
         edits[one.start] = (two.end, quote(name) if column else f"{SCHEMA}.{quote(name)}")
     if not views:
         return Asked(text, frozenset())
-    for word, open_, unit in zip(found, found[1:], found[2:], strict=False):
+    for word, open_, unit in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if word.kind == "name" and word.text.upper() == "TIMESTAMPDIFF" and open_.text == "(" and unit.kind == "name":
-            edits[word.start] = (unit.end, f"date_sub('{unit.text}'")  # whole units, as there
+            edits[word.start] = (unit.end, f"date_sub('{unit.text}'")  # whole units, as in SingleStore
     columns, parts, end = {column for name in views for column in VIEWS[name].columns}, [], 0
-    for word in found:
+    for word in tokens:
         if word.start < end:
             continue
         becomes = quote(_name(word)) if word.kind == "backticked" else word.text
@@ -95,14 +95,14 @@ def _plain(word: Word) -> str:
 
 
 def gathered(home: Home, views: Collection[str], switches: Switches, file: Path, everywhere: bool) -> Rows:
-    """Read what the views need of destinations that are not the file that is asked, and the state of every pipeline.
+    """Read the rows of the views from destinations other than the queried file, and the state of every pipeline.
 
     Args:
-        home: whose pipelines.
-        views: that are asked.
-        switches: of the home.
-        file: the DuckDB file that is asked, resolved.
-        everywhere: whether other destinations count; else only pipelines that write the file.
+        home: KPIPE_HOME.
+        views: names of the queried views.
+        switches: sensor states of the home.
+        file: the queried DuckDB file, resolved.
+        everywhere: whether to include other destinations; else only pipelines that write the file.
 
     Raises:
         KpipeError: a destination cannot be read.
@@ -116,21 +116,21 @@ def gathered(home: Home, views: Collection[str], switches: Switches, file: Path,
         try:
             pipeline = home.pipeline(name)
             destination = open_destination(pipeline, home)
-        except KpipeError:  # a definition that cannot be read is told by whoever uses it
+        except KpipeError:  # an unreadable definition is reported by the commands that use it
             rows.get("pipelines", []).append({"pipeline_name": name, "state": state})
             continue
-        own = isinstance(destination, DuckDBDestination) and destination.database.path == file
+        own = pipeline.into.type == "duckdb" and database_file(pipeline, home).expanduser().resolve() == file
         if not own and not everywhere:
             continue
         if "pipelines" in bases:
-            known: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
+            row: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
             altered = datetime.fromtimestamp((home.pipelines / f"{name}.yaml").stat().st_mtime, timezone.utc)
             config = {"name": name, "table": pipeline.into.table, **summary(pipeline)}
             rows["pipelines"].append({
-                "database_name": known.get("database_name") or (file.stem if own else None),
-                "pipeline_name": name, "pipeline_id": known.get("pipeline_id"), "config_json": json.dumps(config),
-                "state": state, "skipped_batches": known.get("skipped_batches", 0),
-                "created": known.get("created"), "altered": altered,
+                "database_name": row.get("database_name") or (file.stem if own else None),
+                "pipeline_name": name, "pipeline_id": row.get("pipeline_id"), "config_json": json.dumps(config),
+                "state": state, "skipped_batches": row.get("skipped_batches", 0),
+                "created": row.get("created"), "altered": altered,
             })  # fmt: skip
         if not own:
             elsewhere.add(name)
@@ -146,17 +146,17 @@ def _state(home: Home, name: str, on: bool, served: bool) -> str:
 
 @contextmanager
 def laid(connection: Connection, views: Collection[str], rows: Rows) -> Iterator[None]:
-    """While inside, the views are there. The file is not written.
+    """Create the views in memory while inside. The file is not written.
 
     Args:
-        connection: in which the file that is asked is the current database; its tables may not be there.
-        views: that are asked.
-        rows: what is not in the file.
+        connection: its current database is the queried file, which may lack kpipe's tables.
+        views: names of the queried views.
+        rows: rows of other destinations.
     """
     if not views:
         yield
         return
-    here = sql_dialect.present(connection)
+    here = duckdb_dialect.present(connection)
     connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
     connection.execute(f"CREATE SCHEMA {SCHEMA}")
     try:
@@ -172,16 +172,16 @@ def laid(connection: Connection, views: Collection[str], rows: Rows) -> Iterator
 
 
 def _lay(connection: Connection, base: str, rows: Rows, here: bool) -> None:
-    """A view of the file's own rows and of the others, as tables of the columns that are needed."""
+    """Create the view of a base: the file's own rows and those of other destinations."""
     columns = BASES[base]
-    listed, made = ", ".join(map(quote, columns)), f"{SCHEMA}.{quote(base + '_elsewhere')}"
-    connection.execute(f"CREATE TABLE {made} ({', '.join(f'{quote(name)} {kind}' for name, kind in columns.items())})")
-    given = [[row.get(name) for name in columns] for row in rows.by_base.get(base, ())]
-    if given:
-        sql_dialect.DIALECT.insert(connection, made, columns, given)
+    listed, table = ", ".join(map(quote, columns)), f"{SCHEMA}.{quote(base + '_elsewhere')}"
+    connection.execute(f"CREATE TABLE {table} ({', '.join(f'{quote(name)} {kind}' for name, kind in columns.items())})")
+    values = [[row.get(name) for name in columns] for row in rows.by_base.get(base, ())]
+    if values:
+        duckdb_dialect.DIALECT.insert(connection, table, columns, values)
     of_file, names = "", ", ".join(map(literal, sorted(rows.pipelines)))
     if here:
         database, schema = connection.execute("SELECT current_database(), current_schema()").fetchall()[0]
         of_file = f" UNION ALL SELECT {listed} FROM {quote(database, schema, f'kpipe_{base}')}"  # noqa: S608
         of_file += f" WHERE pipeline_name NOT IN ({names})" if names else ""
-    connection.execute(f"CREATE VIEW {SCHEMA}.kpipe_{base} AS SELECT {listed} FROM {made}{of_file}")  # noqa: S608
+    connection.execute(f"CREATE VIEW {SCHEMA}.kpipe_{base} AS SELECT {listed} FROM {table}{of_file}")  # noqa: S608

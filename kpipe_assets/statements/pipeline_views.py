@@ -1,7 +1,7 @@
-"""The definitions of SingleStore's views of pipelines: what each column is, of what every destination keeps.
+"""Definitions of SingleStore's views of pipelines, as queries over the views of a destination.
 
 Names and meaning of the columns: SingleStore's documentation, Information Schema Reference, Data Ingest, versions 6.7 to 9.1. A
-column whose value kpipe does not have is NULL, of the type that it has there.
+column without a value in kpipe is NULL, of SingleStore's type.
 """
 
 # ruff: noqa: S608 - what is put together are constants and quoted names
@@ -14,9 +14,9 @@ from resources.duckdb_engine.file_connection import quote
 
 __all__ = ["BASES", "MACROS", "SCHEMA", "VIEWS", "View"]
 
-#: Where the views are: in memory, beside the file, which cannot be written.
+#: Schema of the views, in memory: the database file is read-only.
 SCHEMA = "memory.kpipe_information_schema"
-#: Columns that the views take, of what `Destination.view` gives.
+#: Columns that the views read from `Destination.view`.
 BASES: Mapping[str, Mapping[str, str]] = {
     "pipelines": {
         "database_name": "VARCHAR", "pipeline_name": "VARCHAR", "pipeline_id": "VARCHAR", "config_json": "VARCHAR",
@@ -46,12 +46,12 @@ BASES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class View:
-    """One of the views.
+    """The definition of a view.
 
     Attributes:
-        bases: what it reads of `BASES`; the first is `b` in its expressions.
-        columns: by name, type and expression.
-        rest: what follows FROM.
+        bases: names in `BASES`; the first has the alias `b` in expressions.
+        columns: type and expression by name.
+        rest: the SQL after FROM.
     """
 
     bases: tuple[str, ...]
@@ -59,7 +59,7 @@ class View:
     rest: str
 
     def sql(self, name: str) -> str:
-        """The statement that makes it."""
+        """Return the CREATE VIEW statement."""
         items = ", ".join(f"CAST({text} AS {kind}) AS {quote(column)}" for column, (kind, text) in self.columns.items())
         return f"CREATE VIEW {SCHEMA}.{quote(name)} AS SELECT {items} FROM {self.rest}"
 
@@ -68,10 +68,10 @@ def _named(database: str = "b.database_name") -> dict[str, tuple[str, str]]:
     return {"DATABASE_NAME": ("VARCHAR", database), "PIPELINE_NAME": ("VARCHAR", "b.pipeline_name")}
 
 
-# Of several topics, a partition is named with its topic, as everywhere.
+# With several topics, a partition is named with its topic.
 _TOPICS = f"(SELECT pipeline_name, count(DISTINCT topic) AS topics FROM {SCHEMA}.kpipe_{{0}} GROUP BY ALL) AS t"
 _PART = "CASE WHEN t.topics > 1 THEN concat(b.topic, ':', b.{0}) ELSE CAST(b.{0} AS VARCHAR) END"
-# A decision is in the history, too, and is no batch.
+# Without decisions, which are in the history, too.
 _BATCH = "b.batch_state IN ('Succeeded', 'Landed')"
 _NODE = {"HOST": ("VARCHAR", "NULL"), "PORT": ("BIGINT", "NULL"), "PARTITION": ("BIGINT", "NULL")}
 _OF_BATCH = "OVER (PARTITION BY b.pipeline_name, b.seq)"
@@ -148,7 +148,7 @@ VIEWS: Mapping[str, View] = {
             "ERROR_MESSAGE": ("VARCHAR", "b.error_message"),
             "ERROR_KIND": ("VARCHAR", "b.error_kind"),
             "STD_ERROR": ("VARCHAR", "b.std_error"),
-            # What is no text is shown as DuckDB shows bytes.
+            # Text if it is valid UTF-8, else DuckDB's notation of bytes.
             "LOAD_DATA_LINE": ("VARCHAR", "coalesce(TRY(decode(b.load_data_line)), CAST(b.load_data_line AS VARCHAR))"),
             "LOAD_DATA_LINE_NUMBER": ("BIGINT", "NULL"),
             "BATCH_ID": ("BIGINT", "c.seq"),
@@ -190,7 +190,7 @@ VIEWS: Mapping[str, View] = {
         "(SELECT 1 WHERE false) AS b",
     ),
 }
-#: Functions of times that questions to these views are written with; DuckDB has no such names.
+#: SingleStore's time functions that queries of these views use; DuckDB has other names for them.
 MACROS = (
     "from_unixtime(x) AS to_timestamp(CAST(x AS DOUBLE))",
     "unix_timestamp() AS epoch(now()), (x) AS epoch(CAST(x AS TIMESTAMPTZ))",

@@ -1,4 +1,4 @@
-"""What a statement gives back."""
+"""The result of a statement."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Result"]
 
 @dataclass(frozen=True)
 class Result:
-    """Rows, or a sentence, or both.
+    """Rows, a message, or both.
 
     Attributes:
-        message: what was done, for people; empty where the rows say it.
-        columns: their names; none where the statement gives no rows.
+        message: what the statement did; empty if the rows report it.
+        columns: names of the columns; empty if the statement returns no rows.
         rows: in order.
-        text: rows are one text each, to be printed as they are.
+        text: whether each row is one text, printed unchanged.
     """
 
     message: str = ""

@@ -1,4 +1,4 @@
-"""TEST, EXTRACT, INFER: a few records looked at. Nothing is committed, and no position moves."""
+"""Execute TEST, EXTRACT and INFER PIPELINE: read a few records without a commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kpipe.definition.formats import Format
 from kpipe.definition.json_path import write_path
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidStatement, KpipeError
-from kpipe.ingest.loop import Ingest
+from kpipe.ingest.staging import staged_for, tables_of
+from kpipe.interfaces import Destination, Topics
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle, Limits, arrivals, check_source, plan
@@ -24,7 +25,7 @@ from kpipe.schema.columns import Columns
 from kpipe.sql.renderer import to_sql
 from kpipe.sql.source_positions import pointing
 from kpipe.sql.statements import Extract, Infer, Test
-from kpipe.tables.multi_table import targets
+from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.upsert import with_key
 from kpipe.topics import TopicSnapshot, chosen
 from kpipe_assets.statements.excerpt import in_definition
@@ -38,17 +39,17 @@ from resources.lookups.table_source import asking
 
 __all__ = ["extract", "infer", "test"]
 
-# Without LIMIT: enough to see something, few enough to be read at once.
+# Offsets without LIMIT: enough for an overview, few enough to read at once.
 _TEST_OFFSETS = 100
 _EXTRACT_OFFSETS = 1000
 _INFER_OFFSETS = 500
 
 
 def test(home: Home, statement: Test) -> Result:
-    """TEST PIPELINE: the next batch, of so many offsets of each partition, through program and format, and away with it.
+    """Execute TEST PIPELINE: transform and decode the next offsets of each partition, return the rows, commit nothing.
 
     Raises:
-        KpipeError: what would stop a run stops a test.
+        KpipeError: an error that would end a run.
     """
     pipeline = home.pipeline(statement.pipeline)
     with in_definition(pipeline):
@@ -67,8 +68,7 @@ def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
         topics = KafkaTopics(pipeline.source)
         keyed = with_key(pipeline, destination)
         stager = LocalStager(keyed, place, required=lambda part: required_columns(part, home), ask=asking(pipeline, home))
-        loop = Ingest(pipeline, topics, stager, destination)
-        ledger, snapshot = _as_if_begun(loop)
+        ledger, snapshot = _as_if_begun(pipeline, topics, destination)
         limits = pipeline.batch
         bounds = Limits(limit or _TEST_OFFSETS, limits.max_bytes_per_partition, limits.max_partitions)
         batch = plan(ledger, snapshot, bounds, uuid.uuid4().hex)
@@ -76,35 +76,34 @@ def _tested(home: Home, pipeline: Pipeline, limit: int | None) -> Result:
             return Result(f"pipeline {pipeline.name}: nothing to read: {batch.reason.replace('_', ' ')}; nothing was written")
         sample = partial(stager.sampled, batch)
         validate(pipeline, home, Needs.RECORDS, destination, sample)
-        columns, _, reports = loop.stage(batch)
+        columns, _, reports = staged_for(pipeline, tables_of(pipeline, destination), stager, batch, lambda _: None)
         return _shown(pipeline, columns, reports)
     finally:
         shutil.rmtree(place.path, ignore_errors=True)
 
 
-def _as_if_begun(loop: Ingest) -> tuple[Ledger, TopicSnapshot]:
-    """The ledger with every partition in it, as the first batch would find it; only here, in memory."""
-    _, ledger = loop.destination.ledger()
-    snapshot = loop.topics.snapshot()
+def _as_if_begun(pipeline: Pipeline, topics: Topics, destination: Destination) -> tuple[Ledger, TopicSnapshot]:
+    """Return the ledger with all partitions, as for the first batch. It is not written."""
+    _, ledger = destination.ledger()
+    snapshot = topics.snapshot()
     check_source(ledger, snapshot)
     fresh = arrivals(ledger, snapshot)
     if fresh:
-        ledger = ledger.apply(beginnings(loop.pipeline.source, loop.topics, ledger, snapshot, fresh))
+        ledger = ledger.after(beginnings(pipeline.source, topics, ledger, snapshot, fresh))
     return ledger, snapshot
 
 
 def _shown(pipeline: Pipeline, columns: Sequence[Columns], reports: Sequence[RangeReport]) -> Result:
-    """Rows, with a line for each dead letter in the message. Of several tables, each row stands behind the name of its own."""
+    """Build the result: rows, and in the message a line for each dead letter. With several tables, rows have a table column."""
     import duckdb
 
     rows: list[Sequence[Any]] = []
     names: list[str] = list(columns[0].names())
     aside: list[str] = []
-    parts = targets(pipeline)
+    parts = table_pipelines(pipeline)
     with duckdb.connect(":memory:") as connection:
         for at, part in enumerate(parts):
-            files = (file for report in reports for file in (report.files if not at else (report.also[at - 1].rows,)))
-            paths = [file.path for file in files if file is not None]
+            paths = [file.path for report in reports for file in report.tables[at].files]
             if paths and len(parts) == 1:
                 found = connection.execute("SELECT * FROM read_parquet($1, hive_partitioning = false)", [paths])
                 names = [column[0] for column in found.description or ()]
@@ -118,11 +117,12 @@ def _shown(pipeline: Pipeline, columns: Sequence[Columns], reports: Sequence[Ran
                 found = connection.execute(query, [report.dead_letters.path])
                 aside += [f"{report.source} offset {at}, {stage}: {reason}" for at, stage, reason in found.fetchall()]
     counts = total(report.counts for report in reports)
-    each = [f"{count(sum(r.also[at].count for r in reports), 'row')} of {part.into.table}" for at, part in enumerate(parts[1:])]
-    first = count(counts.rows, "row") + (f" of {pipeline.into.table}" if each else "")
+    staged = [sum(report.tables[at].counts.rows for report in reports) for at in range(len(parts))]
+    named = [f" of {part.into.table}" if len(parts) > 1 else "" for part in parts]
+    each = [f"{count(rows_of, 'row')}{name}" for rows_of, name in zip(staged, named, strict=True)]
     words = [
         f"{count(sum(len(report.range) for report in reports), 'offset')} of {count(len(reports), 'partition')}:"
-        f" {', '.join([first, *each])}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered;"
+        f" {', '.join(each)}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered;"
         " nothing was written",
         *aside,
     ]
@@ -130,10 +130,10 @@ def _shown(pipeline: Pipeline, columns: Sequence[Columns], reports: Sequence[Ran
 
 
 def extract(home: Home, statement: Extract) -> Result:
-    """EXTRACT PIPELINE: records into a file, as a program would get them: `transforms/programs/x < file` tries it.
+    """Execute EXTRACT PIPELINE: write records to a file in the format of a program's stdin, to test it with `program < file`.
 
     Raises:
-        InvalidStatement: there is no such partition, no such offsets, or the file is there already.
+        InvalidStatement: the partition or the offsets do not exist, or the file exists.
     """
     from resources.kafka.topic_metadata import KafkaTopics
     from resources.spark.driver.sample_stager import extract as written
@@ -146,20 +146,20 @@ def extract(home: Home, statement: Extract) -> Result:
     path = Path(statement.file).expanduser()
     try:
         with path.open("xb") as file:
-            given, left = written(pipeline, Piece(source, span), file.write)
+            records, excluded = written(pipeline, Piece(source, span), file.write)
     except FileExistsError:
-        raise InvalidStatement(f"{path} is there already", "name another file, or remove it") from None
+        raise InvalidStatement(f"{path} exists already", "name another file, or remove it") from None
     except OSError as error:
-        raise KpipeError(f"{path} cannot be written: {error.strerror}") from error
+        raise KpipeError(f"{path}: cannot be written: {error.strerror}") from error
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    rest = f", {count(left, 'record')} left out that a program could not get" if left else ""
-    return Result(f"{count(given, 'record')} of {source} {span} in {path}{rest}; nothing was written to the table")
+    rest = f", {count(excluded, 'record')} excluded that a program cannot receive" if excluded else ""
+    return Result(f"{count(records, 'record')} of {source} {span} in {path}{rest}; nothing was written to the table")
 
 
 def _chosen(statement: Extract, ledger: Ledger, snapshot: TopicSnapshot) -> tuple[Any, Range]:
-    """The partition, and the offsets of it: those that were named, else the next ones, else the last ones."""
+    """Return a partition and a range: the range of the statement, else the next unread offsets, else the last ones."""
     name = statement.partition
     parts = [item for item in sorted(snapshot.partitions) if name is None or chosen(item, [name])]
     if name is not None and not parts:
@@ -171,7 +171,7 @@ def _chosen(statement: Extract, ledger: Ledger, snapshot: TopicSnapshot) -> tupl
     if statement.offsets is not None:
         span = statement.offsets
         if not state.log_start <= span.start < span.end <= state.end:
-            raise InvalidStatement(f"{source} does not hold {span}", f"it holds [{state.log_start}, {state.end})")
+            raise InvalidStatement(f"{source}: expected offsets within [{state.log_start}, {state.end}), found {span}")
         return source, span
     start = max(state.log_start, at.get(source, state.log_start))
     if start >= state.end:
@@ -180,10 +180,10 @@ def _chosen(statement: Extract, ledger: Ledger, snapshot: TopicSnapshot) -> tupl
 
 
 def infer(home: Home, statement: Infer) -> Result:
-    """INFER PIPELINE: CREATE TABLE and CREATE PIPELINE, from the first records of up to four partitions.
+    """Execute INFER PIPELINE: return CREATE TABLE and CREATE PIPELINE from the first records of up to four partitions.
 
     Raises:
-        KpipeError: nothing can be read, or nothing of it decoded.
+        KpipeError: no record exists, or none can be decoded.
     """
     from resources.kafka.topic_metadata import KafkaTopics
     from resources.spark.driver.sample_stager import LocalStager
@@ -194,19 +194,19 @@ def infer(home: Home, statement: Infer) -> Result:
     topics = KafkaTopics(pipeline.source)
     snapshot = topics.snapshot()
     empty = Ledger(pipeline.name)
-    begun = empty.apply(beginnings(pipeline.source, topics, empty, snapshot, arrivals(empty, snapshot)))
+    begun = empty.after(beginnings(pipeline.source, topics, empty, snapshot, arrivals(empty, snapshot)))
     batch = plan(begun, snapshot, Limits(_INFER_OFFSETS), uuid.uuid4().hex)
     stager = LocalStager(pipeline, home.make())
-    parts = targets(pipeline)
-    found = [stager.columns(batch, at) if isinstance(batch, Batch) else Columns() for at in range(len(parts))]
-    if not any(found):
+    parts = table_pipelines(pipeline)
+    inferred = [stager.columns(batch, at) if isinstance(batch, Batch) else Columns() for at in range(len(parts))]
+    if not any(inferred):
         raise KpipeError(
-            "no column can be seen: the topic holds no record that FORMAT " + pipeline.format.type.upper() + " can read",
-            "write records, or another FORMAT",
+            "no columns inferred: the topic contains no record that FORMAT " + pipeline.format.type.upper() + " can decode",
+            "produce records, or choose another FORMAT",
         )
-    rows = [(_table(part.into.table, columns),) for part, columns in zip(parts, found, strict=True)]
-    made = _mapped(pipeline, found[0]) if len(parts) == 1 else pipeline
-    return Result(columns=("statement",), rows=[*rows, (to_sql(made),)], text=True)
+    rows = [(_table(part.into.table, columns),) for part, columns in zip(parts, inferred, strict=True)]
+    mapped = _mapped(pipeline, inferred[0]) if len(parts) == 1 else pipeline
+    return Result(columns=("statement",), rows=[*rows, (to_sql(mapped),)], text=True)
 
 
 def _table(name: str, columns: Columns) -> str:
@@ -215,7 +215,7 @@ def _table(name: str, columns: Columns) -> str:
 
 
 def _mapped(pipeline: Pipeline, columns: Columns) -> Pipeline:
-    """The pipeline with its columns spelt out, where its format takes paths."""
+    """Return the pipeline with an explicit mapping of its columns, if its format supports one."""
     if pipeline.format.mapping is not None or pipeline.format.type not in ("json", "avro", "protobuf"):
         return pipeline
     mapping = {name: write_path((name,)) for name in columns.names()}

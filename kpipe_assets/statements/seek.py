@@ -1,4 +1,4 @@
-"""ALTER, BACKFILL and REPLAY PIPELINE: other values in the definition, other places in the topic, dead letters once more."""
+"""Execute ALTER, BACKFILL and REPLAY PIPELINE: change fields, seek to offsets, read skipped offsets, retry dead letters."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from resources.home import Home
 
 __all__ = ["Wish", "alter", "backfill", "check_named", "decide", "replay", "survey"]
 
-# A run at work commits between our look and our commit; each such miss costs it a batch, too, so that few follow.
+# Attempts: a current run may commit between reading the ledger and this commit. Each conflict may also fence that run.
 _TRIES = 5
 
 Wish = Callable[[Ledger, TopicSnapshot], Iterable[Decision]]
 
 
 def alter(home: Home, statement: Alter) -> Result:
-    """ALTER PIPELINE: what is wrong in any part is said before anything is changed.
+    """Execute ALTER PIPELINE. Check the fields before any change.
 
     Raises:
-        InvalidStatement: a value is wrong, an offset does not exist, or the pipeline is running and would be moved.
+        InvalidStatement: a value is invalid, an offset does not exist, or SET OFFSETS is used while the pipeline is running.
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
     before = home.pipeline(statement.pipeline)
@@ -67,14 +67,14 @@ def alter(home: Home, statement: Alter) -> Result:
     for move in moves:
         if is_running(home, after.name):
             raise InvalidStatement(
-                f"pipeline {after.name} is running, and would be moved under its feet", f"STOP PIPELINE {after.name} first"
+                f"pipeline {after.name} is running: its offsets cannot be changed", f"STOP PIPELINE {after.name} first"
             )
         done += decide(home, after, _wish(after, move), forgetting=isinstance(move, DropPartition | DropOrphans))
     if fields or reload or again:
-        definitions.save(home, after)  # also for a program or a lookup: runs at work hold those that they began with
-        what = "program" if reload else "lookups"
-        done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its {what} will be read again")
-    return Result("; ".join([*(done or [f"pipeline {after.name} stands there already"]), *notes]))
+        definitions.save(home, after)  # also to reload a program or lookups: current runs keep the ones that they began with
+        reloaded = "program" if reload else "lookups"
+        done.append(f"pipeline {after.name} changed" if fields else f"pipeline {after.name}: its {reloaded} will be reloaded")
+    return Result("; ".join([*(done or [f"pipeline {after.name} is at these offsets already"]), *notes]))
 
 
 def _wish(pipeline: Pipeline, move: Change) -> Wish:
@@ -103,10 +103,10 @@ def _targets(pipeline: Pipeline, move: SetOffsets, snapshot: TopicSnapshot) -> M
 
 
 def check_named(pipeline: Pipeline, *partitions: Part | None) -> None:
-    """Of several topics, a statement says which one it means.
+    """Check that partitions are named with their topic if there are several topics, and only then.
 
     Raises:
-        InvalidStatement: one of the partitions lacks its topic, or has one although there is only one.
+        InvalidStatement: a partition lacks its topic, or names one although the pipeline has only one.
     """
     wrong = unnamed((name for name in partitions if name is not None), pipeline.source.several)
     if wrong:
@@ -114,51 +114,51 @@ def check_named(pipeline: Pipeline, *partitions: Part | None) -> None:
 
 
 def backfill(home: Home, statement: Backfill) -> Result:
-    """BACKFILL PIPELINE: what was skipped is read once more, beside what is new; it may go on running.
+    """Execute BACKFILL PIPELINE: read skipped offsets beside new ones. The pipeline may be running.
 
     Raises:
-        NotAvailable: the definition needs Kafka's order (kpipe/verification/commit_order.py).
+        NotAvailable: the definition requires records in Kafka's order (kpipe/verification/commit_order.py).
         KpipeError: the brokers or the destination do not answer, or an operator must decide first.
     """
     pipeline = home.pipeline(statement.pipeline)
     check_named(pipeline, statement.partition)
-    gone = 0
+    missing = 0
 
     def wish(ledger: Ledger, snapshot: TopicSnapshot) -> Iterable[Decision]:
-        nonlocal gone
-        found, gone = backfills(ledger, snapshot, statement.partition, statement.offsets)
-        return found
+        nonlocal missing
+        decisions, missing = backfills(ledger, snapshot, statement.partition, statement.offsets)
+        return decisions
 
     done = decide(home, pipeline, wish)
-    words = done or [f"pipeline {pipeline.name}: nothing that can be read was skipped there"]
-    if gone:
-        words.append(f"{gone:,} skipped offsets are gone from Kafka, and stay skipped")
+    words = done or [f"pipeline {pipeline.name}: no skipped offsets to read in this range"]
+    if missing:
+        words.append(f"{missing:,} skipped offsets do not exist in Kafka any more and stay skipped")
     return Result("; ".join(words))
 
 
 def replay(home: Home, statement: Replay) -> Result:
-    """REPLAY PIPELINE: dead letters are run through the definition as it is now; it may go on running.
+    """Execute REPLAY PIPELINE: retry dead letters with the current definition. The pipeline may be running.
 
     Raises:
-        NotAvailable: the destination, rows with a key, or a program's mode.
-        KpipeError: it failed; what was tried before stands.
+        NotAvailable: the destination, a table with a key, or the program's mode does not support it.
+        KpipeError: it failed; earlier transactions of the retry stay committed.
     """
-    from kpipe_assets.runs.dead_letter_retry import in_words, retry  # only now: it loads what stages records
+    from kpipe_assets.runs.dead_letter_retry import in_words, retry  # slow import: it loads the stager
 
     pipeline = home.pipeline(statement.pipeline)
     return Result(in_words(pipeline.name, retry(pipeline, home, f"{getpass.getuser()} in kpipe sql")))
 
 
 def decide(home: Home, pipeline: Pipeline, wish: Wish, forgetting: bool = False) -> list[str]:
-    """Commit what a wish means for the ledger as it is now; what was done, in words."""
+    """Commit the decisions of a wish for the current ledger and return their notes."""
     home.make()
-    looking = survey(home, pipeline, forgetting)
+    reader = survey(home, pipeline, forgetting)
     for attempt in range(1, _TRIES + 1):
         try:
-            snapshot, ledger = looking.look()
+            snapshot, ledger = reader.look()
             done = []
             for decision in wish(ledger, snapshot):
-                looking.decide(decision.kind, decision.changes, f"{decision.note}; {looking.decisions.who}", decision.steps)
+                reader.decide(decision.kind, decision.changes, f"{decision.note}; {reader.decisions.who}", decision.steps)
                 done.append(decision.note)
             return done
         except Fenced:
@@ -168,7 +168,7 @@ def decide(home: Home, pipeline: Pipeline, wish: Wish, forgetting: bool = False)
 
 
 def survey(home: Home, pipeline: Pipeline, forgetting: bool = False) -> Survey:
-    """Look at brokers and ledger, as a statement does."""
+    """Return a survey of brokers and ledger on behalf of a statement."""
     from resources.kafka.topic_metadata import KafkaTopics
 
     return Survey(

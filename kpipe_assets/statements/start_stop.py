@@ -1,4 +1,4 @@
-"""START and STOP, in all their forms: the switch, the runs at work, and what the state says afterwards."""
+"""Execute START, STOP and DETACH PIPELINE: change the sensor, end current runs, record the state."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from resources.home import Home
 
 __all__ = ["detach", "foreground", "is_stopped", "start", "start_again", "start_many", "stop", "stop_all"]
 
-# How long STOP waits for a batch to be finished before it says that it still is.
+# Longest time that STOP waits for the end of a batch.
 _PATIENCE_S = 120.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def start(home: Home, switches: Switches, statement: Start) -> Result:
-    """START PIPELINE: the switch is turned on; Dagster's daemon does the rest.
+    """Execute START PIPELINE: start the sensor, which Dagster's daemon evaluates.
 
     Raises:
-        InvalidStatement: it is running already.
+        InvalidStatement: the pipeline is running already.
     """
     name = statement.pipeline
     home.pipeline(name)
@@ -33,20 +33,22 @@ def start(home: Home, switches: Switches, statement: Start) -> Result:
         return Result(start_again(home, switches, name))
     if statement.if_not_running:
         return Result(f"pipeline {name} is running already")
-    raise InvalidStatement(f"pipeline {name} is running already", "START PIPELINE IF NOT RUNNING takes that for no error")
+    raise InvalidStatement(f"pipeline {name} is running already", "use START PIPELINE IF NOT RUNNING to ignore this")
 
 
 def start_again(home: Home, switches: Switches, name: str) -> str:
-    """Turn the switch on, whatever the last run has left behind; what that means, in words."""
-    note_state(home, name, "stopped")  # what the last run has left behind counts no longer
+    """Start the sensor, also after an error, and return a message."""
+    note_state(home, name, "stopped")  # clear the error state of the last run
     switches.turn(name, on=True)
     if switches.is_served():
         return f"pipeline {name} started"
-    return f"pipeline {name} is on, and waits: nothing is there that would run it; start `kpipe ui`, or kpipe run {name} --follow"
+    return (
+        f"pipeline {name} started, but no Dagster daemon is running: start `kpipe ui`, or use kpipe run {name} --follow instead"
+    )
 
 
 def start_many(home: Home, switches: Switches, statement: StartMany) -> Result:
-    """START ALL, or FAILED, PIPELINES: each that is not running; with `failed` each that an error has stopped."""
+    """Execute START ALL PIPELINES, or START FAILED PIPELINES for those that an error has stopped."""
     on, served = switches.on(), switches.is_served()
     rows = []
     for name in home.names():
@@ -59,10 +61,10 @@ def start_many(home: Home, switches: Switches, statement: StartMany) -> Result:
 
 
 def foreground(home: Home, statement: Start, as_json: bool) -> Result:
-    """START PIPELINE ... FOREGROUND: ingest in this process, until caught up or so many batches are committed.
+    """Execute START PIPELINE ... FOREGROUND: ingest in this process until caught up or until LIMIT batches are committed.
 
     Raises:
-        InvalidStatement: it is running.
+        InvalidStatement: the pipeline is running.
         KpipeError: the run failed.
     """
     from kpipe_assets.runs.foreground import run_pipeline
@@ -76,17 +78,17 @@ def foreground(home: Home, statement: Start, as_json: bool) -> Result:
     return Result()
 
 
-def stop(home: Home, switches: Switches, statement: Stop, tell: Callable[[str], None]) -> Result:
-    """STOP PIPELINE: the switch is turned off, and the runs at work finish their batch, or give it up at once.
+def stop(home: Home, switches: Switches, statement: Stop, report: Callable[[str], None]) -> Result:
+    """Execute STOP PIPELINE: stop the sensor, and let current runs finish their batch or, with CANCEL, discard it.
 
     Args:
-        home: where it keeps things.
-        switches: of the home.
-        statement: which, and how.
-        tell: called with what is being waited for.
+        home: KPIPE_HOME.
+        switches: sensor states of the home.
+        statement: the statement.
+        report: called with a message while it waits.
 
     Raises:
-        InvalidStatement: it is not running.
+        InvalidStatement: the pipeline is not running.
     """
     name = statement.pipeline
     home.pipeline(name)
@@ -94,46 +96,46 @@ def stop(home: Home, switches: Switches, statement: Stop, tell: Callable[[str], 
     if not was_on and not was_running:
         if statement.if_running:
             return Result(f"pipeline {name} is not running")
-        raise InvalidStatement(f"pipeline {name} is not running", "STOP PIPELINE IF RUNNING takes that for no error")
-    _end(home, switches, name, statement.cancel, tell)
+        raise InvalidStatement(f"pipeline {name} is not running", "use STOP PIPELINE IF RUNNING to ignore this")
+    _end(home, switches, name, statement.cancel, report)
     return Result(f"pipeline {name} stopped")
 
 
-def stop_all(home: Home, switches: Switches, statement: StopAll, tell: Callable[[str], None]) -> Result:
-    """STOP ALL PIPELINES: those that are running."""
+def stop_all(home: Home, switches: Switches, statement: StopAll, report: Callable[[str], None]) -> Result:
+    """Execute STOP ALL PIPELINES: stop those that are running."""
     rows = []
     for name in home.names():
         if switches.turn(name, on=False) or is_running(home, name):
-            _end(home, switches, name, statement.cancel, tell)
+            _end(home, switches, name, statement.cancel, report)
             rows.append((name, "stopped"))
     return Result(columns=("pipeline", "result"), rows=rows)
 
 
-def detach(home: Home, switches: Switches, statement: Detach, tell: Callable[[str], None]) -> Result:
-    """DETACH PIPELINE: stopped, and seen to be so on purpose; START attaches it again."""
+def detach(home: Home, switches: Switches, statement: Detach, report: Callable[[str], None]) -> Result:
+    """Execute DETACH PIPELINE: stop it and record the state `detached`. START PIPELINE attaches it again."""
     name = statement.pipeline
     if statement.if_exists and name not in home.names():
-        return Result(f"there is no pipeline {name}")
+        return Result(f"pipeline {name} does not exist")
     home.pipeline(name)
     if switches.turn(name, on=False) or is_running(home, name):
-        _end(home, switches, name, cancel=False, tell=tell)
+        _end(home, switches, name, cancel=False, report=report)
     note_state(home, name, "detached")
-    return Result(f"pipeline {name} detached: its table can be changed; START PIPELINE {name} goes on")
+    return Result(f"pipeline {name} detached: you can change its table; START PIPELINE {name} continues")
 
 
 def is_stopped(home: Home, switches: Switches, name: str) -> bool:
-    """Whether nothing reads the pipeline now, and nothing will by itself."""
+    """Return whether the pipeline has no current run and its sensor is stopped."""
     return name not in switches.on() and not is_running(home, name)
 
 
-def _end(home: Home, switches: Switches, name: str, cancel: bool, tell: Callable[[str], None]) -> None:
-    """Wait until no run is at work. Runs that were on their way when they were asked are asked again.
+def _end(home: Home, switches: Switches, name: str, cancel: bool, report: Callable[[str], None]) -> None:
+    """Request the end of all runs and wait for it. Repeat the request for runs that were starting.
 
     Raises:
-        KpipeError: one still is.
+        KpipeError: a run has not ended in time.
     """
-    switches.cancel(name)  # what waits in Dagster's queue
-    told, deadline = False, time.monotonic() + _PATIENCE_S
+    switches.cancel(name)  # runs in Dagster's queue
+    announced, deadline = False, time.monotonic() + _PATIENCE_S
     while is_running(home, name) or switches.starting(name):
         ask(home, name, "stop")
         for run_id, pid in runs(home, name) if cancel else ():
@@ -141,12 +143,12 @@ def _end(home: Home, switches: Switches, name: str, cancel: bool, tell: Callable
                 stop_at_once(pid)
             else:
                 switches.cancel(name, run_id)
-        if not told and not cancel:
-            tell(f"{name} finishes its batch ...")
-            told = True
+        if not announced and not cancel:
+            report(f"{name} finishes its batch ...")
+            announced = True
         if time.monotonic() > deadline:
             raise KpipeError(
-                f"pipeline {name} is off, but its batch has not ended within {_PATIENCE_S:g} s",
-                f"wait (kpipe status {name}), or give the batch up: STOP PIPELINE {name} CANCEL",
+                f"pipeline {name}: its sensor is stopped, but its batch has not ended within {_PATIENCE_S:g} s",
+                f"wait (kpipe status {name}), or discard the batch: STOP PIPELINE {name} CANCEL",
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)

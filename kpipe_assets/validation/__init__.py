@@ -1,4 +1,4 @@
-"""The one validation of a definition: named steps, from what it says by itself to what its table and its brokers say."""
+"""Validate a definition in named steps: fields, files of this machine, the table, the first records."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable, SchemaConflict
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns
-from kpipe.tables.multi_table import check_targets
+from kpipe.tables.multi_table import check_tables
 from kpipe_assets.validation import definition, expressions, table
 from kpipe_assets.validation.case import Case, Later
-from kpipe_assets.validation.formats import check_formats
 from resources.home import Home
 
-__all__ = ["STEPS", "Needs", "Step", "validate"]
+__all__ = ["STEPS", "Case", "Needs", "Step", "validate", "validate_case"]
 
 
 class Needs(IntEnum):
-    """What a step reads: fields alone, files and settings of this machine, the table at its destination, records."""
+    """The input of a step: only fields, files and settings of this machine, the table at its destination, or records."""
 
     FIELDS = 0
     FILES = 1
@@ -30,13 +29,13 @@ class Needs(IntEnum):
 
 @dataclass(frozen=True)
 class Step:
-    """One question to a definition.
+    """A step of the validation.
 
     Attributes:
-        name: of the step.
-        needs: what it asks.
-        field: what its errors are about, where they do not say it themselves.
-        run: raises what is wrong.
+        name: name of the step.
+        needs: input of the step.
+        field: field of its errors that do not name one.
+        run: raises the error.
     """
 
     name: str
@@ -45,11 +44,11 @@ class Step:
     run: Callable[[Case], None]
 
 
-#: In order: a step may rely on what those before it have found.
+#: In order: a step may use the results of earlier ones.
 STEPS = (
     Step("available", Needs.FIELDS, (), lambda case: definition.check_available(case.pipeline)),
-    Step("targets", Needs.FIELDS, ("also",), lambda case: check_targets(case.pipeline)),
-    Step("formats", Needs.FIELDS, ("format", "type"), lambda case: check_formats(case.pipeline)),
+    Step("targets", Needs.FIELDS, ("also",), lambda case: check_tables(case.pipeline)),
+    Step("formats", Needs.FIELDS, ("format", "type"), lambda case: definition.check_formats(case.pipeline)),
     Step("expressions", Needs.FIELDS, (), expressions.check_expressions),
     Step("source", Needs.FILES, ("source",), definition.check_source),
     Step("program", Needs.FILES, ("transform",), definition.check_program),
@@ -64,7 +63,7 @@ STEPS = (
     Step("records", Needs.RECORDS, (), expressions.check_sampled),
     Step("update of records", Needs.RECORDS, ("into", "update"), table.check_update),
 )
-# Anything else that a destination answers (it cannot be reached, its ledger does not fit) is nothing that the definition says.
+# Errors about the definition. Others (a server does not answer, a ledger does not match) are not.
 _ABOUT_DEFINITION = (InvalidPipeline, NotAvailable, SchemaConflict)
 
 
@@ -76,28 +75,32 @@ def validate(
     sample: Callable[[], Columns] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Check a definition, step by step, as far as `needs` allows. Changes nothing.
+    """Check a definition in steps, up to `needs`. Changes nothing.
 
-    - files of a home and Dagster's components, as they are loaded: fields.
+    - Loading a home's files or Dagster components: fields.
     - INFER, and runs before they connect: files.
-    - CREATE, ALTER, REPLAY and runs (`Run.passes`): the table, where there is one and it can be asked.
+    - CREATE, ALTER, REPLAY and runs (`Run.passes`): the table, if it exists and its server answers.
     - TEST: records.
 
     Args:
         pipeline: the definition.
-        home: where its files lie.
-        needs: what may be asked.
-        destination: the pipeline's; opened when it is needed.
-        sample: gives the columns of the first records, as they are without expressions.
-        environ: of a run; None: that of a run is not known yet, and variables need not be set.
+        home: KPIPE_HOME.
+        needs: the last input to check.
+        destination: the pipeline's destination; default: opened when it is needed.
+        sample: returns the columns of the first records, without expressions.
+        environ: environment of the run; None: not a run, so variables may be unset.
 
     Returns:
-        What could not be checked, each as a sentence.
+        Notes about checks that were not possible, each a sentence.
 
     Raises:
-        InvalidPipeline, NotAvailable, SchemaConflict: the first thing that is wrong; `field` names where.
+        InvalidPipeline, NotAvailable, SchemaConflict: the first error; its `field` names the field.
     """
-    case = Case(pipeline, home, destination, sample, Later() if environ is None else environ)
+    return validate_case(Case(pipeline, home, destination, sample, Later() if environ is None else environ), needs)
+
+
+def validate_case(case: Case, needs: Needs = Needs.TABLE) -> list[str]:
+    """Check a definition and keep its destination open for the caller (`Case.destination`); see `validate`."""
     for step in STEPS:
         if step.needs > needs or (step.needs == Needs.TABLE and case.unasked):
             continue
@@ -110,5 +113,5 @@ def validate(
             if step.needs != Needs.TABLE:
                 error.about(*step.field)
                 raise
-            case.without_tables(f"its table could not be asked ({error.what}), so that columns, types and key were not checked")
+            case.without_tables(f"columns, types and key were not checked: the table could not be read ({error.what})")
     return case.notes()

@@ -1,21 +1,28 @@
-"""What a definition says by itself: fields that do not go together, settings, programs, lookups, the kind of destination."""
+"""Check fields without a connection: combinations, settings, programs, lookups, type of destination."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from kpipe.definition.formats import Format
+from kpipe.definition.json_path import parse_path
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.yaml_codec import resolve
 from kpipe.errors import InvalidPipeline, NotAvailable
+from kpipe.expressions.projection import lookups_of
 from kpipe.interfaces import Keyed
-from kpipe.tables.multi_table import paired, targets
+from kpipe.tables.multi_table import field_of_table, table_destinations, table_pipelines
 from kpipe.tables.upsert import KeyRule
 from kpipe_assets.validation.case import Case
 from resources.destinations import open_destination
 
-__all__ = ["check_available", "check_destination", "check_lookups", "check_program", "check_source"]
+__all__ = ["check_available", "check_destination", "check_formats", "check_lookups", "check_program", "check_source"]
+
+_TYPED = ("avro", "protobuf")
 
 
 def check_available(pipeline: Pipeline) -> None:
-    """Refuse what the model knows and this version cannot do yet.
+    """Reject combinations of fields that this version does not support.
 
     Raises:
         NotAvailable: names the field.
@@ -23,13 +30,13 @@ def check_available(pipeline: Pipeline) -> None:
     errors = pipeline.errors
     refused: dict[str, tuple[bool, tuple[str, ...]]] = {
         "select beside key_format": (
-            any(part.select is not None for part in targets(pipeline)) and pipeline.key_format is not None,
+            any(part.select is not None for part in table_pipelines(pipeline)) and pipeline.key_format is not None,
             ("key_format", "type"),
         ),
     }
-    if any(KeyRule.of(part) is not None for part in targets(pipeline)):
+    if any(KeyRule.of(part) is not None for part in table_pipelines(pipeline)):
         mode = pipeline.transform.mode if pipeline.transform is not None else "map"
-        # Such rows have no offset.
+        # Rows of such a program have no offset.
         refused[f"rows with a key (into.key ...) from a program with mode: {mode}"] = mode != "map", ("transform",)
         again = pipeline.delivery == "at_least_once" and pipeline.into.on_conflict == "error"
         named = "delivery: at_least_once where a key that is there is an error"
@@ -51,10 +58,96 @@ def check_available(pipeline: Pipeline) -> None:
         ).about("format", "skip_lines" if pipeline.format.skip_lines else "line_end")
 
 
+def check_formats(pipeline: Pipeline) -> None:
+    """Check `format` and `key_format`.
+
+    Raises:
+        InvalidPipeline: a schema is missing or invalid, or the two formats cannot be combined.
+        NotAvailable: a package that compiles or validates the schema is not installed.
+    """
+    where, program, key = f"pipeline {pipeline.name}: ", pipeline.transform, pipeline.key_format
+    _check_format(pipeline.format, f"{where}format")
+    if program is not None and (pipeline.format.type in _TYPED or pipeline.format.registry is not None):
+        raise InvalidPipeline(
+            f"{where}format: {pipeline.format.type} with a schema behind a program",
+            "a program writes lines of text: let it decode the records (stdin: length-prefixed) and write JSON",
+        )
+    if key is None:
+        return
+    _check_format(key, f"{where}key_format")
+    if key.type == "raw" or pipeline.format.type == "raw":
+        raise InvalidPipeline(f"{where}key_format with format: raw, or raw itself", "metadata: [key] keeps a key as it is")
+    if key.type == "csv" and key.fields is None:
+        raise InvalidPipeline(f"{where}key_format: csv without fields", "name the column of each field in key_format.fields")
+    if program is not None and program.mode != "map":
+        raise InvalidPipeline(
+            f"{where}key_format with a program of mode {program.mode}", "rows of such a program cannot be traced to a key"
+        )
+
+
+def _check_format(kind: Format, where: str) -> None:
+    if kind.type == "protobuf":
+        _check_protobuf(kind, where)
+    elif kind.type in _TYPED and kind.definition is None and kind.registry is None:
+        raise InvalidPipeline(f"{where}: {kind.type} without a schema", "give `schema`, or the address of a `registry`")
+    if kind.type == "json":
+        _check_json(kind, where)
+    if kind.type == "avro" and kind.definition is not None:
+        from resources.decode.avro.schema_plan import plan
+        from resources.decode.payload_schemas import Unfit
+
+        try:
+            found = plan(kind.definition)
+        except Unfit as error:
+            raise InvalidPipeline(f"{where}.schema: {error}", "write an Avro schema as JSON") from None
+        for name, item in (kind.mapping or {}).items():
+            try:
+                found.without_branches(parse_path(item if isinstance(item, str) else item.path))
+            except Unfit as error:
+                field = where.rpartition(" ")[2]
+                what = f"{where}.mapping: {name}: {error}"
+                hint = "read a member of its JSON in `set`: @variable::member"
+                raise InvalidPipeline(what, hint).about(field, "mapping", name) from None
+
+
+def _check_protobuf(kind: Format, where: str) -> None:
+    given = [name for name, value in (("schema", kind.definition), ("descriptors", kind.descriptors)) if value is not None]
+    if kind.registry is not None and given:
+        raise InvalidPipeline(f"{where}: `{given[0]}` beside a registry", f"leave out `{given[0]}`: each record names its schema")
+    if kind.registry is None and len(given) != 1:
+        raise InvalidPipeline(
+            f"{where}: protobuf {'with two schemas' if given else 'without a schema'}",
+            "give the address of a `registry`, or `descriptors` (a file of protoc -o), or `schema` (.proto text)",
+        )
+    if kind.registry is None:
+        from resources.decode.schema_files import with_schema
+
+        with_schema(kind, where)
+
+
+def _check_json(kind: Format, where: str) -> None:
+    if kind.definition is not None and (kind.registry is not None or not kind.validated):
+        why = "beside a registry" if kind.registry is not None else "for JSON without `validate: true`"
+        raise InvalidPipeline(
+            f"{where}: a `schema` {why}", "leave out `schema`, or let records be validated by it: validate: true"
+        )
+    if not kind.validated:
+        return
+    if kind.definition is None and kind.registry is None:
+        raise InvalidPipeline(f"{where}: `validate` without a schema", "give the address of a `registry`, or `schema`")
+    from resources.decode.json_schema.schema import JsonSchema
+    from resources.decode.payload_schemas import Unfit
+    from resources.schema_registry.client import Schema
+
+    try:
+        JsonSchema(Schema("JSON", kind.definition or "{}"))
+    except Unfit as error:
+        raise InvalidPipeline(f"{where}.schema: {error}", "write a JSON Schema") from None
+
+
 def check_source(case: Case) -> None:
-    """Whether a client of Kafka and one of the registry can have these settings; variables need not be set yet."""
-    from resources.kafka.client_config import client_config, registry_access
-    from resources.kafka.topic_metadata import KafkaTopics
+    """Check the settings of the Kafka client and of the registry. Variables may be unset."""
+    from resources.kafka.client_config import check_topics, client_config, registry_access
     from resources.schema_registry.config import check_registry
 
     source, environ = case.pipeline.source, case.environ
@@ -66,7 +159,7 @@ def check_source(case: Case) -> None:
         word = max(named, key=len, default="")
         error.about("source", group, *([word] if word else []), word=word)
         raise
-    KafkaTopics(source.model_copy(update={"credentials": {}, "config": {}}))
+    check_topics(source)
     access = registry_access(source, environ)
     for name, kind in (("format", case.pipeline.format), ("key_format", case.pipeline.key_format)):
         try:
@@ -77,46 +170,47 @@ def check_source(case: Case) -> None:
 
 
 def check_program(case: Case) -> None:
-    """Whether the program can be run, and files with schemas be read."""
-    from resources.spark.driver.stager import version
+    """Check that the program can be executed and files with schemas can be read."""
+    from resources.decode.schema_files import with_files
+    from transforms.preflight import resolve
 
-    version(case.pipeline)
+    with_files(case.pipeline)
+    if (transform := case.pipeline.transform) is not None:
+        resolve(transform.program, transform.archive, transform.args, Path.cwd())
 
 
 def check_destination(case: Case) -> None:
-    """Whether there is such a destination, and it can do what is asked of it. Connects to nothing."""
+    """Check that the destination exists and supports the requested features, without a connection."""
     into = case.pipeline.into
     place = open_destination(
         case.pipeline.model_copy(update={"into": into.model_copy(update={"credentials": _filled(into.credentials)})}), case.home
     )
-    for at, (part, one) in enumerate(paired(case.pipeline, place)):
+    for at, (part, one) in enumerate(table_destinations(case.pipeline, place)):
         if KeyRule.of(part) is not None and not isinstance(one, Keyed):
-            field = ("also", str(at - 1), "on_conflict") if at else ("into", "on_conflict")
             raise NotAvailable(
-                f"pipeline {part.name}: {one.describe()} knows no keys",
-                "leave out into.key and into.on_conflict, and pick the latest row of each key in a view over the table",
-            ).about(*field)
+                f"pipeline {part.name}: {one.describe()} does not support keys",
+                "remove into.key and into.on_conflict, and select the latest row of each key in a view over the table",
+            ).about(*field_of_table(at, "into", "on_conflict"))
 
 
 def check_lookups(case: Case) -> None:
-    """Whether lookups are asked for columns that they can have; those that are files are read."""
+    """Check that lookups have the used columns. Lookups from files are loaded."""
     from resources.lookups.loader import Lookups
-    from resources.spark.driver.stager import asked
 
-    chosen = asked(case.selections)
-    found = Lookups(case.pipeline, chosen, environ=case.environ)
-    if all(case.pipeline.lookups[call.lookup].path is not None for call in chosen.calls):
-        case.lookups = found.of_batch("validation")
+    used = lookups_of(case.selections)
+    lookups = Lookups(case.pipeline, used, environ=case.environ)
+    if all(case.pipeline.lookups[call.lookup].path is not None for call in used.calls):
+        case.lookups = lookups.of_batch("validation")
     else:
-        found.check_files()
+        lookups.check_files()
 
 
 def _filled(credentials: dict[str, str]) -> dict[str, str]:
-    """Credentials whose variables are set; the others need not be before the pipeline runs."""
-    found = {}
+    """Resolve credentials, with placeholders for unset variables, which are required only when the pipeline runs."""
+    resolved = {}
     for key, template in credentials.items():
         try:
-            found[key] = resolve(template)
+            resolved[key] = resolve(template)
         except InvalidPipeline:
-            found[key] = "https://example.invalid/" if key == "url" else "x"
-    return found
+            resolved[key] = "https://example.invalid/" if key == "url" else "x"
+    return resolved

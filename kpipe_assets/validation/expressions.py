@@ -1,4 +1,4 @@
-"""What the expressions of a definition say: of columns that a record gives, over types that are known, for a column's type."""
+"""Check expressions: their syntax, the columns they read, and their types."""
 
 from __future__ import annotations
 
@@ -8,33 +8,31 @@ from kpipe.definition.formats import VARIABLE
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.projection import Selection
-from kpipe.ingest.prefetch import filled, wanted
+from kpipe.ingest.staging import filled, wanted
 from kpipe.schema.columns import Columns
 from kpipe_assets.validation.case import Case, located, relocated
 from kpipe_assets.validation.probes import try_condition, try_values
-from resources.duckdb_engine.expression_checks import check
+from resources.duckdb_engine.expression_checks import check, checked_selection
 from resources.duckdb_engine.expressions import Assigned, Evaluator, in_duckdb
 
 __all__ = ["check_declared", "check_expressions", "check_sampled", "check_types"]
 
 
 def check_expressions(case: Case) -> None:
-    """Whether each is one expression of one record, and takes values from what the record gives."""
-    from resources.spark.driver.stager import selection
-
+    """Check that each text is one expression over the fields of one record."""
     for at, part in enumerate(case.parts):
         with relocated(at):
-            case.selections.append(selection(part))
+            case.selections.append(checked_selection(part))
             for column, text in part.into.update.items():
                 with located(part, ("into", "update", column)):
                     check(_one_row(text, part.into.table), column)
 
 
 def _one_row(text: str, table: str) -> str:
-    """An expression of ON DUPLICATE KEY UPDATE as one of a single row: without types, that is all that can be looked at.
+    """Convert an expression of ON DUPLICATE KEY UPDATE to one over a single row, to check it without types.
 
     Raises:
-        InvalidPipeline: it is no expression, or calls what is not taken.
+        InvalidPipeline: it is not an expression, or calls an unsupported function.
     """
     from sqlglot import exp
 
@@ -56,14 +54,14 @@ def _one_row(text: str, table: str) -> str:
 
 
 def check_declared(case: Case) -> None:
-    """Whether expressions fit the types that the definition declares; columns of the table may have any other."""
+    """Check expressions against declared types. Other columns of the table may have any type."""
     for at, (part, selection) in enumerate(zip(case.parts, case.selections, strict=True)):
         with relocated(at):
             _typed(case, part.model_copy(update={"evolution": "evolve"}), selection, filled(part, part.declared), None, False)
 
 
 def check_types(case: Case) -> None:
-    """Whether expressions fit the types of the table's columns, where the table exists."""
+    """Check expressions against the columns of existing tables."""
     for at, (part, selection, table) in enumerate(zip(case.parts, case.selections, case.tables, strict=True)):
         if table is not None:
             with relocated(at):
@@ -71,7 +69,7 @@ def check_types(case: Case) -> None:
 
 
 def check_sampled(case: Case) -> None:
-    """Whether expressions fit the types that the first records have. Tables that do not exist are then as they will be made."""
+    """Check expressions against the types of the first records, and infer the columns of tables that do not exist."""
     sample = case.sample() if case.sample is not None else None
     if sample is None:
         return
@@ -101,12 +99,12 @@ def _typed(
         case: the validation.
         part: definition of one table.
         selection: its expressions.
-        columns: of the table, as far as they are known.
-        sample: columns of the first records; None: not known.
-        whole: whether `columns` are all that the table has.
+        columns: columns of the table, possibly not all.
+        sample: columns of the first records, or None.
+        whole: whether `columns` are all columns of the table.
 
     Returns:
-        The columns that expressions give and `columns` lacks.
+        Columns of expressions that are not in `columns`.
     """
     from resources.spark.task.projection import inputs_of
     from resources.spark.task.projection_plan import shaped
@@ -132,7 +130,7 @@ def _typed(
             continue
         with located(part, ("set", name)):
             used, kind = inputs if _names(text) else Columns(), columns.get(name)
-            # Of a column whose type is not known yet, any value will do that there is.
+            # If the column's type is unknown, any value is valid.
             any_value = f"CAST(({in_duckdb(used, f'set.{name}', text)}\n) AS VARCHAR)"
             value = text if whole or kind is not None else any_value
             evaluator = Evaluator(used, "", [Assigned(name, value, kind)])
@@ -142,7 +140,7 @@ def _typed(
 
 
 def _undeclared(part: Pipeline, selection: Selection, columns: Columns) -> set[str]:
-    """Names that may be columns of the table, which says of what type they are."""
+    """Return names that may be columns of the table, so that their types are unknown."""
     assigned = {name.lower() for name in selection.targets}
     declared = {name.lower() for name in (*columns.names(), *part.columns)}
     found = {name.lower() for name in selection.wanted if not VARIABLE.fullmatch(name)}
@@ -150,7 +148,7 @@ def _undeclared(part: Pipeline, selection: Selection, columns: Columns) -> set[s
 
 
 def _with_elements(part: Pipeline, selection: Selection, inputs: Columns, unknown: set[str]) -> Columns:
-    """The inputs with the elements of a list that UNNEST takes apart."""
+    """Add the elements of the list in UNNEST to the inputs."""
     from resources.spark.task.unnest import Lists
 
     if selection.unnest is None:
@@ -164,7 +162,7 @@ def _with_elements(part: Pipeline, selection: Selection, inputs: Columns, unknow
 
 
 def _with_lookups(case: Case, selection: Selection, inputs: Columns, unknown: set[str]) -> Columns:
-    """The inputs with the columns of lookups, where all of these are files."""
+    """Add the columns of lookups to the inputs, if all lookups are files."""
     from resources.lookups.join import Join
 
     keys = {name for call in selection.calls for key in call.keys for name in _names(key)}
@@ -175,7 +173,7 @@ def _with_lookups(case: Case, selection: Selection, inputs: Columns, unknown: se
 
 
 def _names(text: str) -> set[str]:
-    """What an expression takes values from, in lower case."""
+    """Return the names that an expression reads, in lower case."""
     from kpipe.expressions.languages import names_of
 
     return {name.lower() for name in names_of(text)}

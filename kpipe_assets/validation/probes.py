@@ -1,4 +1,4 @@
-"""Expressions tried on a few made-up rows: what fails for each of them, whatever it holds, fails for every record."""
+"""Evaluate expressions on a few generated rows. If all of them fail, every record fails."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from resources.duckdb_engine.expressions import Evaluator
 
 __all__ = ["try_condition", "try_values"]
 
-# Of each kind of type: what may be a number, a time, or neither.
+# Samples of text: a number, an empty text, a date, a timestamp.
 _TEXTS = ("1", "", "2026-11-20", "2026-11-20 12:00:00")
 _NONE = pa.table({"__kpipe_none": [True]})
-# What an engine says of two types that are never one, only when it meets a value.
+# DuckDB's error for incompatible types, raised only when there is a value.
 _NEVER = "Unimplemented type for cast"
 
 
 def try_condition(evaluator: Evaluator, inputs: Columns, text: str) -> None:
-    """Try a condition.
+    """Evaluate a condition on the generated rows.
 
     Raises:
         InvalidPipeline: it fails for every record.
@@ -35,16 +35,16 @@ def try_condition(evaluator: Evaluator, inputs: Columns, text: str) -> None:
 
 
 def try_values(evaluator: Evaluator, inputs: Columns, text: str) -> None:
-    """Try an expression that gives a column.
+    """Evaluate the expression of a column on the generated rows.
 
     Raises:
-        InvalidPipeline: it fails for every record, or its value is none of the column's.
+        InvalidPipeline: it fails for every record, or its value does not fit the column's type.
     """
     _try(lambda block: evaluator.values(block)[1], inputs, text)
 
 
 def _try(reasons_of: Callable[[pa.Table], dict[int, str]], inputs: Columns, text: str) -> None:
-    """A row of NULLs, and one of numbers and times, are enough for most; texts are tried where the NULLs fail."""
+    """Evaluate a row of NULLs and a row of numbers and times; if the NULLs fail, also rows with text."""
     reasons = reasons_of(_block(inputs, 1, texts=False))
     never = [why for why in reasons.values() if _NEVER in why]
     if never:
@@ -52,7 +52,7 @@ def _try(reasons_of: Callable[[pa.Table], dict[int, str]], inputs: Columns, text
     if 0 not in reasons:
         return
     if inputs:
-        # error('...') is how an author refuses records, these among them.
+        # error('...') rejects records on purpose, perhaps also these rows.
         if any(word.text.lower() == "error" for word in words(text)):
             return
         reasons = reasons_of(_block(inputs, len(_TEXTS)))
@@ -62,7 +62,7 @@ def _try(reasons_of: Callable[[pa.Table], dict[int, str]], inputs: Columns, text
 
 
 def _block(inputs: Columns, values: int = len(_TEXTS), texts: bool = True) -> pa.Table:
-    """A row of NULLs, and rows of values."""
+    """Build a row of NULLs and rows of values."""
     if not inputs:
         return _NONE
     arrays = []
@@ -73,7 +73,7 @@ def _block(inputs: Columns, values: int = len(_TEXTS), texts: bool = True) -> pa
 
 
 def _value(kind: Type, at: int) -> Any:
-    """A value of a type; None of those that hold others."""
+    """Return a value of a type; None for nested types except STRUCT."""
     if isinstance(kind, Struct):
         return {name: _value(item, at) for name, item in kind.fields}
     if not isinstance(kind, Scalar):

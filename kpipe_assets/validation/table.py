@@ -1,4 +1,4 @@
-"""What a definition says of tables: columns that are not there, rules that need a key, and what changes the row of one."""
+"""Check a definition against its tables: missing columns, the key, and expressions of ON DUPLICATE KEY UPDATE."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, SchemaConflict
-from kpipe.ingest.prefetch import wanted
+from kpipe.ingest.staging import wanted
 from kpipe.interfaces import Constrained, Keyed
 from kpipe.schema.columns import Columns, Struct
-from kpipe.tables.multi_table import paired
+from kpipe.tables.multi_table import table_destinations
 from kpipe.tables.upsert import KeyRule
 from kpipe_assets.validation.case import Case, located, relocated
 from kpipe_assets.validation.probes import try_values
@@ -23,14 +23,14 @@ _CLAUSES = {"replace": "REPLACE", "ignore": "SKIP DUPLICATE KEY ERRORS", "update
 
 
 def check_table(case: Case) -> None:
-    """Ask for the columns of the tables that there are."""
-    for at, (_, place) in enumerate(paired(case.pipeline, case.destination)):
+    """Read the columns of existing tables."""
+    for at, (_, place) in enumerate(table_destinations(case.pipeline, case.destination)):
         with relocated(at):
             case.tables.append(place.columns())
 
 
 def check_columns(case: Case) -> None:
-    """Whether the tables have the columns that are named, or will be given them, with types that go together."""
+    """Check that tables have the named columns, or get them by schema evolution, with compatible types."""
     for at, (part, table) in enumerate(zip(case.parts, case.tables, strict=True)):
         if table is None:
             continue
@@ -54,36 +54,35 @@ def _check_named(case: Case, at: int, part: Pipeline, table: Columns) -> None:
                 f"pipeline {part.name}: set.{name}: {where} {name}, and schema is {part.evolution}",
                 "add the column, or set schema: evolve",
             ).about("select" if part.select is not None else "set", name, word=name)
-    spelt = (*(part.format.mapping or ()), *(part.format.fields or ())) if part.evolution == "fail" else ()
+    mapped = (*(part.format.mapping or ()), *(part.format.fields or ())) if part.evolution == "fail" else ()
     chosen = {name.lower() for name in (selection.targets if selection is not None else ())}
-    for name in spelt:
+    for name in mapped:
         if not name.startswith("@") and name not in table and name.lower() not in chosen:
             raise SchemaConflict(
                 f"pipeline {part.name}: {where} {name}, and schema is fail",
-                f"add the column, or name a variable, @{name}, if expressions alone take it",
+                f"add the column, or use a variable, @{name}, if only expressions read it",
             ).about("format", "columns", name, word=name)
 
 
 def _check_null(case: Case, at: int, part: Pipeline) -> None:
-    """Whether a column that takes no NULL is set to NULL for every record."""
-    selection, (_, place) = case.selections[at], list(paired(case.pipeline, case.destination))[at]
+    """Check that no NOT NULL column is set to NULL for every record."""
+    selection, (_, place) = case.selections[at], list(table_destinations(case.pipeline, case.destination))[at]
     nulls = [name for name, text in (selection.assigned if selection is not None else ()) if _NULL.fullmatch(text)]
     required = {name.lower() for name in place.required()} if nulls and isinstance(place, Constrained) else set()
     for name in nulls:
         if name.lower() in required:
             raise SchemaConflict(
-                f"pipeline {part.name}: set.{name}: column {name} of table {part.into.table} takes no NULL",
-                "give it a value, or leave NOT NULL out of the table",
+                f"pipeline {part.name}: set.{name}: column {name} of table {part.into.table} is NOT NULL",
+                "set it to a value, or remove NOT NULL from the table",
             ).about("select" if part.select is not None else "set", name)
 
 
 def check_key(case: Case) -> None:
-    """Whether the tables have the key that the rules for rows of the same key need.
+    """Check that tables have the key that clauses about duplicates require.
 
-    Of a table that does not exist yet only KEY says what the key is; CREATE TABLE may follow, so none is no error before the
-    pipeline runs.
+    For a table that does not exist yet, only KEY defines the key. CREATE TABLE may follow, so a missing key is a note.
     """
-    for at, (part, place) in enumerate(paired(case.pipeline, case.destination)):
+    for at, (part, place) in enumerate(table_destinations(case.pipeline, case.destination)):
         case.keys.append(())
         if KeyRule.of(part) is None:
             continue
@@ -91,9 +90,9 @@ def check_key(case: Case) -> None:
         other = "into.on_null: delete" if part.into.on_null == "delete" else "errors.duplicate_key"
         clause = _CLAUSES.get(part.into.on_conflict, other)
         if named is None and table is None:
-            case.said.append(
-                f"table {part.into.table} does not exist yet, and {clause} needs a key: make it with a PRIMARY KEY before the"
-                " pipeline starts, or name the columns, KEY (...) behind INTO TABLE"
+            case.remarks.append(
+                f"table {part.into.table} does not exist yet, and {clause} requires a key: create it with a PRIMARY KEY before"
+                " the pipeline starts, or write KEY (...) after INTO TABLE"
             )
             continue
         with relocated(at):
@@ -101,38 +100,38 @@ def check_key(case: Case) -> None:
 
 
 def _key(part: Pipeline, place: object, table: Columns | None, clause: str) -> tuple[str, ...]:
-    """The columns of the key."""
+    """Return the columns of the key."""
     if part.into.key is not None:
-        found = tuple(part.into.key)
+        key = tuple(part.into.key)
     else:
         assert isinstance(place, Keyed)
         try:
-            found = place.key()
+            key = place.key()
         except InvalidPipeline as error:
             raise InvalidPipeline(
-                f"pipeline {part.name}: {clause} needs a key, and table {part.into.table} has no primary key",
-                "name its columns, KEY (...) behind INTO TABLE (into.key), or give the table a primary key",
+                f"pipeline {part.name}: {clause} requires a key, and table {part.into.table} has no primary key",
+                "write KEY (...) after INTO TABLE (into.key), or add a primary key to the table",
             ).about("into", "on_conflict") from error
     rows = wanted(part, table, Columns) if table is not None else None
-    lacking = [name for name in found if rows is not None and name not in rows]
-    if lacking:
-        there = table is not None and lacking[0] in table
+    missing = [name for name in key if rows is not None and name not in rows]
+    if missing:
+        in_table = table is not None and missing[0] in table
         field = ("into", "key") if part.into.key is not None else ("into", "on_conflict")
         raise SchemaConflict(
             f"pipeline {part.name}: "
             + (
-                f"rows get no value for {lacking[0]}, which is of the key"
-                if there
-                else f"table {part.into.table} has no column {lacking[0]}, which is of the key"
+                f"rows have no value for key column {missing[0]}"
+                if in_table
+                else f"key column {missing[0]} does not exist in table {part.into.table}"
             ),
-            "name it among the columns of FORMAT, or in SET" if there else "name other columns, or declare it under `columns`",
-        ).about(*field, word=lacking[0])
-    return found
+            "add it to the columns of FORMAT, or to SET" if in_table else "name other columns, or declare it under `columns`",
+        ).about(*field, word=missing[0])
+    return key
 
 
 def check_update(case: Case) -> None:
-    """Whether ON DUPLICATE KEY UPDATE sets columns that there are, from such columns, to values of their types."""
-    from resources.destinations.sql.conflict_expressions import NEW, OLD, assignments
+    """Check that ON DUPLICATE KEY UPDATE reads and sets existing columns, with values of their types."""
+    from resources.destinations.sql.merge.conflict_expressions import NEW, OLD, assignments
     from resources.duckdb_engine.sql_types import sql_type
 
     for at, (part, table, key) in enumerate(zip(case.parts, case.tables, case.keys, strict=True)):

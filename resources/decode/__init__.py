@@ -1,1 +1,1 @@
-"""From bytes to columns, in blocks. Imported by Spark's workers: nothing here may be slow to import."""
+"""Decode blocks of payloads to columns. Spark's workers import this package: imports must be fast."""

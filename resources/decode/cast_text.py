@@ -1,4 +1,4 @@
-"""Columns of text to columns of their types, and why where a text is no such value."""
+"""Cast columns of text to typed columns, with a reason for each text that is not a value of the type."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT"
 
 
 class Texts:
-    """Reads text as values of columns' types: as JSON's strings are read, and true, false, 1, 0 (and what DuckDB takes beside
-    them) for BOOLEAN; JSON, STRUCTs and lists from JSON text. BLOB takes the bytes.
+    """Casts text to values of the columns' types.
+
+    The rules are those of strings in JSON. BOOLEAN takes true, false, 1, 0 and DuckDB's other forms. JSON, STRUCT and list
+    are read from JSON text. BLOB takes the bytes.
 
     Args:
         columns: names and types.
@@ -35,75 +37,74 @@ class Texts:
         }
 
     def read(self, texts: Sequence[pa.Array]) -> tuple[pa.Table, dict[int, str]]:
-        """The columns in staged types, and reasons by row of what could not be read (NULL in the table).
+        """Return the columns in staged types, and by row the reason of each text that cannot be cast (NULL in the table).
 
         Args:
-            texts: for each column the texts as bytes; null is NULL.
+            texts: the texts of each column, as bytes; null is NULL.
         """
         reasons: dict[int, str] = {}
         done: dict[str, pa.Array] = {}
-        rest: list[tuple[str, Type]] = []
+        others: list[tuple[str, Type]] = []
         decoded: dict[str, pa.Array] = {}
         for (name, kind), column in zip(self.columns, texts, strict=True):
             if kind == BLOB:
                 done[name] = column
                 continue
             decoded[name] = _decoded(column, name, reasons)
-            quick = _quick(decoded[name], kind)
-            if quick is not None:
-                done[name] = quick
+            values = _cast_by_arrow(decoded[name], kind)
+            if values is not None:
+                done[name] = values
             elif name in self._nested:
                 done[name] = self._objects(decoded[name], name, kind, reasons)
             else:
-                rest.append((name, kind))
-        if rest:
-            slow = Columns(tuple(rest))
-            found = in_memory.parsed(pa.table([decoded[name] for name, _ in rest], names=list(slow.names())), slow)
-            for name, kind in rest:
-                done[name] = found.column(name).combine_chunks()
+                others.append((name, kind))
+        if others:
+            slow = Columns(tuple(others))
+            parsed = in_memory.parsed(pa.table([decoded[name] for name, _ in others], names=list(slow.names())), slow)
+            for name, kind in others:
+                done[name] = parsed.column(name).combine_chunks()
                 if done[name].null_count > decoded[name].null_count:
-                    _blame(decoded[name], done[name], name, kind, reasons)
+                    _add_reasons(decoded[name], done[name], name, kind, reasons)
         arrays = [done[name] for name in self.columns.names()]
         return pa.table(arrays, names=list(self.columns.names())), reasons
 
     def _objects(self, column: pa.Array, name: str, kind: Type, reasons: dict[int, str]) -> pa.Array:
-        """Text that is one JSON document, as the JSON decoder reads it."""
+        """Decode text that is one JSON document with the JSON decoder."""
         valid = pc.fill_null(in_memory.json_valid(column), True).to_pylist()
         texts = [text if ok and text is not None else "null" for text, ok in zip(column.to_pylist(), valid, strict=True)]
-        found = self._nested[name].decode(Payloads.of([b'{"v":' + text.encode() + b"}" for text in texts]))
-        for at, ok in enumerate(valid):
+        decoded = self._nested[name].decode(Payloads.of([b'{"v":' + text.encode() + b"}" for text in texts]))
+        for row, ok in enumerate(valid):
             if not ok:
-                reasons.setdefault(at, _reason(name, column[at].as_py(), kind))
-        for at, why in found.rejects:
-            reasons.setdefault(at, name + why.removeprefix("v"))
-        values = found.table.column("v").combine_chunks()
-        if found.kept is None:
+                reasons.setdefault(row, _reason(name, column[row].as_py(), kind))
+        for row, why in decoded.rejects:
+            reasons.setdefault(row, name + why.removeprefix("v"))
+        values = decoded.table.column("v").combine_chunks()
+        if decoded.kept is None:
             return values
-        places = [-1, *found.kept, len(column)]
-        gaps = [after - before - 1 for before, after in pairwise(places)]
+        gaps = [after - before - 1 for before, after in pairwise([-1, *decoded.kept, len(column)])]
         indices: list[int | None] = [None] * gaps[0]
-        for at, gap in enumerate(gaps[1:]):
-            indices += [at, *[None] * gap]
+        for row, gap in enumerate(gaps[1:]):
+            indices += [row, *[None] * gap]
         return values.take(pa.array(indices, pa.int64()))
 
 
 def _decoded(column: pa.Array, name: str, reasons: dict[int, str]) -> pa.Array:
-    """As text; null where the bytes are not UTF-8."""
+    """Decode bytes to text; null where the bytes are not UTF-8."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
         texts: list[str | None] = []
-        for at, value in enumerate(column.to_pylist()):
+        for row, value in enumerate(column.to_pylist()):
             try:
                 texts.append(value if value is None else value.decode("utf-8"))
             except UnicodeDecodeError as error:
                 texts.append(None)
-                reasons.setdefault(at, f"{name}: not UTF-8 at byte {error.start}")
+                reasons.setdefault(row, f"{name}: not UTF-8 at byte {error.start}")
         return pa.array(texts, pa.string())
 
 
-def _quick(column: pa.Array, kind: Type) -> pa.Array | None:
-    """By Arrow's casts where they take nothing that DuckDB's would not, ten times faster; None: not here, or not all of it."""
+def _cast_by_arrow(column: pa.Array, kind: Type) -> pa.Array | None:
+    """Cast text ten times faster than DuckDB, where Arrow accepts no text that DuckDB rejects; else return None."""
     if kind == VARCHAR or column.null_count == len(column):
         return column.cast(staged_type(kind)) if kind == VARCHAR else pa.nulls(len(column), staged_type(kind))
     if str(kind) not in _INTEGERS and str(kind) != "DOUBLE":
@@ -116,10 +117,10 @@ def _quick(column: pa.Array, kind: Type) -> pa.Array | None:
         return None
 
 
-def _blame(texts: pa.Array, values: pa.Array, name: str, kind: Type, reasons: dict[int, str]) -> None:
-    for at in pc.indices_nonzero(pc.and_(texts.is_valid(), values.is_null())).to_pylist():
-        reasons.setdefault(at, _reason(name, texts[at].as_py(), kind))
+def _add_reasons(texts: pa.Array, values: pa.Array, name: str, kind: Type, reasons: dict[int, str]) -> None:
+    for row in pc.indices_nonzero(pc.and_(texts.is_valid(), values.is_null())).to_pylist():
+        reasons.setdefault(row, _reason(name, texts[row].as_py(), kind))
 
 
 def _reason(name: str, text: str, kind: Type) -> str:
-    return f"{wrong(text, kind, name)}{'' if text else ' (format.null says which text is NULL)'}"
+    return f"{wrong(text, kind, name)}{'' if text else ' (format.null sets the text of NULL)'}"

@@ -1,6 +1,6 @@
-"""Confluent's wire format: a zero, the schema's id in four bytes (big-endian), then the record itself.
+"""Confluent's wire format: a zero byte, the schema id in four bytes (big-endian), then the record.
 
-Format: Confluent Platform's documentation, "Wire format". Protobuf puts the indexes of the message between the two.
+Source: Confluent Platform's documentation, "Wire format". With Protobuf, message indexes precede the record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LENGTH = 5
 
 
 def framed(payloads: Payloads) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The schema id of each payload, and whether it has one at all."""
+    """Return the schema id of each payload, and whether the payload has one."""
     starts, ends = payloads.bounds[:-1], payloads.bounds[1:] - 1
     good = ends - starts >= LENGTH
     text = np.frombuffer(payloads.text, np.uint8)
@@ -37,24 +37,24 @@ def framed(payloads: Payloads) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, An
 
 
 def unframed(payload: bytes) -> str:
-    """Why a payload is not in the wire format."""
+    """Return the reason why a payload is not in the wire format."""
     if len(payload) < LENGTH:
-        return f"not in the registry's wire format: {len(payload)} bytes, and its prefix alone has {LENGTH}"
-    return f"not in the registry's wire format: it begins with byte {payload[0]}, not 0"
+        return f"not in the registry's wire format: expected at least {LENGTH} bytes, found {len(payload)}"
+    return f"not in the registry's wire format: expected first byte 0, found {payload[0]}"
 
 
 def messages(
     payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int
 ) -> Iterator[tuple[np.ndarray[Any, Any], tuple[int, ...] | str, int]]:
-    """Which message of its schema each payload is: the indexes behind `skip` bytes, and how many bytes they take.
+    """Group payloads by the message indexes after `skip` bytes, and return the indexes and their size in bytes.
 
-    Gives groups of payloads with the same bytes there; where these are none, the reason instead. A single zero: the first one.
+    Invalid indexes are replaced by a reason. A single zero byte means the first message of the schema.
     """
     text = np.frombuffer(payloads.text, np.uint8)
     starts, ends = payloads.bounds[chosen] + skip, payloads.bounds[chosen + 1] - 1
     left = np.flatnonzero(starts < ends)
     for at in np.flatnonzero(starts >= ends):
-        yield chosen[at : at + 1], "not in the registry's wire format: it ends before the message's index", 0
+        yield chosen[at : at + 1], "not in the registry's wire format: it ends before the message index", 0
     first = text[starts[left]] == 0
     if first.any():
         yield chosen[left[first]], (0,), 1
@@ -73,12 +73,12 @@ def messages(
         yield chosen[at : at + 1], *_indexes(bytes(text[starts[at] : min(ends[at], starts[at] + _LONGEST)]))
 
 
-_MOST_ALIKE = 64  # a topic holds a few message types; where each payload is another, they are taken one by one
-_LONGEST = 100  # bytes of indexes: messages are not nested that deeply
+_MOST_ALIKE = 64  # a topic usually has few message types; beyond this number, payloads are read one by one
+_LONGEST = 100  # limit of the indexes in bytes: no schema nests messages that deeply
 
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...] | str, int]:
-    """Zigzag varints: how many, then these."""
+    """Read zigzag varints: the number of indexes, then the indexes."""
     numbers: list[int] = []
     value = shift = 0
     for at, byte in enumerate(data):
@@ -92,11 +92,11 @@ def _indexes(data: bytes) -> tuple[tuple[int, ...] | str, int]:
             break
         if len(numbers) == numbers[0] + 1:
             return tuple(numbers[1:]) or (0,), at + 1
-    return "not in the registry's wire format: no message's index behind the schema's id", len(data)
+    return "not in the registry's wire format: expected a message index after the schema id", len(data)
 
 
 def stripped(payloads: Payloads) -> Payloads:
-    """The payloads, all of them framed, without the prefix."""
+    """Remove the prefix of payloads, all of which must have one."""
     lines = pa.Array.from_buffers(
         pa.large_binary(), len(payloads), [None, pa.py_buffer(payloads.bounds), pa.py_buffer(payloads.text)]
     )

@@ -1,8 +1,8 @@
-"""Columns that a schema has typed, as the table wants them: what loses nothing is converted, whole columns at a time.
+"""Convert a schema's typed columns to the table's types, whole columns at a time, if no value changes.
 
-Where a format knows no types (JSON, CSV), reading is checking. Avro and Protobuf say what a value is; then only types that
-differ between schema and table need work. The rules are those of JSON's values (design.md 4.6), so that a column takes the
-same whatever the format, and one more: a member is found by its name whatever its case, since a schema cannot have both.
+JSON and CSV have no types: reading them includes the check. Avro and Protobuf declare types: only types that differ between
+schema and table are converted. The rules are those of JSON values (design.md 4.6), so a column takes the same values from
+all formats. In addition, names match without case, since a schema cannot contain two names that differ by case only.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _TIMES = {("TIMESTAMP", str(INSTANT)), (str(INSTANT), "TIMESTAMP"), ("DATE", "TI
 
 
 class Fitting:
-    """Fits blocks of typed columns to a table's columns.
+    """Converts blocks of typed columns to a table's columns.
 
     Args:
-        natural: the columns as the schema has them. Arrays come in the types of `staged_type`.
-        columns: the table's.
+        natural: the schema's columns. Arrays have the types of `staged_type`.
+        columns: the table's columns.
 
     Attributes:
-        new: what the schema has beyond them.
+        new: fields of the schema without a column.
     """
 
     def __init__(self, natural: Columns, columns: Columns) -> None:
@@ -54,18 +54,18 @@ class Fitting:
         self.new = beyond(natural, columns)
 
     def fit(self, arrays: Sequence[pa.Array], rows: int) -> tuple[pa.Table, dict[int, str]]:
-        """The table's columns in staged types, and reasons by row of what could not be converted (NULL in the table)."""
+        """Return the table's columns in staged types, and by row the reasons of failed conversions (NULL in the table)."""
         reasons: dict[int, str] = {}
-        given = {
+        by_name = {
             name: array for (name, _), array in zip(self._natural, arrays, strict=True) if not name.lower().startswith("_kafka_")
         }
-        kinds = tuple((name, kind) for name, kind in self._natural if name in given)
-        found = self._members(given, kinds, self._columns.items, np.arange(rows), "", reasons)
-        return pa.table(found, names=list(self._columns.names())), reasons
+        kinds = tuple((name, kind) for name, kind in self._natural if name in by_name)
+        converted = self._members(by_name, kinds, self._columns.items, np.arange(rows), "", reasons)
+        return pa.table(converted, names=list(self._columns.names())), reasons
 
     def _members(
         self,
-        given: dict[str, pa.Array],
+        values: dict[str, pa.Array],
         kinds: tuple[tuple[str, Type], ...],
         wanted: tuple[tuple[str, Type], ...],
         rows: Rows,
@@ -79,18 +79,18 @@ class Fitting:
             if item is None:
                 arrays.append(pa.nulls(len(rows), staged_type(kind)))
             else:
-                arrays.append(self._value(given[item[0]], item[1], kind, rows, path + item[0], reasons))
+                arrays.append(self._value(values[item[0]], item[1], kind, rows, path + item[0], reasons))
         return arrays
 
     def _value(self, array: pa.Array, natural: Type, wanted: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
         target = staged_type(wanted)
-        if natural == wanted and "UUID" not in str(wanted):  # text that says it is a UUID is looked at
+        if natural == wanted and "UUID" not in str(wanted):  # a schema's UUID is text, and has to be checked
             return array
         if array.null_count == len(array):
             return pa.nulls(len(array), target)
         if isinstance(natural, Struct) and isinstance(wanted, Struct):
-            given = {name: pc.struct_field(array, [at]) for at, (name, _) in enumerate(natural.fields)}
-            members = self._members(given, natural.fields, wanted.fields, rows, f"{path}.", reasons)
+            values = {name: pc.struct_field(array, [at]) for at, (name, _) in enumerate(natural.fields)}
+            members = self._members(values, natural.fields, wanted.fields, rows, f"{path}.", reasons)
             return pa.StructArray.from_arrays(members, fields=list(target), mask=array.is_null())
         if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
             inner = rows[pc.list_parent_indices(array).to_numpy()]
@@ -98,14 +98,14 @@ class Fitting:
             lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
             offsets = pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())
             return pa.ListArray.from_arrays(offsets, items, type=target, mask=array.is_null())
-        found = self._converted(array, natural, wanted, path)
-        bad = pc.indices_nonzero(pc.and_(array.is_valid(), found.is_null())).to_pylist()
-        for at in bad:
-            reasons.setdefault(int(rows[at]), str(wrong(_shown(array[at].as_py()), wanted, path)))
-        return found
+        converted = self._converted(array, natural, wanted, path)
+        failed = pc.indices_nonzero(pc.and_(array.is_valid(), converted.is_null())).to_pylist()
+        for row in failed:
+            reasons.setdefault(int(rows[row]), str(wrong(_printable(array[row].as_py()), wanted, path)))
+        return converted
 
     def _converted(self, array: pa.Array, natural: Type, wanted: Type, path: str) -> pa.Array:
-        """NULL where a value cannot be converted."""
+        """Convert an array; NULL where a value cannot be converted."""
         target = staged_type(wanted)
         if wanted == JSON:
             return _as_json(array, natural)
@@ -115,7 +115,7 @@ class Fitting:
             return self._read(_as_json(array, natural), wanted, path)
         if isinstance(natural, Struct | ListOf | MapOf):
             return _as_json(array, natural) if wanted == VARCHAR else pa.nulls(len(array), target)
-        if natural == JSON:  # text in JSON is text
+        if natural == JSON:  # a JSON string becomes its text
             array = in_memory.evaluated(array, "CASE WHEN json_type(v) = 'VARCHAR' THEN json_extract_string(v, '$') ELSE v END")
         source, name = natural.name, str(wanted)
         if source in _TEXTS or (natural == BLOB and wanted == VARCHAR):
@@ -133,31 +133,31 @@ class Fitting:
         return pa.nulls(len(array), target)
 
     def _read(self, array: pa.Array, wanted: Type, path: str) -> pa.Array:
-        """Text as a value."""
+        """Cast text to a type."""
         texts = self._texts.setdefault((path, wanted), Texts(Columns(((path or "value", wanted),))))
         return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
 
 
 def beyond(natural: Columns, columns: Columns) -> Columns:
-    """What a schema has beyond the table's columns; JSON where it is nested too deeply."""
-    found = _beyond(natural.items, columns.items)
-    return Columns(tuple((name, shallow(kind)) for name, kind in found if not name.lower().startswith("_kafka_")))
+    """Return a schema's columns that the table lacks; too deeply nested types become JSON."""
+    new = _beyond(natural.items, columns.items)
+    return Columns(tuple((name, shallow(kind)) for name, kind in new if not name.lower().startswith("_kafka_")))
 
 
 def _beyond(natural: Sequence[tuple[str, Type]], columns: Sequence[tuple[str, Type]]) -> list[tuple[str, Type]]:
-    """Members without a column, and members inside of columns that their type lacks, as types with only these."""
-    known = {name.lower(): (name, kind) for name, kind in columns}
-    found: list[tuple[str, Type]] = []
+    """Return members without a column; for a column that lacks members, return a type with only those."""
+    existing = {name.lower(): (name, kind) for name, kind in columns}
+    new: list[tuple[str, Type]] = []
     for name, kind in natural:
-        if name.lower() not in known:
+        if name.lower() not in existing:
             if nameable(name):
-                found.append((name, kind))
+                new.append((name, kind))
             continue
-        column, wanted = known[name.lower()]
+        column, wanted = existing[name.lower()]
         more = _more(kind, wanted)
         if more is not None:
-            found.append((column, more))
-    return found
+            new.append((column, more))
+    return new
 
 
 def _more(natural: Type, wanted: Type) -> Type | None:
@@ -166,8 +166,8 @@ def _more(natural: Type, wanted: Type) -> Type | None:
         return None if item is None else ListOf(item)
     if not isinstance(natural, Struct) or not isinstance(wanted, Struct):
         return None
-    found = _beyond(natural.fields, wanted.fields)
-    return Struct(tuple(found)) if found else None
+    new = _beyond(natural.fields, wanted.fields)
+    return Struct(tuple(new)) if new else None
 
 
 def _is_number(kind: Scalar) -> bool:
@@ -175,7 +175,7 @@ def _is_number(kind: Scalar) -> bool:
 
 
 def _number(natural: Scalar, wanted: Scalar) -> str:
-    """The expression that gives a number of the other type, or NULL where it would be another number."""
+    """Return the SQL that converts a number `v`; its result is NULL where the number would change."""
     real = natural.name in ("FLOAT", "DOUBLE")
     if wanted.name in _RANGES:
         least, most = _RANGES[wanted.name]
@@ -193,7 +193,7 @@ def _number(natural: Scalar, wanted: Scalar) -> str:
 
 
 def _as_json(array: pa.Array, natural: Type) -> pa.Array:
-    """Each value as JSON text; NULL where JSON has no such value (NaN, infinity)."""
+    """Convert values to JSON text; NULL where JSON has no such value (NaN, infinity)."""
     if natural == JSON:
         return array
     text = _json_sql("v", natural, 0)
@@ -204,7 +204,7 @@ def _as_json(array: pa.Array, natural: Type) -> pa.Array:
 
 
 def _json_sql(value: str, kind: Type, depth: int) -> str:
-    """SQL of a value as JSON text. JSON inside of it stays as it is: DuckDB's to_json drops digits of its numbers."""
+    """Return the SQL that converts a value to JSON text. JSON inside it is copied: DuckDB's to_json drops digits."""
     if kind == JSON:
         return value
     if "JSON" not in str(kind):
@@ -227,7 +227,7 @@ def _literal(text: str) -> str:
 
 
 def _is_json(text: str) -> bool:
-    """DuckDB writes NaN and Infinity, and takes them; JSON has neither."""
+    """Return whether a text is JSON without NaN and Infinity, which DuckDB writes and accepts."""
     try:
         json.loads(text, parse_constant=_refuse)
     except ValueError:
@@ -235,8 +235,8 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _shown(value: Any) -> Any:
-    """A value for a reason."""
+def _printable(value: Any) -> Any:
+    """Return a value as reasons quote it."""
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float | dict | list) else str(value)

@@ -1,4 +1,4 @@
-"""Which decoder reads which format."""
+"""Create the decoder of a format."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ __all__ = ["decoder", "key_decoder", "sampled"]
 def decoder(
     kind: Format, columns: Columns, key: Format | None = None, access: Access | None = None, bound: Bound | None = None
 ) -> Decoder:
-    """The decoder of a format. Not for two threads at once.
+    """Create the decoder of a format. It is not thread-safe.
 
     Args:
         kind: the format and its options.
         columns: the payload columns.
         key: the format of keys, if they become columns, too.
-        access: to the schema registry.
-        bound: which new columns a record may hold; None: any.
+        access: settings of the schema registry.
+        bound: limits on a record's new columns; None: no limits.
 
     Raises:
-        InvalidPipeline: the format's schema or registry is none.
+        InvalidPipeline: the format's schema or registry is invalid.
     """
     if key is None:
-        found = _decoder(kind, columns, access, "value", bound)
+        made = _decoder(kind, columns, access, "value", bound)
     else:
-        value = _decoder(kind, _given(kind, columns), access, "value")
-        found = KeyedDecoder(value, _decoder(key, _given(key, columns), access, "key"), columns)
-    looks = key is None and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
-    return found if bound is None else Bounded(found, bound, looks)
+        value = _decoder(kind, _own_columns(kind, columns), access, "value")
+        made = KeyedDecoder(value, _decoder(key, _own_columns(key, columns), access, "key"), columns)
+    checks = key is None and (kind.type in ("avro", "protobuf") or (kind.type == "json" and not kind.validated))
+    return made if bound is None else Bounded(made, bound, checks)
 
 
-def _given(kind: Format, columns: Columns) -> Columns:
-    """The columns that a format gives beside another one."""
+def _own_columns(kind: Format, columns: Columns) -> Columns:
+    """Return the columns that a format lists in `mapping` or `fields`; without these, all columns."""
     names = {name.lower() for name in kind.mapping or kind.fields or ()}
     return Columns(tuple(item for item in columns if item[0].lower() in names)) if names else columns
 
 
 def key_decoder(kind: Format, columns: Columns, access: Access | None = None) -> Decoder:
-    """The decoder of keys alone; see `decoder`."""
+    """Create a decoder of keys; see `decoder`."""
     return _decoder(kind, columns, access, "key")
 
 
@@ -94,18 +94,27 @@ def sampled(
     room: Room | None = None,
     table: Columns | None = None,
 ) -> Columns:
-    """The columns that payloads and keys hold, for a table that is yet to be made; those that cannot be decoded are left out.
+    """Infer columns from payloads and keys, for a table that does not exist yet.
 
-    So are those with more columns than a record may bring, beside the ones that the definition names (`named`, in lower case),
-    to a table with the columns `table` that takes what `room` leaves, and those with names that columns of the `destination`
-    cannot have.
+    Records that cannot be decoded are ignored, as are records whose new columns would be rejected by `Bound`.
+
+    Args:
+        kind: the format of payloads.
+        payloads: the payloads.
+        key: the format of keys, if they become columns, too.
+        keys: the keys.
+        access: settings of the schema registry.
+        named: columns of the definition, in lower case, which do not count as new.
+        destination: type of the destination, whose rules apply to column names.
+        room: the destination's limits.
+        table: columns of the table; None: none.
 
     Raises:
-        RegistryFailed, CredentialsRefused: the registry did not say what an id is.
+        RegistryFailed, CredentialsRefused: the registry did not return the schema of an id.
     """
     bound = Bound(free=frozenset(named), destination=destination, room=room, table=table or Columns())
-    found = Columns().joined(_sampled(kind, payloads, access, "value", bound))
-    return found if key is None else found.joined(_sampled(key, keys, access, "key", bound))
+    columns = Columns().joined(_sampled(kind, payloads, access, "value", bound))
+    return columns if key is None else columns.joined(_sampled(key, keys, access, "key", bound))
 
 
 def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, name: str, bound: Bound) -> Columns:

@@ -1,4 +1,4 @@
-"""Decoders that take no record with more new columns than kpipe/column_growth.py allows."""
+"""Reject records with more new columns than kpipe/column_growth.py allows."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _FAN_OUT = 32  # as in json/decoder.py
 
 @dataclass(frozen=True)
 class Bound:
-    """Which new columns a record may hold.
+    """Limits on a record's new columns.
 
     Attributes:
-        columns: that a decoder gives.
-        free: columns, in lower case, that the definition names: they do not count; what is inside of them does.
-        closed: why there are no further columns; None: there are.
-        room: of the destination; None: not looked at.
-        table: the columns of the table, which may be others than the decoder gives.
-        rejects: whether a record beyond the bounds is no row; else its new columns are only reported, the first of them.
-        destination: its type (`into.type`), whose rules the names of new columns keep (kpipe/schema/column_names.py).
+        columns: the decoder's columns.
+        free: columns of the definition, in lower case. They do not count; members inside them do.
+        closed: the reason why the table takes no more columns; None: it takes more.
+        room: the destination's limits; None: not checked.
+        table: the table's columns, which may differ from the decoder's.
+        rejects: whether a record beyond the limits is a reject. If not, its first new columns are reported.
+        destination: `into.type`, whose rules apply to the names of new columns (kpipe/schema/column_names.py).
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -45,7 +45,7 @@ class Bound:
     table: Columns = field(default_factory=Columns)
 
     def unfit(self, names: Iterable[str]) -> list[str]:
-        """Return the names of new columns that the destination's columns cannot have."""
+        """Return the names that the destination does not allow for new columns."""
         return [
             name for name in names
             if column_names.fault(self.destination, name) and name not in self.columns and name.lower() not in self.free
@@ -53,34 +53,36 @@ class Bound:
 
     @cached_property
     def _left(self) -> Left | None:
-        """What the table leaves room for: counted once."""
+        """The number of columns that the table can still take, counted once."""
         return None if self.room is None else Left(self.table, self.room)
 
     def beyond(self, new: Columns, alone: bool = False) -> str:
-        """Return why a record with these new columns is no row; empty where it may be one.
+        """Return the reason why a record with these new columns is a reject; empty if it is not.
 
-        A record is judged by what it holds itself, so that no record makes its neighbours dead letters. Of several records:
-        empty means that each of them may be a row; else each of them has to be looked at.
+        Each record is judged by its own columns, so that no record makes others dead letters. For several records, empty means
+        that none is a reject; otherwise each has to be checked alone.
 
         Args:
-            new: the columns, with names that differ by case only kept apart (`settled`).
-            alone: whether they are those of one record.
+            new: the columns; names that differ by case only are separate (`settled`).
+            alone: whether they belong to one record.
         """
         if not self.rejects or not new:
             return ""
         outer = [name for name in new.names() if name not in self.columns and name.lower() not in self.free]
         if len(outer) > MOST_IN_RECORD:
-            return f"{len(outer):,} members without a column ({listed(outer)}), {MOST_IN_RECORD:,} at most: {ADVICE}"
+            return (
+                f"expected at most {MOST_IN_RECORD:,} members without a column, found {len(outer):,} ({listed(outer)}): {ADVICE}"
+            )
         bad = self.unfit(outer)
         if bad:
-            shown = listed([repr(name) for name in sorted(bad)])
-            return f"no column for {shown}: {column_names.fault(self.destination, min(bad))}: {column_names.RENAME}"
+            names = listed([repr(name) for name in sorted(bad)])
+            return f"no column for {names}: {column_names.fault(self.destination, min(bad))}: {column_names.RENAME}"
         if why := refused(self.columns, new):
             return f"{why}: {ADVICE}"
         own = self._left.beyond(self.table, new, self.free, alone) if self._left is not None else Closed()
         if self.closed is None and own == Closed():
             return ""
-        # What a record has beyond all others of its batch, and was not counted with them.
+        # Columns that only this record of its batch has, and that were not counted with the others.
         other, most = self.closed or Closed(), f"a batch adds {MOST_IN_BATCH:,} columns and fields to a table at most"
         if outer and (self.closed is not None or own.column):
             why = own.column or other.column or most
@@ -92,12 +94,12 @@ class Bound:
         return ""
 
     def report(self, new: Columns) -> Columns:
-        """Return new columns as a task reports them."""
+        """Return the new columns that a task reports."""
         return trimmed(new, self.columns, self.free)
 
 
 def bound_of(pipeline: Pipeline, closed: Closed | None, table: Columns) -> Bound:
-    """Return the bound of records for one of a pipeline's tables; `closed` and `table` as of `Bound`."""
+    """Return the limits for one of a pipeline's tables; `closed` and `table` are those of `Bound`."""
     kind = pipeline.into.type
     return Bound(free=named(pipeline), closed=closed, rejects=widened(pipeline), destination=kind, room=room(kind), table=table)
 
@@ -107,22 +109,22 @@ class Bounded:
 
     Args:
         inner: the decoder.
-        bound: which new columns there may be.
-        looks: whether `inner` rejects such records by itself, which takes less time than to search for them.
+        bound: the limits.
+        checks: whether `inner` rejects such records itself, which is faster than searching for them.
     """
 
-    def __init__(self, inner: Decoder, bound: Bound, looks: bool = False) -> None:
-        self._inner, self._bound, self._looks = inner, bound, looks
+    def __init__(self, inner: Decoder, bound: Bound, checks: bool = False) -> None:
+        self._inner, self._bound, self._checks = inner, bound, checks
         self.takes_nulls = inner.takes_nulls
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
-        found = self._inner.decode(payloads, keys)
-        why = "" if self._looks else self._bound.beyond(found.new_columns, alone=len(payloads) == 1)
+        decoded = self._inner.decode(payloads, keys)
+        why = "" if self._checks else self._bound.beyond(decoded.new_columns, alone=len(payloads) == 1)
         if not why:
-            return replace(found, new_columns=self._bound.report(found.new_columns))
+            return replace(decoded, new_columns=self._bound.report(decoded.new_columns))
         if len(payloads) == 1:
-            return replace(found, table=found.table.slice(0, 0), rows=0, kept=[], rejects=[(0, why)], new_columns=Columns())
+            return replace(decoded, table=decoded.table.slice(0, 0), rows=0, kept=[], rejects=[(0, why)], new_columns=Columns())
         size = max(1, -(-len(payloads) // _FAN_OUT))
         starts = range(0, len(payloads), size)
         ends = [min(start + size, len(payloads)) for start in starts]
@@ -134,7 +136,7 @@ class Bounded:
 
 
 def joined(decoded: Sequence[tuple[int, int, Decoded]]) -> Decoded:
-    """Join the parts of a block, each of which is the payloads `[start, end)`."""
+    """Join the decoded parts of a block; each part is (start, end, decoded payloads `[start, end)`)."""
     kept: list[Any] = [
         start + (np.asarray(part.kept, np.int64) if part.kept is not None else np.arange(end - start))
         for start, end, part in decoded

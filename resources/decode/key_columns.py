@@ -1,4 +1,4 @@
-"""Columns of the record's key beside those of its value."""
+"""Decode a record's key and value to columns of one table."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["KeyedDecoder"]
 class KeyedDecoder:
     """Decodes values and keys, each by its own format, into the same columns.
 
-    A record without a key has NULL in the key's columns. A column that both have is taken if both say the same; where they do
-    not, the record is a reject: either answer would lose the other.
+    A record without a key has NULL in the key's columns. If key and value contain the same column with different values, the
+    record is a reject: choosing one would lose the other.
 
     Args:
-        value: decoder of values, for some of the columns or all.
-        key: decoder of keys, likewise.
-        columns: what the two give together.
+        value: decoder of values, for some or all columns.
+        key: decoder of keys, for some or all columns.
+        columns: the columns of both.
     """
 
     def __init__(self, value: Decoder, key: Decoder, columns: Columns) -> None:
@@ -33,39 +33,39 @@ class KeyedDecoder:
         self.takes_nulls = value.takes_nulls
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
-        """See `Decoder`. Without keys, only the values."""
+        """See `Decoder`. Without keys, decodes the values only."""
         values = self._value.decode(payloads, keys)
         if keys is None:
             return replace(values, table=self._whole(values.table, values.rows))
-        given = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+        keyed = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
         nothing, newline = pa.scalar(b"", pa.large_binary()), pa.scalar(b"\n", pa.large_binary())
         lines = pc.binary_join_element_wise(keys.drop_null().cast(pa.large_binary()), nothing, newline)
-        found = self._key.decode(Payloads.of_array(lines))
-        of = given if found.kept is None else given[np.asarray(found.kept, np.int64)]
-        bad = {int(given[at]): f"key: {why}" for at, why in found.rejects}
-        for at in of[1:][of[1:] == of[:-1]].tolist():
-            bad.setdefault(at, "key: it holds several rows")
-        place = np.full(len(payloads), -1, np.int64)
-        place[of] = np.arange(len(of))
+        decoded = self._key.decode(Payloads.of_array(lines))
+        owners = keyed if decoded.kept is None else keyed[np.asarray(decoded.kept, np.int64)]
+        bad = {int(keyed[index]): f"key: {why}" for index, why in decoded.rejects}
+        for owner in owners[1:][owners[1:] == owners[:-1]].tolist():
+            bad.setdefault(owner, "key: expected one row, found several")
+        key_rows = np.full(len(payloads), -1, np.int64)
+        key_rows[owners] = np.arange(len(owners))
         records = np.arange(values.rows) if values.kept is None else np.asarray(values.kept, np.int64)
-        rows = place[records]
+        rows = key_rows[records]
         take = pa.array(rows, pa.int64(), mask=rows < 0)
-        one, other = self._whole(values.table, values.rows), self._whole(found.table, found.rows)
+        one, other = self._whole(values.table, values.rows), self._whole(decoded.table, decoded.rows)
         names = self._schema.names
         columns = [self._joined(name, one.column(name), other.column(name), take, records, bad) for name in names]
         table = pa.table(columns, schema=self._schema) if columns else one
-        new = values.new_columns.joined(found.new_columns)
+        new = values.new_columns.joined(decoded.new_columns)
         if not bad:
             return Decoded(table, values.rows, values.kept, values.rejects, new)
         good = ~np.isin(records, list(bad))
-        known = {at for at, _ in values.rejects}
-        rejects = sorted([*values.rejects, *(item for item in bad.items() if item[0] not in known)])
+        rejected = {index for index, _ in values.rejects}
+        rejects = sorted([*values.rejects, *(item for item in bad.items() if item[0] not in rejected)])
         return Decoded(table.filter(pa.array(good)), int(good.sum()), records[good].tolist(), rejects, new)
 
     def _whole(self, table: pa.Table, rows: int) -> pa.Table:
-        """The table with all columns."""
-        given = set(table.column_names)
-        arrays = [table.column(item.name) if item.name in given else pa.nulls(rows, item.type) for item in self._schema]
+        """Add columns of NULLs for those that the table lacks."""
+        names = set(table.column_names)
+        arrays = [table.column(item.name) if item.name in names else pa.nulls(rows, item.type) for item in self._schema]
         return pa.table(arrays, schema=self._schema)
 
     def _joined(
@@ -87,7 +87,7 @@ class KeyedDecoder:
             differ = pc.fill_null(pc.and_(both, pc.not_equal(value, mine)), False).to_numpy()
         except pa.ArrowNotImplementedError:  # STRUCTs and lists
             pairs = zip(value.to_pylist(), mine.to_pylist(), both.to_pylist(), strict=True)
-            differ = np.array([there and one != other for one, other, there in pairs], bool)
+            differ = np.array([valid and one != other for one, other, valid in pairs], bool)
         for row in np.flatnonzero(differ).tolist():
-            bad.setdefault(int(records[row]), f"key: {name} is another value in the key than in the value")
+            bad.setdefault(int(records[row]), f"key: {name} differs between key and value")
         return pc.coalesce(value, mine)

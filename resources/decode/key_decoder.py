@@ -1,4 +1,4 @@
-"""Keys of records to columns of the table's key: which row a tombstone deletes."""
+"""Decode keys of records to the table's key columns, to find the row that a tombstone deletes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["KeyReader", "nulls"]
 
 
 class KeyReader:
-    """Reads the keys of records.
+    """Decodes the keys of records.
 
-    Without a format a key of one column is its text, as CSV's fields are read, and a key of several columns a JSON object with
-    these members.
+    Without a format, the key of a table with one key column is the text of its value, read like a CSV field. With several key
+    columns it is a JSON object.
 
     Args:
-        columns: names and types.
-        kind: how the record's key holds them.
-        access: to the schema registry.
+        columns: names and types of the key columns.
+        kind: the format of the record's key.
+        access: settings of the schema registry.
     """
 
     def __init__(self, columns: Columns, kind: Format | None = None, access: Access | None = None) -> None:
@@ -33,10 +33,10 @@ class KeyReader:
         self._decoder = JsonDecoder(columns) if kind is None else key_decoder(kind, columns, access)
 
     def read(self, keys: pa.Array) -> tuple[pa.Table, dict[int, str]]:
-        """The columns, one row for each key, and why by position where a key names no row.
+        """Return one row for each key, and by position the reasons of invalid keys.
 
         Args:
-            keys: as bytes; null where a record has none.
+            keys: a column of bytes; null for a record without a key.
         """
         table, reasons = self._texts.read([keys]) if self._texts is not None else self._decoded(keys)
         missing = dict.fromkeys(pc.indices_nonzero(keys.is_null()).to_pylist(), "a tombstone without a key")
@@ -44,20 +44,20 @@ class KeyReader:
 
     def _decoded(self, keys: pa.Array) -> tuple[pa.Table, dict[int, str]]:
         decoded = self._decoder.decode(Payloads.of([value or b"" for value in keys.to_pylist()]))
-        reasons, places = dict(decoded.rejects), pa.nulls(len(keys), pa.int64()).to_pylist()
-        for row, at in enumerate(range(len(keys)) if decoded.kept is None else decoded.kept):
-            if places[at] is not None:
-                reasons[at] = "the key of a tombstone gives several rows"
-            places[at] = row
-        return decoded.table.select(list(self._columns.names())).take(pa.array(places, pa.int64())), reasons
+        reasons, rows = dict(decoded.rejects), pa.nulls(len(keys), pa.int64()).to_pylist()
+        for row, position in enumerate(range(len(keys)) if decoded.kept is None else decoded.kept):
+            if rows[position] is not None:
+                reasons[position] = "the key of a tombstone: expected one row, found several"
+            rows[position] = row
+        return decoded.table.select(list(self._columns.names())).take(pa.array(rows, pa.int64())), reasons
 
 
 def nulls(table: pa.Table, key: Columns) -> dict[int, str]:
-    """Rows that have no key: NULL in one of its columns, by position."""
+    """Return by position the reasons of rows with NULL in a key column."""
     reasons: dict[int, str] = {}
     for name in key.names():
         column = table.column(name)
         if column.null_count:
-            for at in pc.indices_nonzero(column.is_null()).to_pylist():
-                reasons.setdefault(at, f"{name}, which is of the key, is NULL or missing")
+            for row in pc.indices_nonzero(column.is_null()).to_pylist():
+                reasons.setdefault(row, f"key column {name} is NULL or missing")
     return reasons

@@ -1,4 +1,4 @@
-"""Columns that compiled code has built, as Arrow arrays (resources/native/columns.c)."""
+"""Convert columns that compiled code has built to Arrow arrays (resources/native/columns.c)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _STRUCT, _LIST, _BOOLEAN, _INTEGER, _DOUBLE, _TEXT = range(6)
 
 
 class Decoder:
-    """Decodes blocks of payloads to columns by compiled code. Not for two threads at once.
+    """Decodes blocks of payloads to columns with compiled code. Not thread-safe.
 
     Args:
-        found: the compiled part.
-        kind: what the columns are carried as.
-        decoder: what its `kp_..._new` has given.
+        found: the compiled library.
+        kind: Arrow types of the columns.
+        decoder: the result of its `kp_..._new`.
 
     Attributes:
-        name: what stands between `kp_` and `_decode` in the names of its functions.
+        name: the part between `kp_` and `_decode` in its function names.
     """
 
     name: ClassVar[str]
@@ -37,12 +37,12 @@ class Decoder:
         weakref.finalize(self, getattr(found, f"kp_{self.name}_free"), decoder)
 
     def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
-        """The columns of the good ones, as they are carried, and which are good.
+        """Decode payloads, and return the columns of the good ones, and for each payload whether it is good.
 
         Args:
             payloads: the block.
-            chosen: which of them.
-            skip: bytes before the record itself.
+            chosen: indices of the payloads to decode.
+            skip: number of bytes before the record.
 
         Raises:
             MemoryError: the block is too large.
@@ -58,9 +58,9 @@ class Decoder:
 
 
 def planned(kind: pa.DataType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], bytes]:
-    """A node and all below it, as `kp_build` reads them: nodes, ranges of integers, names.
+    """Encode a type and its members for `kp_build`: nodes, ranges of integers, names.
 
-    Values of fixed width that are neither booleans nor doubles are integers to it.
+    `kp_build` treats values of fixed width as integers, except booleans and doubles.
     """
     nodes: list[int] = []
     ranges: list[int] = []
@@ -97,22 +97,22 @@ def _plan(name: str, kind: pa.DataType, nodes: list[int], ranges: list[int], nam
 
 
 def arrays(found: ctypes.CDLL, decoder: int, kind: pa.StructType, rows: int) -> list[pa.Array]:
-    """The members of the root, copied.
+    """Copy the members of the root to Arrow arrays.
 
     Args:
-        found: the compiled part.
-        decoder: its decoder; what it has built stays as it is.
-        kind: type of a row, as the decoder was told it.
+        found: the compiled library.
+        decoder: its decoder, whose columns are not changed.
+        kind: type of a row that the decoder was created with.
         rows: number of rows.
     """
     node = 0
 
     def array(kind: pa.DataType, rows: int) -> pa.Array:
-        """The next node's slots, in order of depth."""
+        """Copy the slots of the next node, in depth-first order."""
         nonlocal node
         node += 1
-        here, size = node, np.zeros(3, np.int64)
-        found.kp_size(decoder, here, size.ctypes.data)
+        current, size = node, np.zeros(3, np.int64)
+        found.kp_size(decoder, current, size.ctypes.data)
         count, used, some_null = (int(item) for item in size)
         assert rows < 0 or count == rows
         validity = pa.allocate_buffer((count + 7) // 8) if some_null else None
@@ -123,7 +123,7 @@ def arrays(found: ctypes.CDLL, decoder: int, kind: pa.StructType, rows: int) -> 
             offsets = pa.allocate_buffer((count + 1) * 4)
         elif not pa.types.is_struct(kind):
             values = pa.allocate_buffer((count * kind.bit_width + 7) // 8)
-        found.kp_copy(decoder, here, *(item.address if item else None for item in (validity, offsets, values)))
+        found.kp_copy(decoder, current, *(item.address if item else None for item in (validity, offsets, values)))
         if pa.types.is_struct(kind):
             children = [array(item.type, count) for item in kind]
             return pa.Array.from_buffers(kind, count, [validity], children=children)

@@ -1,4 +1,4 @@
-"""Which schema each payload of a block was written with: one for all, or the one whose id stands before it."""
+"""Group a block's payloads by writer's schema: the format's own schema, or the schema of the id in the payload's prefix."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ __all__ = ["Part", "Unfit", "Written", "assembled"]
 
 Reader = TypeVar("Reader")
 
-# Records may name any id. Of a block, so many ids that the registry does not have are looked up, those of most records first.
-# Each record of the others is a dead letter, too, without a request. Ids that the registry has do not count.
+# Limit of requests for unknown ids in one block: records can contain any id. Ids of most records are requested first. Records
+# with further unknown ids become dead letters without a request. Ids that the registry has do not count.
 _MOST_UNKNOWN = 16
-_MOST_MADE = 1_000  # readers that are kept; beyond, the least recently used one is dropped
+_MOST_MADE = 1_000  # limit of cached readers; beyond it, the least recently used one is dropped
 
 
 class Unfit(Exception):
-    """A schema that cannot be read, or that no table fits: a reason for each record that was written with it."""
+    """A schema that cannot be read or has no table columns: the reason why all of its records are rejects."""
 
 
 @dataclass
 class Part:
-    """What became of some payloads of a block.
+    """The result of some payloads of a block.
 
     Attributes:
         table: rows in staged types.
         kept: index of the payload of each row.
-        rejects: (index, reason) of the others.
-        new: what the schema has beyond the columns.
+        rejects: (index, reason) of the other payloads.
+        new: fields of the schema without a column.
     """
 
     table: pa.Table | None
@@ -51,16 +51,16 @@ class Part:
 
 
 class Written(Generic[Reader]):
-    """Groups payloads by the schema that they were written with, and keeps what was made of each schema.
+    """Groups payloads by writer's schema, and caches a reader for each schema.
 
     Args:
-        kind: with a `registry`, or with the schema itself.
-        name: of the schema's kind as a registry says it: AVRO, PROTOBUF.
-        make: the reader of a schema; raises Unfit.
-        access: to the registry.
+        kind: the format, with a `registry` or a schema of its own.
+        name: the registry's name for the type of schema: AVRO, PROTOBUF or JSON.
+        make: creates the reader of a schema; raises Unfit.
+        access: settings of the registry.
 
     Raises:
-        InvalidPipeline: the registry's address is none.
+        InvalidPipeline: the registry's address is invalid.
     """
 
     def __init__(self, kind: Format, name: str, make: Callable[[Schema], Reader], access: Access | None) -> None:
@@ -69,10 +69,10 @@ class Written(Generic[Reader]):
         self._made: OrderedDict[int, Reader | Unfit] = OrderedDict()
 
     def groups(self, payloads: Payloads) -> Iterator[tuple[np.ndarray[Any, Any], int, Reader | str]]:
-        """Indices of payloads, bytes before the datum, and the reader of it, or why there is none.
+        """Return for each schema the indices of payloads, the number of bytes before the datum, and the reader or a reason.
 
         Raises:
-            RegistryFailed, CredentialsRefused: the registry did not say what an id is.
+            RegistryFailed, CredentialsRefused: the registry did not return the schema of an id.
         """
         if self._registry is None:
             yield np.arange(len(payloads)), 0, self._reader(0)[0]
@@ -82,21 +82,20 @@ class Written(Generic[Reader]):
             yield np.array([at]), 0, confluent_wire.unframed(payloads[int(at)])
         unknown, read = 0, []
         for number, chosen in _by_id(ids, good):
-            reader, found = self._reader(number, ask=unknown < _MOST_UNKNOWN)
-            unknown += not found
+            reader, exists = self._reader(number, fetch=unknown < _MOST_UNKNOWN)
+            unknown += not exists
             read.append((number, chosen, reader))
-        for _, chosen, reader in sorted(read, key=lambda one: one[0]):  # new columns come in the order of ids
+        for _, chosen, reader in sorted(read, key=lambda one: one[0]):  # new columns are added in the order of ids
             yield chosen, confluent_wire.LENGTH, reader
 
-    def _reader(self, number: int, ask: bool = True) -> tuple[Reader | str, bool]:
-        """Return the reader of an id, or why there is none, and whether the registry has that id."""
+    def _reader(self, number: int, fetch: bool = True) -> tuple[Reader | str, bool]:
+        """Return the reader of an id, or a reason, and whether the registry has the id."""
         if number not in self._made:
             try:
-                self._made[number] = self._make(self._found(number, ask))
-            except UnknownSchema as error:  # not kept: it may be registered any moment
-                return str(
-                    error
-                ) if ask else f"{error}: {_MOST_UNKNOWN} other ids of this block are unknown to the registry", False
+                self._made[number] = self._make(self._fetch(number, fetch))
+            except UnknownSchema as error:  # not cached: it may be registered later
+                limit = "" if fetch else f": {_MOST_UNKNOWN} other ids of this block are not in the registry"
+                return f"{error}{limit}", False
             except Unfit as error:
                 where = f"schema {number}: " if self._registry is not None else ""
                 self._made[number] = Unfit(f"{where}{error}")
@@ -106,20 +105,20 @@ class Written(Generic[Reader]):
         made = self._made[number]
         return (str(made) if isinstance(made, Unfit) else made), True
 
-    def _found(self, number: int, ask: bool) -> Schema:
+    def _fetch(self, number: int, fetch: bool) -> Schema:
         if self._registry is None:
             return Schema(self._name, self._schema or "")
-        # A .proto file as text would have to be compiled; a registry that cannot give it otherwise gives it so all the same.
-        found = self._registry.schema(number, "serialized" if self._name == "PROTOBUF" else "", ask)
-        if found.kind != self._name:
-            raise Unfit(f"it is of kind {found.kind[:40]}, not {self._name}")
-        return found
+        # Descriptors need no compiler. A registry that cannot serialize them returns the text of the .proto file.
+        schema = self._registry.schema(number, "serialized" if self._name == "PROTOBUF" else "", fetch)
+        if schema.kind != self._name:
+            raise Unfit(f"wrong type of schema: expected {self._name}, found {schema.kind[:40]}")
+        return schema
 
 
 def _by_id(ids: np.ndarray[Any, Any], good: np.ndarray[Any, Any]) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Ids with the indices of their payloads: those of most payloads first, so that a made-up id does not displace a real one.
+    """Yield ids with the indices of their payloads, ids of most payloads first, so that invented ids do not displace real ones.
 
-    One sort: a block may have as many ids as payloads.
+    It sorts once: a block can have as many ids as payloads.
     """
     where = np.flatnonzero(good)
     order = np.argsort(ids[where], kind="stable")
@@ -130,13 +129,13 @@ def _by_id(ids: np.ndarray[Any, Any], good: np.ndarray[Any, Any]) -> Iterator[tu
 
 
 def assembled(parts: list[Part], columns: Columns, count: int, bound: Bound | None = None) -> Decoded:
-    """The parts as one block, in the order of the payloads.
+    """Join parts to one block, in the order of the payloads.
 
     Args:
-        parts: each payload in one of them, those of one schema together.
-        columns: the table's.
+        parts: one part for each schema; each payload is in one part.
+        columns: the table's columns.
         count: number of payloads.
-        bound: which new columns a schema may bring; None: any.
+        bound: limits on a schema's new columns; None: no limits.
     """
     if bound is not None:
         parts = [_bounded(part, bound.beyond(part.new, alone=True)) for part in parts]
@@ -158,5 +157,5 @@ def assembled(parts: list[Part], columns: Columns, count: int, bound: Bound | No
 
 
 def _bounded(part: Part, why: str) -> Part:
-    """The part, without rows where there is a reason against its schema."""
+    """Reject all rows of a part if there is a reason against its schema."""
     return Part(None, part.kept[:0], [*part.rejects, *((int(at), why) for at in part.kept)], Columns()) if why else part

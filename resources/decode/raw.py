@@ -1,4 +1,4 @@
-"""Payloads kept as they are: extract and load, transform later."""
+"""Store keys and values as bytes, without decoding them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = Columns.of({"key": "BLOB", "value": "BLOB"})
 
 
 class RawDecoder:
-    """Key and value as bytes; a tombstone is a row whose value is NULL. Rejects nothing."""
+    """Returns key and value as bytes; a tombstone is a row whose value is NULL. It rejects no payload."""
 
     takes_nulls = True
 

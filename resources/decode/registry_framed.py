@@ -1,6 +1,6 @@
-"""Payloads with a schema registry's prefix before what another decoder reads: JSON that was written with a JSON Schema.
+"""Remove a schema registry's prefix before another decoder reads the payload: JSON that was written with a JSON Schema.
 
-The schema is not asked for: it says which objects are allowed, not how their bytes are read.
+The schema is not fetched: a JSON Schema restricts objects, but is not needed to read their bytes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["FramedDecoder"]
 
 
 class FramedDecoder:
-    """Takes the prefix off; a payload without one is a reject.
+    """Removes the prefix; a payload without one is a reject.
 
     Args:
-        inner: decoder of what stands behind it.
+        inner: decoder of the bytes after the prefix.
     """
 
     takes_nulls = False

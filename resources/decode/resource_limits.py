@@ -1,7 +1,7 @@
-"""Limits of processor time and memory for decoding a block: the last line behind the bounds that each decoder has by itself.
+"""Limit the CPU time and memory of decoding a block, in addition to each decoder's own limits.
 
-A block beyond a limit is decoded in halves, down to the record that takes so much, which becomes a reject. Processor time of the
-decoding thread is measured, not time of day: on a busy machine a good record stays one.
+A block beyond a limit is decoded in halves, down to the single record that exceeds it, which becomes a reject. The clock is the
+CPU time of the decoding thread, so that a busy host does not turn good records into rejects.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["Deadlined", "Overrun", "limited"]
 
 Result = TypeVar("Result")
 
-# Row by row, the slowest way, a decoder takes some 0.1 s for a megabyte (measured on JSON objects of 1 kB).
+# Row by row, the slowest path, a decoder takes about 0.1 s for a megabyte (measured on JSON objects of 1 kB).
 _LEAST_S, _S_PER_MB = 30.0, 2.0
-_LOOK_EVERY_S = 0.5
+_CHECK_EVERY_S = 0.5
 
 
 class Overrun(BaseException):
-    """Decoding took too long. Raised between two steps of whatever runs, which must not handle it as an error of its own."""
+    """Decoding took too long. It is raised between two steps of any code: a BaseException, which that code does not catch."""
 
 
 @dataclass
 class _Limit:
-    """A thread at work, and what it may take."""
+    """A decoding thread and its limit."""
 
     thread: int
     clock: Callable[[], float]
@@ -45,29 +45,29 @@ class _Limit:
 
 
 class _Watch:
-    """One thread of this process that looks at the clocks of those that decode."""
+    """A thread of this process that checks the clocks of decoding threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
         self._limits: dict[int, _Limit] = {}
-        self._process = 0  # workers are forked, and threads stay behind
+        self._process = 0  # a forked worker does not inherit the thread
 
     def begin(self, limit: _Limit) -> None:
         with self._lock:
             self._limits[limit.thread] = limit
             if self._process != os.getpid():
                 self._process = os.getpid()
-                threading.Thread(target=self._look, name="kpipe-decoding", daemon=True).start()
+                threading.Thread(target=self._check, name="kpipe-decoding", daemon=True).start()
             self._lock.notify()
 
     def end(self, limit: _Limit) -> bool:
-        """Whether it was too late; then nothing is left that could be raised any more. A second call changes nothing."""
+        """Remove a limit, cancel its pending `Overrun`, and return whether it was exceeded. A second call changes nothing."""
         with self._lock:
             if self._limits.pop(limit.thread, None) is not None and limit.raised:
                 _raise_in(limit.thread, None)
             return limit.raised
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         while True:
             with self._lock:
                 while not self._limits:
@@ -77,8 +77,8 @@ class _Watch:
                         if not limit.raised:
                             limit.raised = True
                             _raise_in(limit.thread, Overrun)
-                        limit.interrupt()  # each time: a query may have begun since
-            time.sleep(_LOOK_EVERY_S)
+                        limit.interrupt()  # repeated: another query may have begun
+            time.sleep(_CHECK_EVERY_S)
 
 
 _watch = _Watch()
@@ -86,12 +86,12 @@ os.register_at_fork(after_in_child=lambda: globals().update(_watch=_Watch()))
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise an error in a thread at its next step; None: no longer (Python's C API, PyThreadState_SetAsyncExc)."""
+    """Raise an error in a thread at its next step; None cancels it (Python's C API, PyThreadState_SetAsyncExc)."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error) if error is not None else None)
 
 
 def _clock() -> Callable[[], float]:
-    """Processor time of this thread, as another thread can read it; time of day where the system has no such clock."""
+    """Return this thread's CPU clock, which other threads can read; if the system has none, the monotonic clock."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic
     number = time.pthread_getcpuclockid(threading.get_ident())
@@ -99,21 +99,21 @@ def _clock() -> Callable[[], float]:
 
 
 def limited(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return what `work` returns, if that takes no more than so many seconds of processor time.
+    """Call `work` with a limit of CPU time in seconds, and return its result.
 
     Raises:
-        Overrun: it took longer, and was ended.
+        Overrun: it took longer, and was stopped.
     """
     clock, over = _clock(), False
     limit = _Limit(threading.get_ident(), clock, clock() + seconds, in_memory.interrupter())
     _watch.begin(limit)
     try:
         try:
-            found = work()
+            result = work()
         finally:
             over = _watch.end(limit)
     except Overrun:
-        _watch.end(limit)  # it may have come in the midst of the line above; it comes once
+        _watch.end(limit)  # again: the error may have interrupted the call above; it is raised once only
         raise
     except BaseException as error:
         if over:
@@ -121,7 +121,7 @@ def limited(seconds: float, work: Callable[[], Result]) -> Result:
         raise
     if over:
         raise Overrun
-    return found
+    return result
 
 
 class Deadlined:
@@ -129,7 +129,8 @@ class Deadlined:
 
     Args:
         inner: the decoder.
-        least_s, s_per_mb: the limit: so many seconds, and so many for each megabyte of the block.
+        least_s: seconds of CPU time for any block.
+        s_per_mb: seconds of CPU time in addition, for each megabyte of the block.
     """
 
     def __init__(self, inner: Decoder, least_s: float = _LEAST_S, s_per_mb: float = _S_PER_MB) -> None:
@@ -142,8 +143,8 @@ class Deadlined:
         try:
             return limited(seconds, lambda: self._inner.decode(payloads, keys))
         except Overrun:
-            in_memory.forget()  # what was interrupted in it is of no use
-            why = f"decoding it takes more than {seconds:.0f} s of processor time"
+            in_memory.forget()  # the interrupted connection cannot be used again
+            why = f"decoding takes more than {seconds:.0f} s of CPU time"
         except MemoryError:
             why = "the record is too large: its columns do not fit into memory"
         if len(payloads) == 1:

@@ -1,4 +1,4 @@
-"""Payloads of one schema that has types as rows of the table: compiled where they are good, one by one where they are not."""
+"""Decode payloads of one typed schema to rows: good payloads with compiled code, others one by one in Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from resources.decode.payload_schemas import Part
 
 __all__ = ["Digits", "Leaves", "Native", "Typed", "dumped"]
 
-#: How bytes become JSON text, by the path of the column or member that is carried so; None stands for the items of a list.
+#: Functions from bytes to JSON text, by the path of the column or member; None means the items of a list.
 Leaves = dict[tuple[str | None, ...], Callable[[bytes], str]]
 
 
@@ -28,7 +28,7 @@ class Native(Protocol):
     """A compiled decoder."""
 
     def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
-        """The columns of the good ones of some payloads, behind so many bytes, and which are good.
+        """Decode some payloads after `skip` bytes; return the columns of the good ones, and for each whether it is good.
 
         Raises:
             MemoryError: the block is too large.
@@ -37,28 +37,28 @@ class Native(Protocol):
 
 
 class Other(Protocol):
-    """Another schema, by which records are to be read.
+    """A reader's schema.
 
     Attributes:
-        columns: as it has them.
+        columns: the columns of that schema.
     """
 
     columns: Columns
 
     def resolve(self, arrays: Sequence[pa.Array], rows: int, reasons: dict[int, str]) -> list[pa.Array]:
-        """Its columns from those that were read, and reasons by row where a value cannot be what it wants."""
+        """Convert columns of the writer's schema to this one, and add by row the reasons of failed conversions."""
         ...
 
 
 @dataclass(frozen=True)
 class Digits:
-    """A number that JSON is given as it is written."""
+    """A number in JSON, with all of its digits."""
 
     text: str
 
 
 def dumped(value: Any) -> str:
-    """JSON text; Python's own writer would send long numbers through a float."""
+    """Return JSON text. Python's json module would round long numbers to a float."""
     if isinstance(value, Digits):
         return value.text
     if isinstance(value, dict):
@@ -72,14 +72,14 @@ class Typed:
     """Decodes payloads of one schema.
 
     Args:
-        natural: the columns as the schema has them.
-        carried: their types as they are read.
-        native: the compiled decoder; None: all is read one by one.
-        row: reads one; raises Reject.
-        leaves: of parts that are carried as bytes; each raises Reject.
-        columns: the table's.
-        mapping: the format's.
-        other: what the columns are to another schema, which the table's are made from.
+        natural: the schema's columns.
+        carried: Arrow types of the columns before conversion.
+        native: the compiled decoder; None: all payloads are read one by one.
+        row: reads one payload; raises Reject.
+        leaves: convert parts that are carried as bytes to JSON text; raise Reject.
+        columns: the table's columns.
+        mapping: the format's mapping.
+        other: the reader's schema, if it differs from the writer's.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Typed:
             self._fitting = MappedFitting(wanted, columns, mapping)
 
     def decode(self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int) -> Part:
-        """Rows of the chosen payloads. A column of a block has 2 GiB at most; symbols of an enum may make much of few bytes."""
+        """Decode the chosen payloads. If a column exceeds 2 GiB, as enum symbols can, they are decoded in halves."""
         try:
             return self._decode(payloads, chosen, skip)
         except MemoryError:
@@ -140,27 +140,27 @@ class Typed:
     def _read(
         self, payloads: Payloads, chosen: np.ndarray[Any, Any], skip: int, rejects: list[tuple[int, str]]
     ) -> tuple[list[pa.Array], np.ndarray[Any, Any]]:
-        """The columns as they are carried, and the payload of each row."""
+        """Return the columns before conversion, and the payload of each row."""
         arrays: list[pa.Array] = []
-        looked, kept = chosen, np.zeros(0, np.int64)
+        undecoded, kept = chosen, np.zeros(0, np.int64)
         if self._native is not None:
             arrays, good = self._native.decode(payloads, chosen, skip)
-            looked, kept = chosen[~good], chosen[good]
-        rows, found = [], []
-        for at in looked.tolist():
+            undecoded, kept = chosen[~good], chosen[good]
+        rows, indices = [], []
+        for index in undecoded.tolist():
             try:
-                rows.append(self._row(payloads[at][skip:]))
-                found.append(at)
+                rows.append(self._row(payloads[index][skip:]))
+                indices.append(index)
             except Reject as error:
-                rejects.append((at, str(error)))
+                rejects.append((index, str(error)))
         if self._native is not None and not rows:
             return arrays, kept
         slow = [pa.array([row[item.name] for row in rows], item.type) for item in self._carried]
         if not arrays:
-            return slow, np.array(found, np.int64)
-        order = np.argsort(places := np.concatenate((kept, np.array(found, np.int64))), kind="stable")
+            return slow, np.array(indices, np.int64)
+        order = np.argsort(owners := np.concatenate((kept, np.array(indices, np.int64))), kind="stable")
         both = [pa.concat_arrays(pair).take(pa.array(order)) for pair in zip(arrays, slow, strict=True)]
-        return both, places[order]
+        return both, owners[order]
 
     def _texts(
         self,
@@ -171,7 +171,7 @@ class Typed:
         path: str,
         reasons: dict[int, str],
     ) -> pa.Array:
-        """The column with JSON text in place of the bytes that it is made of."""
+        """Replace bytes by JSON text in a column."""
         if "JSON" not in str(kind):
             return array
         if kind == JSON:
@@ -197,10 +197,10 @@ class Typed:
         reasons: dict[int, str],
     ) -> pa.Array:
         texts: list[str | None] = []
-        for place, part in enumerate(array.to_pylist()):
+        for row, part in enumerate(array.to_pylist()):
             try:
                 texts.append(None if part is None else text(part))
             except Reject as error:
                 texts.append(None)
-                reasons.setdefault(int(rows[place]), f"{path}: {str(error).removeprefix('the record: ')}")
+                reasons.setdefault(int(rows[row]), f"{path}: {str(error).removeprefix('the record: ')}")
         return pa.array([None if item == "null" else item for item in texts], pa.string())

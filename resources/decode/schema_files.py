@@ -1,4 +1,4 @@
-"""Schemas that a pipeline's definition names by a file, or as text: read once on the driver, so that workers need neither."""
+"""Read the schemas of a definition once on the driver, so that workers need neither the file nor a compiler."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kpipe.errors import InvalidPipeline
 
 __all__ = ["with_files", "with_schema"]
 
-# A descriptor set travels with every job: Google's own of all its cloud interfaces has 12 MB.
+# A descriptor set is sent with every job. The set of all Google Cloud APIs has 12 MB.
 _LARGEST = 16 << 20
 
 
 def with_files(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with its schemas as workers take them.
+    """Replace a pipeline's Protobuf schemas by descriptor sets.
 
     Raises:
-        InvalidPipeline: a file cannot be read, or holds no schema.
-        NotAvailable: it has to be compiled, and there is no compiler.
+        InvalidPipeline: a file cannot be read, or is not a schema.
+        NotAvailable: a schema has to be compiled, and the compiler is not installed.
     """
     changes = {
         name: with_schema(kind, f"pipeline {pipeline.name}: {name}")
@@ -31,11 +31,11 @@ def with_files(pipeline: Pipeline) -> Pipeline:
 
 
 def with_schema(kind: Format, where: str) -> Format:
-    """A format of Protobuf without a registry, with its descriptor set in place of file or text.
+    """Replace file or text by a descriptor set in a Protobuf format without a registry.
 
     Args:
         kind: the format.
-        where: what an error says before its reason.
+        where: the subject of errors.
 
     Raises:
         InvalidPipeline, NotAvailable: see `with_files`.
@@ -51,17 +51,18 @@ def with_schema(kind: Format, where: str) -> Format:
         try:
             if path.stat().st_size > _LARGEST:
                 raise InvalidPipeline(
-                    f"{where}.descriptors: {path} has more than {_LARGEST:,} bytes", "leave out what is not needed"
+                    f"{where}.descriptors: {path} is too large: expected at most {_LARGEST:,} bytes",
+                    "leave out files that the message does not need",
                 )
             text = b64encode(path.read_bytes()).decode()
         except OSError as error:
             raise InvalidPipeline(
                 f"{where}.descriptors: {path} cannot be read: {error.strerror}",
-                "protoc --include_imports --descriptor_set_out=FILE",
+                "write it with protoc --include_imports --descriptor_set_out=FILE",
             ) from None
     try:
         files = Files(text or "")
         plan(files.named(kind.message))
     except Unfit as error:
-        raise InvalidPipeline(f"{where}.{field}: {error}", "see docs/guide/formats.md") from None
+        raise InvalidPipeline(f"{where}.{field}: {error}", "see docs/reference/formats.md") from None
     return kind.model_copy(update={"definition": files.written(), "descriptors": None})

@@ -1,27 +1,31 @@
-"""Destinations: a table, its dead letters and its ledger, in one place that changes all three at once."""
+"""Destinations: a table, its dead letters and its ledger in one place, where they are changed together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Constrained, Destination
-from kpipe.tables.multi_table import targets
+from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.upsert import KeyRule
+from resources import extras
 from resources.destinations.credentials import secrets
 from resources.destinations.lakehouse_factory import open_delta, open_iceberg, open_parquet
 from resources.destinations.plugins import names, open_installed
 from resources.object_store.uri import is_remote
 from resources.secrets import MASK
 
-__all__ = ["WITHOUT_NUL", "Home", "open_destination", "required_columns", "summary"]
+if TYPE_CHECKING:
+    from resources.destinations.sql.engine import Engine
+
+__all__ = ["WITHOUT_NUL", "Home", "database_file", "open_destination", "required_columns", "summary"]
 
 
-#: Types of destinations whose texts cannot hold the character NUL.
+#: Types of destinations whose strings cannot contain the character NUL.
 WITHOUT_NUL = frozenset({"postgres"})
 
 
@@ -30,18 +34,18 @@ class Home(Protocol):
 
     @property
     def data(self) -> Path:
-        """Where the default database lies."""
+        """Folder of the default database."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Where tasks leave finished files: folders, or beginnings of objects' names."""
+        """Locations of staged files: folders, or prefixes of object names."""
 
 
 def open_destination(pipeline: Pipeline, home: Home) -> Destination:
-    """The destination that the pipeline's `into` names. Opens nothing yet.
+    """Open the destination of the pipeline's `into`. Connects to nothing yet.
 
     Raises:
-        NotAvailable: no such destination, or it cannot do what `into` asks for.
+        NotAvailable: the type does not exist, or does not support a field of `into`.
     """
     kind = pipeline.into.type
     if kind in _TYPES:
@@ -56,119 +60,113 @@ def open_destination(pipeline: Pipeline, home: Home) -> Destination:
 
 
 def required_columns(pipeline: Pipeline, home: Home) -> Collection[str]:
-    """Columns of the table that take no NULL, as far as its destination can tell. Asked through a connection of its own."""
+    """Return the NOT NULL columns of the table, as far as the destination can read them; opens a connection."""
     place = open_destination(pipeline, home)
     return place.required() if isinstance(place, Constrained) else ()
 
 
 def _duckdb(pipeline: Pipeline, home: Home) -> Destination:
-    from resources.destinations.duckdb import DuckDBDestination  # an engine is loaded when it is used
+    from resources.destinations.duckdb import DuckDBEngine  # imported late: it loads DuckDB
 
-    into = pipeline.into
-    if into.credentials:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials: a DuckDB file has none", "remove them")
-    path = _file(pipeline, home)
-
-    def made(part: Pipeline, also: Sequence[DuckDBDestination] = ()) -> DuckDBDestination:
-        shown, rule = summary(pipeline), KeyRule.of(part)
-        return DuckDBDestination(path, part.into.table, part.name, shown, _folders(pipeline, home), rule=rule, also=also)
-
-    first, *more = targets(pipeline)
-    return made(first, [made(part) for part in more])
+    if pipeline.into.credentials:
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.credentials: a DuckDB file needs no credentials", "remove into.credentials"
+        )
+    return _sql(pipeline, DuckDBEngine(database_file(pipeline, home), _folders(pipeline, home)))
 
 
-def _file(pipeline: Pipeline, home: Home) -> Path:
-    """The DuckDB file that holds the ledger."""
+def _sql(pipeline: Pipeline, engine: Engine) -> Destination:
+    from resources.destinations.sql.destination import SqlDestination
+    from resources.destinations.sql.engine import TargetTable
+
+    tables = [TargetTable(part.into.table, KeyRule.of(part)) for part in table_pipelines(pipeline)]
+    return SqlDestination(engine, pipeline.name, tables, summary(pipeline))
+
+
+def database_file(pipeline: Pipeline, home: Home) -> Path:
+    """Return the DuckDB file of the ledger.
+
+    Raises:
+        InvalidPipeline: the database is in memory.
+    """
     name = pipeline.into.database
     if name == ":memory:":
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database :memory: would forget its ledger", "name a file")
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.database: expected a file, found :memory:, which would forget the ledger",
+            "set into.database to a file",
+        )
     return Path(name) if name is not None else home.data / "kpipe.duckdb"
 
 
 def _webhook(pipeline: Pipeline, home: Home) -> Destination:
-    from resources.destinations.webhook_factory import open_webhook  # a client is loaded when it is used
+    from resources.destinations.webhook_factory import open_webhook  # imported late: it loads an HTTP client
 
-    return open_webhook(pipeline, _file(pipeline, home), summary(pipeline), _folders(pipeline, home))
+    return open_webhook(pipeline, database_file(pipeline, home), summary(pipeline), _folders(pipeline, home))
 
 
 def _postgres(pipeline: Pipeline, home: Home) -> Destination:
     try:
-        from resources.destinations.postgres import PostgresDestination
+        from resources.destinations.postgres import PostgresEngine
         from resources.destinations.postgres.connection import SECRETS, Server
     except ImportError as error:
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: into.type postgres needs psycopg, which cannot be loaded: {error}",
-            "pip install 'kpipe[postgres]'",
-        ) from error
+        raise extras.missing(f"pipeline {pipeline.name}: into.type postgres", "psycopg", "postgres", error=error) from error
     into = pipeline.into
     if into.database is None:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "postgresql://user@host:5432/database")
-    parts = targets(pipeline)
-    for name in (part.into.table for part in parts):
+    for name in (part.into.table for part in table_pipelines(pipeline)):
         if name.lower().startswith("pg_"):
-            raise InvalidPipeline(f"pipeline {pipeline.name}: into.table {name}: pg_ is PostgreSQL's own", "name another")
+            raise InvalidPipeline(
+                f"pipeline {pipeline.name}: into.table {name}: names with pg_ are reserved by PostgreSQL", "choose another name"
+            )
     server = Server(into.database, secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
-
-    def made(part: Pipeline, also: Sequence[PostgresDestination] = ()) -> PostgresDestination:
-        return PostgresDestination(
-            server, part.into.table, part.name, summary(pipeline), _folders(pipeline, home), KeyRule.of(part), also
-        )  # fmt: skip
-
-    return made(parts[0], [made(part) for part in parts[1:]])
+    return _sql(pipeline, PostgresEngine(server, _folders(pipeline, home)))
 
 
 def _mysql(pipeline: Pipeline, home: Home) -> Destination:
     try:
-        from resources.destinations.mysql import MySQLDestination
+        from resources.destinations.mysql import MySQLEngine
         from resources.destinations.mysql.connection import SECRETS, Server
         from resources.destinations.mysql.sql_dialect import DIALECT, SINGLESTORE
     except ImportError as error:
-        raise NotAvailable(
-            f"pipeline {pipeline.name}: into.type {pipeline.into.type} needs PyMySQL, which cannot be loaded: {error}",
-            "pip install 'kpipe[mysql]'",
-        ) from error
+        subject = f"pipeline {pipeline.name}: into.type {pipeline.into.type}"
+        raise extras.missing(subject, "PyMySQL", "mysql", error=error) from error
     into = pipeline.into
     if into.database is None:
         raise InvalidPipeline(f"pipeline {pipeline.name}: into.database is missing", "mysql://user@host:3306/database")
-    parts = targets(pipeline)
     server = Server(into.database, secrets(into.credentials, SECRETS), f"kpipe {pipeline.name}")
     dialect = SINGLESTORE if into.type == "singlestore" else DIALECT
-
-    def made(part: Pipeline, also: Sequence[MySQLDestination] = ()) -> MySQLDestination:
-        return MySQLDestination(
-            server, part.into.table, part.name, summary(pipeline), _folders(pipeline, home), KeyRule.of(part), also, dialect
-        )  # fmt: skip
-
-    return made(parts[0], [made(part) for part in parts[1:]])
+    return _sql(pipeline, MySQLEngine(server, _folders(pipeline, home), dialect))
 
 
 def _folders(pipeline: Pipeline, home: Home) -> tuple[Path, ...]:
-    """Staging of a destination that reads files of this machine.
+    """Return the staging folders of a destination that reads local files.
 
     Raises:
-        NotAvailable: tasks leave them in an object store.
+        NotAvailable: files are staged in an object store.
     """
     if any(map(is_remote, home.roots)):
         raise NotAvailable(
-            f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, and {pipeline.into.type} loads files of this machine",
-            "name a folder there, or leave it out",
+            f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, but {pipeline.into.type} loads local files",
+            "set KPIPE_STAGING to a folder, or unset it",
         )
     return tuple(map(Path, home.roots))
 
 
 def _kafka(pipeline: Pipeline, home: Home) -> Destination:
-    from resources.destinations.kafka_sink import KafkaDestination  # a client is loaded when it is used
+    from resources.destinations.kafka_sink import KafkaDestination  # imported late: it loads the Kafka client
 
     into, rule = pipeline.into, KeyRule.of(pipeline)
     if into.database is not None:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database: a topic is in no database", "write into.brokers")
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.database: does not apply to a topic", "set into.brokers instead")
     if into.on_conflict != "error" or (rule is not None and rule.duplicates != "fail"):
         raise NotAvailable(
-            f"pipeline {pipeline.name}: into.on_conflict and errors.duplicate_key: a topic holds every record that is written",
-            "leave them out; into.key is the record's key, and cleanup.policy=compact keeps the latest of each",
+            f"pipeline {pipeline.name}: into.on_conflict and errors.duplicate_key: a topic keeps every record",
+            "remove them; into.key is the record's key, and cleanup.policy=compact keeps the latest of each",
         )
     if into.on_null == "delete" and into.key is None:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.on_null: delete needs into.key", "name the columns of the key")
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.on_null: delete needs into.key", "set into.key to the key's columns"
+        )
     place = sha256(f"{into.brokers} {into.ledger or pipeline.name}".encode()).hexdigest()[:16]
     notes = home.data / "kafka" / place
     return KafkaDestination(into, pipeline.name, summary(pipeline), _folders(pipeline, home), notes, rule)
@@ -188,7 +186,7 @@ _TYPES: dict[str, Callable[[Pipeline, Home], Destination]] = {
 
 
 def summary(pipeline: Pipeline) -> dict[str, Any]:
-    """What `config_json` shows of a pipeline: SingleStore's words first, then the definition with credentials masked."""
+    """Return the `config_json` of a pipeline: SingleStore's field names first, then the definition with masked credentials."""
     source = pipeline.source
     topics = source.topic or ",".join(source.topics or ()) or source.topic_pattern
     definition = pipeline.to_dict()

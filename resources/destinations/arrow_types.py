@@ -1,4 +1,4 @@
-"""Arrow's types, as they stand in staged files, as column types; and files whose columns must become others'."""
+"""Convert between Arrow types of staged files and column types, and cast columns to a table's types."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NAMES = {
     pa.date32(): "DATE", pa.time64("us"): "TIME",
     pa.timestamp("us"): "TIMESTAMP", pa.timestamp("us", "UTC"): "TIMESTAMP WITH TIME ZONE",
 }  # fmt: skip
-_MIDNIGHT = 86_400_000_000  # µs: the end of a day, which Arrow writes as "<value out of range: 86400000000>"
+_MIDNIGHT = 86_400_000_000  # µs: the end of a day, which Arrow prints as "<value out of range: 86400000000>"
 
 
 def of_type(kind: pa.DataType) -> Type | None:
-    """The column type; None where there is none that holds exactly these values."""
+    """Return the column type for exactly these values; None: kpipe has no such type."""
     if pa.types.is_dictionary(kind):
         return of_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -44,10 +44,10 @@ def of_type(kind: pa.DataType) -> Type | None:
 
 
 def of_schema(schema: pa.Schema, where: str) -> Columns:
-    """Columns of a file.
+    """Return the columns of a file.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write a column's type.
     """
     found: list[tuple[str, Type]] = []
     for field in schema:
@@ -59,7 +59,7 @@ def of_schema(schema: pa.Schema, where: str) -> Columns:
 
 
 def same(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether readers that expect `wanted` can take what a file holds as it is; fields that it lacks are null to them."""
+    """Return whether readers that expect `wanted` can read `stored` unchanged; missing fields are NULL to them."""
     if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
         known = {wanted.field(at).name: wanted.field(at).type for at in range(wanted.num_fields)}
         fields = [stored.field(at) for at in range(stored.num_fields)]
@@ -92,7 +92,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 
 def _timed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return the array with text in place of each TIME that is to be text; other values as they are."""
+    """Return the array with each TIME that is wanted as text converted; other values are unchanged."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _timed(array.dictionary_decode(), wanted)
@@ -117,6 +117,6 @@ def _timed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _bounds(lists: pa.Array) -> pa.Array:
-    """Return where each list begins in its flattened items, and the end of the last."""
+    """Return the start of each list in its flattened items, and the end of the last."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())

@@ -1,4 +1,4 @@
-"""How a commit ends: attempts, each read back through a fresh look, until it is known what became of it (rule 3)."""
+"""Run a commit to a known outcome: attempt it, then read it back through a new connection (rule 3)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,44 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kpipe.batch.batch import Commit, Committed
-from kpipe.batch.conflicts import applied
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, OutcomeUnknown
+from kpipe.failpoints import reach
 from kpipe.ledger.ledger import Ledger
 
-__all__ = ["Failure", "land"]
+__all__ = ["Failure", "Steps", "land"]
 
-# Commits that meet in what they share: each round lets one of them through, so this many can meet.
+# Commits that conflict in shared tables: each round lets one through, so this many may conflict.
 _TRIES = 20
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt raised.
+    """The failure of an attempt.
 
     Attributes:
-        error: for the caller, if the batch turns out not to have landed.
+        error: raised if the batch turns out not to be committed.
         sent: whether the commit had been sent.
-        again: whether another commit was merely in the way.
+        again: whether only a conflict with another commit was the cause.
     """
 
     error: KpipeError
     sent: bool
     again: bool = False
+
+
+class Steps:
+    """Record the current step of a transaction. Each step has a failpoint.
+
+    Attributes:
+        current: name of the step that was entered last; empty before the first.
+    """
+
+    current = ""
+
+    def enter(self, step: str) -> None:
+        """Enter a step."""
+        self.current = step
+        reach(f"commit.{step}")
 
 
 def land(
@@ -39,13 +54,13 @@ def land(
     attempt: Callable[[], Failure | None],
     read_back: Callable[[], tuple[int | None, Ledger]],
 ) -> Committed:
-    """Try, read back, and only then decide.
+    """Attempt a commit, read it back, and decide by what was read only.
 
     Args:
-        commit: what is to land.
+        commit: the commit.
         where: the destination, for messages.
-        attempt: one transaction; None when it was answered as committed, which is not believed.
-        read_back: sequence number of the commit if it is there, else the ledger, both through a fresh look.
+        attempt: runs one transaction; returns None if it was acknowledged, which proves nothing yet.
+        read_back: returns the commit's sequence number if it is in the ledger, and the ledger, from a new connection.
 
     Raises:
         KpipeError: as `Destination.commit`.
@@ -62,18 +77,18 @@ def land(
                 raise failure.error from error
             raise OutcomeUnknown(
                 f"{where}: batch {commit.id} was sent and cannot be read back: {error}",
-                "run it again when it can be read: the ledger says whether it landed",
+                "run it again when it can be read: the ledger decides whether it is committed",
             ) from error
-        if seq is not None:  # found means landed
+        if seq is not None:  # in the ledger: committed
             return Committed(commit, seq)
-        applied(ledger, commit)  # not found, and the lanes moved: Fenced
+        ledger.after(commit.changes, commit.id)  # not in the ledger, and the lanes changed: Fenced
         if failure is None:
             raise DestinationError(
-                f"{where}: batch {commit.id} was answered as committed and is not there",
+                f"{where}: batch {commit.id} was acknowledged, but is not in the ledger",
                 "run it again; nothing of it was written",
             )
         if not failure.again:
             raise failure.error
-        time.sleep(random.uniform(0, 0.01 * (number + 1)))  # only so that two do not keep colliding
+        time.sleep(random.uniform(0, 0.01 * (number + 1)))  # jitter: two commits do not keep colliding
     assert failure is not None
     raise failure.error

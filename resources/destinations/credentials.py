@@ -1,4 +1,4 @@
-"""Secrets of a destination: what the templates of `into.credentials` stand for."""
+"""Resolve the templates of `into.credentials` to secrets."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["secrets"]
 
 
 def secrets(given: Mapping[str, str], known: Collection[str]) -> dict[str, Secret]:
-    """What the templates of `into.credentials` stand for, read when the destination is opened.
+    """Resolve the templates of `into.credentials` when a destination is opened.
 
     Raises:
-        InvalidPipeline: one is not known, or its variable is not set.
+        InvalidPipeline: a name is not supported, or its variable is not set.
     """
     found: dict[str, Secret] = {}
     for key, template in given.items():
         if key not in known:
-            raise InvalidPipeline(f"into.credentials: {key} is not a credential", f"credentials are {', '.join(known)}")
+            raise InvalidPipeline(f"into.credentials: {key} is not a credential of this destination", f"use {', '.join(known)}")
         try:
             found[key] = Secret(resolve(template))
         except InvalidPipeline as error:
-            # From None: what is chained shows up in tracebacks, and the template itself may be the secret.
+            # From None: tracebacks show chained exceptions, and the template itself may be the secret.
             raise InvalidPipeline(f"into.credentials: {key}: {error.what}", error.hint) from None
         if not found[key].strip():
-            raise InvalidPipeline(f"into.credentials: {key} is empty", "set the variable that it names")
+            raise InvalidPipeline(f"into.credentials: {key} is empty", "set the environment variable in its template")
     return found

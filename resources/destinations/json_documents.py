@@ -1,11 +1,10 @@
-"""Rows as JSON documents, for destinations that take no columns. Whole blocks at once, by DuckDB.
+"""Convert rows to JSON documents, in blocks by DuckDB, for destinations without columns.
 
-What `resources/decode/` reads of such a document is what went in: numbers with all their digits, JSON as it was written.
-Times are ISO 8601 (an instant in UTC, with Z), bytes are base64. What JSON has no number or time for is text: NaN, infinite
-numbers, infinite times and dates.
+`resources/decode/` reads the same values back: numbers keep all digits, JSON columns keep their text. Times are ISO 8601
+(instants in UTC, with Z), bytes are base64. Values without a JSON form are strings: NaN, infinite numbers, times and dates.
 """
 
-# ruff: noqa: S608 - names are quoted or our own, values are columns
+# ruff: noqa: S608 - names are quoted or kpipe's, values are columns
 from __future__ import annotations
 
 import json
@@ -28,18 +27,18 @@ _BARE = {
 
 
 def documents(block: pa.Table, columns: Columns) -> list[str]:
-    """One JSON object for each row, members in the order of the columns.
+    """Return one JSON object for each row, with members in the order of the columns.
 
     Args:
-        block: the rows; other columns are left out.
-        columns: which ones, with the types that they have in the pipeline.
+        block: the rows; other columns are ignored.
+        columns: names, and types as in the pipeline.
     """
     found: list[str] = _asked(block, [_object([(name, quote(name), kind) for name, kind in columns])])[0]
     return _finite(found) if any(_has_json(kind) for _, kind in columns) else found
 
 
 def encoded(block: pa.Table, columns: Columns) -> list[list[str]]:
-    """Each column as JSON, a list of values for each; NULL is null."""
+    """Return each column as a list of JSON values; NULL is null."""
     if not columns:
         return []
     found: list[list[str]] = _asked(block, [f"coalesce({_text(quote(name), kind)}, 'null')" for name, kind in columns])
@@ -47,7 +46,7 @@ def encoded(block: pa.Table, columns: Columns) -> list[list[str]]:
 
 
 def plain(block: pa.Table, columns: Columns) -> list[list[str | None]]:
-    """Each column as text, a list of values for each: a text as it is, anything else as in a document. None is NULL."""
+    """Return each column as a list of texts: strings unchanged, other values as in a document. None is NULL."""
     if not columns:
         return []
     found: list[list[str | None]] = _asked(block, [_plain(quote(name), kind) for name, kind in columns])
@@ -59,7 +58,7 @@ _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<bare>-?(?:nan|inf(?:inity)?))', r
 
 
 def _finite(texts: list[_Text]) -> list[_Text]:
-    """Quote NaN and infinities: DuckDB writes them into values of type JSON, and reads them, in any case of letters."""
+    """Quote NaN and infinities: DuckDB writes and reads them as bare words, in upper or lower case."""
 
     def quoted(found: re.Match[str]) -> str:
         return f'"{found["bare"]}"' if found["bare"] else found[0]
@@ -92,7 +91,7 @@ _own = threading.local()
 
 
 def _engine() -> duckdb.DuckDBPyConnection:
-    """One for each thread: destinations of several pipelines may be at work in one process."""
+    """Return this thread's engine: several pipelines may use the module in one process."""
     if not hasattr(_own, "engine"):
         _own.engine = closed((), (), settings=("threads = 1", "TimeZone = 'UTC'"))  # one thread keeps the order
     engine: duckdb.DuckDBPyConnection = _own.engine
@@ -107,7 +106,7 @@ def _plain(value: str, kind: Type) -> str:
 
 
 def _object(members: Sequence[tuple[str, str, Type]], depth: int = 0) -> str:
-    """SQL of an object. One function of all members: a chain of `||` is one level deeper with each (`max_expression_depth`)."""
+    """Return SQL of an object, with one function for all members: a chain of `||` hits `max_expression_depth`."""
     parts = [f"{literal(_key(name) + ':')} || coalesce({_text(value, kind, depth)}, 'null')" for name, value, kind in members]
     return "'{' || concat_ws(',', " + ", ".join(parts) + ") || '}'" if parts else "'{}'"
 
@@ -117,7 +116,7 @@ def _key(name: str) -> str:
 
 
 def _text(value: str, kind: Type, depth: int = 0) -> str:
-    """SQL of a value as JSON; NULL where it is NULL."""
+    """Return SQL of a value as JSON; NULL stays NULL."""
     if isinstance(kind, ListOf):
         each = f"e{depth}"
         inside = f"coalesce({_text(each, kind.item, depth + 1)}, 'null')"

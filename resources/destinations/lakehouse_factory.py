@@ -1,4 +1,4 @@
-"""Which table of a lake `into` names: where it lies, and with which credentials."""
+"""Open tables of table formats: location and credentials by the fields of `into`."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from kpipe.errors import InvalidPipeline, NotAvailable
 from kpipe.interfaces import Destination
 from kpipe.tables.upsert import KeyRule
 from resources.destinations.credentials import secrets
+from resources.extras import missing
 from resources.object_store.uri import SCHEME, is_remote
 from resources.schema_registry.config import is_local
 
-# Credentials of a REST catalogue: a token, or what it gives one for.
+# Credentials of a REST catalogue: a token, or the client id and secret to obtain one.
 _REST = ("catalog.token", "catalog.client.id", "catalog.client.secret")
 
 __all__ = ["open_delta", "open_iceberg", "open_parquet"]
 
 
 class Home(Protocol):
-    """The folders that a table in a lake needs of `KPIPE_HOME`."""
+    """The folders of `KPIPE_HOME` that such a table needs."""
 
     @property
     def data(self) -> Path:
-        """Where tables lie by default."""
+        """Default folder of tables."""
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Where tasks leave finished files."""
+        """Folders of staged files."""
 
 
 def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
-    """A Delta table, in a folder or in an object store.
+    """Open a Delta table, in a folder or in an object store.
 
     Raises:
-        NotAvailable, InvalidPipeline: it cannot be had, or not as `into` says.
+        NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
     _no_key(pipeline)
     try:
         from resources.destinations.delta import DeltaLake
     except ImportError as error:
-        raise _lacking(pipeline, "deltalake", "delta", error) from error
+        raise _missing(pipeline, "deltalake", "delta", error=error) from error
     from resources.destinations.lakehouse import LakeDestination
 
     table = pipeline.into.table
@@ -53,16 +54,16 @@ def open_delta(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Des
 
 
 def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
-    """An Iceberg table, in a catalogue beside it.
+    """Open an Iceberg table and its catalogue.
 
     Raises:
-        NotAvailable, InvalidPipeline: it cannot be had, or not as `into` says.
+        NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
     _no_key(pipeline)
     try:
         from resources.destinations.iceberg import Audit, AuditedDestination, IcebergLake
     except ImportError as error:
-        raise _lacking(pipeline, "pyiceberg", "iceberg", error) from error
+        raise _missing(pipeline, "pyiceberg", "iceberg", error=error) from error
     from resources.destinations.lakehouse import LakeDestination
 
     into = pipeline.into
@@ -74,18 +75,18 @@ def open_iceberg(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> D
 
 
 def _of_catalogue(address: str | None) -> tuple[str, ...]:
-    """Names of the catalogue's credentials."""
+    """Return the names of the catalogue's credentials."""
     if address is None:
         return ()
     return ("catalog.password",) if address.startswith("postgresql:") else _REST
 
 
 def _catalogue(pipeline: Pipeline, folder: Any) -> Any:
-    """The catalogue that `into.catalog` names.
+    """Open the catalogue of `into.catalog`.
 
     Raises:
         NotAvailable: a package is missing.
-        InvalidPipeline: it cannot be one, or credentials do not fit.
+        InvalidPipeline: the address is invalid, or its credentials do not match.
     """
     from resources.destinations.iceberg import Postgres, Rest, SQLite
 
@@ -93,11 +94,11 @@ def _catalogue(pipeline: Pipeline, folder: Any) -> Any:
     if into.catalog is None:
         if is_remote(folder.place):
             raise InvalidPipeline(
-                f"pipeline {pipeline.name}: into.catalog is missing: a catalogue in a file cannot be in an object store",
-                "write postgresql://user@host:5432/database, or the address of a REST catalogue",
+                f"pipeline {pipeline.name}: into.catalog is missing: a table in an object store needs a catalogue server",
+                "set into.catalog to postgresql://user@host:5432/database, or to the URL of a REST catalogue",
             )
         if into.catalog_name is not None:
-            raise InvalidPipeline(f"pipeline {pipeline.name}: into.catalog_name without into.catalog", "remove it")
+            raise InvalidPipeline(f"pipeline {pipeline.name}: into.catalog_name needs into.catalog", "remove into.catalog_name")
         return SQLite(folder.path)
     known = _of_catalogue(into.catalog)
     mine = {name.removeprefix("catalog."): given for name, given in into.credentials.items() if name in known}
@@ -105,27 +106,27 @@ def _catalogue(pipeline: Pipeline, folder: Any) -> Any:
     if not into.catalog.startswith("postgresql:"):
         if given and {*given} not in ({"token"}, {"client.id", "client.secret"}):
             raise InvalidPipeline(
-                f"pipeline {pipeline.name}: into.credentials of a REST catalogue",
-                f"give {_REST[0]}, or {_REST[1]} and {_REST[2]}",
+                f"pipeline {pipeline.name}: into.credentials: expected those of a REST catalogue, found others",
+                f"set {_REST[0]}, or {_REST[1]} and {_REST[2]}",
             )
         place = urlsplit(into.catalog)
         if given and place.scheme == "http" and not is_local(place.hostname or ""):
             raise InvalidPipeline(
-                f"pipeline {pipeline.name}: into.catalog: credentials would go to {place.hostname} unencrypted", "write https://"
+                f"pipeline {pipeline.name}: into.catalog: credentials would go to {place.hostname} unencrypted", "use https://"
             )
         return Rest(into.catalog, given, into.catalog_name)
     try:
         from resources.destinations.postgres.connection import Server
     except ImportError as error:
-        raise _lacking(pipeline, "psycopg", "iceberg,postgres", error) from error
+        raise _missing(pipeline, "psycopg", "iceberg", "postgres", error=error) from error
     return Postgres(Server(into.catalog, given, f"kpipe {pipeline.name}"), into.catalog_name)
 
 
 def open_parquet(pipeline: Pipeline, home: Home, config: Mapping[str, Any]) -> Destination:
-    """A folder of Parquet files, on a disk or in an object store.
+    """Open a folder of Parquet files, on a local disk or in an object store.
 
     Raises:
-        NotAvailable, InvalidPipeline: it cannot be had, or not as `into` says.
+        NotAvailable, InvalidPipeline: a package is missing, or a field of `into` is invalid or not supported.
     """
     from resources.destinations.lakehouse import LakeDestination
     from resources.destinations.parquet import ParquetFolder
@@ -140,26 +141,25 @@ def _no_key(pipeline: Pipeline) -> None:
         fields = "into.key, into.on_conflict, into.on_null and errors.duplicate_key"
         raise NotAvailable(
             f"pipeline {pipeline.name}: {fields} are not available for {pipeline.into.type}",
-            "leave them out, and pick the latest row of each key in a view over the table",
+            "remove these fields, and select the latest row of each key in a view of the table",
         )
 
 
-def _lacking(pipeline: Pipeline, package: str, extra: str, error: ImportError) -> NotAvailable:
-    what = f"pipeline {pipeline.name}: {pipeline.into.type} needs the package {package} ({error})"
-    return NotAvailable(what, f"pip install 'kpipe[{extra}]'")
+def _missing(pipeline: Pipeline, library: str, *extra: str, error: ImportError) -> NotAvailable:
+    return missing(f"pipeline {pipeline.name}: into.type {pipeline.into.type}", library, *extra, error=error)
 
 
 def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any:
-    """The folder that `into.database` names, for tables that are folders in it.
+    """Open the folder of `into.database`; each table is a folder in it.
 
     Args:
-        pipeline: whose table it is.
-        home: where it lies unless it is said.
+        pipeline: the pipeline of the table.
+        home: contains the default folder.
         others: names of credentials that are not the folder's.
 
     Raises:
-        NotAvailable: it is in a store that kpipe does not know, or files are staged where its tables cannot take them from.
-        InvalidPipeline: it is no name of objects, or credentials are of no use.
+        NotAvailable: the store is not supported, or files are staged where its tables cannot copy them from.
+        InvalidPipeline: the URL is invalid, or credentials are not used.
     """
     from resources.destinations.lakehouse.folder import LocalFolder
 
@@ -177,14 +177,16 @@ def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any
     if found and scheme != "file":
         raise NotAvailable(
             f"pipeline {pipeline.name}: into.database {scheme}:// is not available in this version",
-            f"name a folder, or {SCHEME}bucket/key",
+            f"set into.database to a folder, or to {SCHEME}bucket/key",
         )
     if mine:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials: {next(iter(mine))}: a folder has none", "remove it")
+        raise InvalidPipeline(
+            f"pipeline {pipeline.name}: into.credentials: {next(iter(mine))}: a local folder needs no credentials", "remove it"
+        )
     if any(map(is_remote, home.roots)):
         raise NotAvailable(
-            f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, and the table lies on this machine's disks",
-            "let into.database name the store, too; or leave KPIPE_STAGING out",
+            f"pipeline {pipeline.name}: KPIPE_STAGING is an object store, but into.database is a local folder",
+            "set into.database to the object store, or unset KPIPE_STAGING",
         )
     return LocalFolder(Path(rest if found else given).expanduser().resolve())
 
@@ -192,17 +194,15 @@ def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any
 def _bucket(pipeline: Pipeline, place: str, credentials: Mapping[str, str]) -> Any:
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]+(/[A-Za-z0-9_.=-]+)*/?", place) or "/../" in f"{place}/":
         raise InvalidPipeline(
-            f"pipeline {pipeline.name}: into.database {place!r} is no name of objects",
-            "s3://bucket/key, of letters, digits and _ . = - between slashes",
+            f"pipeline {pipeline.name}: into.database: expected s3://bucket/key, found {place!r}",
+            "use letters, digits and _ . = - between slashes",
         )
     try:
         from resources.destinations.lakehouse.object_store_folder import BucketFolder
         from resources.object_store.s3 import SECRETS, store
     except ImportError as error:
-        raise _lacking(pipeline, "boto3", "s3", error) from error
+        raise _missing(pipeline, "boto3", "s3", error=error) from error
     given = secrets(credentials, SECRETS)
     if given and not {*SECRETS[:2]} <= {*given}:
-        raise InvalidPipeline(
-            f"pipeline {pipeline.name}: into.credentials: one is missing", f"give {SECRETS[0]} and {SECRETS[1]}"
-        )
+        raise InvalidPipeline(f"pipeline {pipeline.name}: into.credentials is incomplete", f"set {SECRETS[0]} and {SECRETS[1]}")
     return BucketFolder(store(tuple(sorted(given.items()))), place)

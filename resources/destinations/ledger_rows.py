@@ -1,4 +1,4 @@
-"""What a commit leaves besides rows, as rows of the ledger's tables (docs/design.md 4.5). Pure, for every destination."""
+"""Convert commits to rows of the ledger's tables (docs/design.md 4.5). Pure functions, used by every destination."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = [
 ]  # fmt: skip
 
 SKIPS = ("jump", "loss", "skip", "give_up")  #: kinds of commit that leave offsets unread
-LOOSE = "Landed"  #: state of a range whose rows landed before the ledger moved (`delivery: at_least_once`)
+LOOSE = "Landed"  #: state of a range whose rows were committed before the ledger (`delivery: at_least_once`)
 SUCCEEDED = "Succeeded"
-#: State of a range by the kind of its commit, where that is not `SUCCEEDED`.
+#: State of a range by the kind of its commit, if not `SUCCEEDED`.
 STATES = {"reread": "Reread", "rows": LOOSE, "give_up": "GivenUp", "clear": "Cleared"}
-#: What `closed_by` says of ranges of which nothing was read.
+#: `closed_by` of ranges that were not read.
 UNREAD = ("reread", "given_up")
 #: Columns of a staged file of dead letters.
 DEAD_LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "stage", "reason")
 
 
 def commit_row(commit: Commit, table: str, seq: int) -> dict[str, Any]:
-    """The commit's row of `kpipe_commits`."""
+    """Return the commit's row of `kpipe_commits`."""
     return {
         "pipeline_name": commit.pipeline,
         "batch_id": commit.id,
@@ -52,7 +52,7 @@ def commit_row(commit: Commit, table: str, seq: int) -> dict[str, Any]:
 
 
 def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict[str, Any]]:
-    """Its rows of `kpipe_batches`, one for each range."""
+    """Return the commit's rows of `kpipe_batches`, one for each range."""
     rows = []
     for step in commit.steps:
         counts = commit.counts.get(step.lane.key, Counts())
@@ -86,7 +86,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
 
 
 def end_rows(commit: Commit) -> list[dict[str, Any]]:
-    """Where the partitions' ends were: rows of `kpipe_partitions`."""
+    """Return the partitions' end offsets as rows of `kpipe_partitions`."""
     return [
         {
             "pipeline_name": commit.pipeline,
@@ -105,9 +105,9 @@ def end_rows(commit: Commit) -> list[dict[str, Any]]:
 def event_row(
     pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str, number: int | None, database: str
 ) -> dict[str, Any]:
-    """What stopped a batch, as a row of `kpipe_errors`. `number` counts up within the pipeline."""
+    """Return the error that stopped a batch as a row of `kpipe_errors`. `number` increases within the pipeline."""
     steps = batch.steps if batch is not None else ()
-    only = steps[0] if len(steps) == 1 else None  # an event of several ranges names none of them
+    only = steps[0] if len(steps) == 1 else None  # an event of several ranges has no range columns
     external = issubclass(by_name(kind), (SourceError, TransformFailed, RecordRejected))
     return {
         "database_name": database,
@@ -130,26 +130,26 @@ def event_row(
 
 
 def entry(row: Mapping[str, Any]) -> Entry:
-    """A row of `kpipe_batches` as the range that was committed."""
+    """Return the committed range of a row of `kpipe_batches`."""
     source = PartitionId(TopicId(row["cluster_id"], row["topic_id"], row["topic"]), row["batch_source_partition_id"])
     where = Range(row["batch_earliest_offset"], row["batch_latest_offset"])
-    counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers know fewer
+    counts = Counts(*(row.get(field.name, 0) for field in fields(Counts)))  # older ledgers have fewer columns
     return made_entry(row["batch_id"], source, where, counts, row["closed_by"], row["batch_state"])
 
 
 def made_entry(
     batch: str, source: PartitionId, where: Range, counts: Counts, closed_by: str, state: str, table: str = ""
 ) -> Entry:
-    """Return the range with what its columns `closed_by` and `batch_state` mean."""
+    """Return the range with the meaning of its columns `closed_by` and `batch_state`."""
     unread, given_up, cleared = closed_by in UNREAD, closed_by == "given_up", closed_by == CLEARED
     return Entry(batch, source, where, counts, unread, state == LOOSE, given_up, cleared, table)
 
 
 def keyed(commit: Commit) -> dict[str, Mapping[str, object]]:
-    """The metadata by partition number; by TOPIC:NUMBER where the pipeline has several topics."""
+    """Return the metadata by partition number, or by TOPIC:NUMBER where the pipeline reads several topics."""
     return {str(part(source, commit.several)): values for source, values in commit.metadata.items()}
 
 
 def clean(text: str) -> str:
-    """Text from outside, as UTF-8 can hold it."""
+    """Return external text as valid UTF-8."""
     return text.encode("utf-8", "replace").decode()

@@ -1,8 +1,8 @@
-"""Read staged rows of each source partition in the order of their offsets, whatever files they are in.
+"""Read staged rows of each source partition in the order of their offsets, across files.
 
-Short ranges share a file, and a long range is cut into pieces that several tasks stage. So a file may hold several partitions,
-and a partition may lie in several files: `[0, 100)` and `[200, 300)` in one, `[100, 200)` in another. Destinations that promise
-Kafka's order to their readers read staged files through this module.
+Short ranges share a file, and a long range is split into pieces that several tasks stage. A file may contain several partitions,
+and a partition may be in several files: `[0, 100)` and `[200, 300)` in one, `[100, 200)` in another. Destinations that guarantee
+Kafka's order read staged files with this module.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 _INDEXED = 65_536  # rows whose coordinates are in memory at once
 _CACHED = 64 << 20  # bytes of row groups of shared files that stay in memory for the next range
 
-#: Topic (empty where rows do not name it) and partition that rows come from.
+#: Topic (empty where rows have no topic column) and partition of rows.
 Origin = tuple[str, int]
 _Key = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Rows of one partition that follow each other in a file, with offsets that do not decrease.
+    """Consecutive rows of one partition in a file, with offsets that do not decrease.
 
     Attributes:
-        file: that holds them.
-        at: place of the first row in the file.
-        count: rows.
+        file: the file.
+        at: index of the first row in the file.
+        count: number of rows.
         first: offset of the first row.
-        number: of the run, in the order of the files; decides between rows of one offset.
+        number: of the run, in the order of the files; orders rows of equal offset.
     """
 
     file: Proven
@@ -55,14 +55,14 @@ class _Run:
 
 
 class OffsetOrder:
-    """Staged rows by the partition that they come from.
+    """Staged rows by source partition.
 
-    Memory is bounded by an index of ranges, a block of each range that overlaps another, and the row groups of shared files that
-    were read last. Rows without an offset keep the order of the files, and of their places there.
+    Memory is bounded by three parts: an index of ranges, a block of each overlapping range, and a cache of shared row groups.
+    Rows without an offset keep their order in the files.
 
     Args:
-        files: that hold the rows. Of two rows with one offset, that of the earlier file comes first.
-        size: most rows of a block.
+        files: the files of the rows. Of two rows with one offset, that of the earlier file comes first.
+        size: limit of rows in a block.
     """
 
     def __init__(self, files: Sequence[Proven], size: int) -> None:
@@ -75,11 +75,11 @@ class OffsetOrder:
 
     @property
     def origins(self) -> list[Origin]:
-        """The partitions, in the order in which the files hold them: reading them so reads each file once from its start."""
+        """Return the partitions in the order of the files: reading them in this order reads each file once."""
         return list(self._runs)
 
     def blocks(self, origin: Origin) -> Iterator[tuple[Proven, pa.Table]]:
-        """Rows of one partition in the order of their offsets, in blocks, each with the file that holds it."""
+        """Return rows of one partition in blocks, in the order of their offsets, each with its file."""
         waiting = deque(sorted(self._runs[origin], key=lambda run: run.key))
         opened: list[tuple[int, int, _Cursor]] = []  # a heap; numbers of runs differ, so cursors are never compared
         while waiting or opened:
@@ -105,7 +105,7 @@ class OffsetOrder:
 
 
 class _Cursor:
-    """Where the reading of a run has come to."""
+    """Reading position in a run."""
 
     def __init__(self, run: _Run, blocks: Iterator[pa.Table]) -> None:
         self.run, self._blocks = run, blocks
@@ -115,11 +115,11 @@ class _Cursor:
 
     @property
     def offset(self) -> int | None:
-        """Of the next row; None at the end."""
+        """Offset of the next row; None at the end."""
         return self._offsets[self._at] if self._at < len(self._offsets) else None
 
     def take(self, before: _Key | None) -> pa.Table:
-        """Rows of the block at hand that come before a key, or all of them."""
+        """Return the rows of the current block before a key, or all of them."""
         end = len(self._offsets)
         if before is not None:
             offset, number = before
@@ -139,14 +139,14 @@ class _Cursor:
 
 
 class _RowGroups:
-    """Row groups of files that several ranges share, the last ones in memory: many ranges may lie in one."""
+    """Cache of row groups of files that several ranges share."""
 
     def __init__(self) -> None:
         self._starts: dict[str, list[int]] = {}
         self._tables: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
 
     def rows(self, path: str, at: int, count: int, size: int) -> Iterator[pa.Table]:
-        """So many rows of a file from a place on, in blocks."""
+        """Return `count` rows of a file from index `at`, in blocks."""
         end = at + count
         while at < end:
             table, start = self._group(path, at)
@@ -156,7 +156,7 @@ class _RowGroups:
             at = stop
 
     def _group(self, path: str, at: int) -> tuple[pa.Table, int]:
-        """The row group that holds a place, and the place of its first row."""
+        """Return the row group of a row index, and the index of its first row."""
         if path not in self._starts:
             with pq.ParquetFile(path) as parquet:
                 rows = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
@@ -173,9 +173,9 @@ class _RowGroups:
 
 
 def _ranges(file: Proven) -> Iterator[tuple[Origin, int, int, int]]:
-    """Runs of a file: partition, place of the first row, number of rows, offset of the first one."""
+    """Return the runs of a file: partition, index of the first row, number of rows, offset of the first row."""
     names = [name for name in _COORDINATES if name in file.names]
-    run: tuple[Origin, int, int] | None = None  # partition, place, offset of its first row
+    run: tuple[Origin, int, int] | None = None  # partition, index, offset of its first row
     at, last = 0, -1
     with pq.ParquetFile(file.path) as parquet:
         for batch in parquet.iter_batches(batch_size=_INDEXED, columns=names):
@@ -187,7 +187,7 @@ def _ranges(file: Proven) -> Iterator[tuple[Origin, int, int, int]]:
                 topic = topics.dictionary[int(codes[start])].as_py() if topics is not None else ""
                 origin = topic, int(partitions[start])
                 if start == 0 and run is not None and run[0] == origin and last <= offsets[0]:
-                    continue  # goes on from the batch before
+                    continue  # continues the previous batch
                 if run is not None:
                     yield run[0], run[1], at + start - run[1], run[2]
                 run = origin, at + start, int(offsets[start])

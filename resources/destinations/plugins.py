@@ -1,4 +1,4 @@
-"""Destinations that other packages bring along: entry points of the group `kpipe.destinations` (docs/guide/destinations.md)."""
+"""Load destinations of other packages: entry points `kpipe.destinations` (docs/how-to/destinations/your-own.md)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from kpipe.interfaces import Destination
 __all__ = ["GROUP", "names", "open_installed"]
 
 GROUP = "kpipe.destinations"
-#: What kpipe asks of every destination.
+#: Methods that kpipe requires of every destination.
 _METHODS = tuple(name for name in vars(Destination) if not name.startswith("_"))
 
 
 def names() -> list[str]:
-    """Types that installed packages offer."""
+    """Return the types that installed packages offer."""
     return sorted(entry_points(group=GROUP).names)
 
 
 def open_installed(pipeline: Pipeline, home: Any) -> Destination | None:
-    """The destination that `into.type` names, from the package that offers it; None where none does.
+    """Open the destination of `into.type` from the package that offers it; None: no package does.
 
     Args:
-        pipeline: whose rows go there.
+        pipeline: its definition.
         home: the folders of `KPIPE_HOME` that a destination may need (`resources.destinations.Home`).
 
     Raises:
-        NotAvailable: two packages offer it, it cannot be loaded, or what it gives is no destination.
+        NotAvailable: two packages offer the type, it cannot be loaded, or its object is not a destination.
     """
     kind = pipeline.into.type
     found = tuple(entry_points(group=GROUP, name=kind))
@@ -43,8 +43,8 @@ def open_installed(pipeline: Pipeline, home: Any) -> Destination | None:
     missing = [name for name in _METHODS if not callable(getattr(place, name, None))]
     if missing:
         raise NotAvailable(
-            f"{where}: {_told(found[0])} has given {type(place).__name__}, which has no {', '.join(missing)}",
-            "see kpipe/interfaces.py, Destination; ask whoever maintains the package",
+            f"{where}: {_told(found[0])} returned {type(place).__name__} without {', '.join(missing)}",
+            "see Destination in kpipe/interfaces; report it to the package's maintainer",
         )
     checked: Destination = place
     return checked
@@ -57,10 +57,13 @@ def _loaded(item: EntryPoint, where: str) -> Callable[[Pipeline, Any], Any]:
         raise
     except Exception as error:
         raise NotAvailable(
-            f"{where}: {_told(item)} cannot be loaded: {type(error).__name__}: {error}", "mend or reinstall the package"
+            f"{where}: {_told(item)} cannot be loaded: {type(error).__name__}: {error}", "fix or reinstall the package"
         ) from error
     if not callable(opener):
-        raise NotAvailable(f"{where}: {_told(item)} is {type(opener).__name__}, not a function", "name one: (pipeline, home)")
+        raise NotAvailable(
+            f"{where}: {_told(item)} is {type(opener).__name__}, not a function",
+            "the entry point must be a function of (pipeline, home)",
+        )
     found: Callable[[Pipeline, Any], Any] = opener
     return found
 

@@ -1,8 +1,8 @@
-"""Proof that staged files are what the tasks reported, before any table is touched.
+"""Verify that staged files match the tasks' reports, before any table is changed.
 
-Formats verify nothing at commit: a missing, truncated or exchanged file would be accepted and found by a reader later
-(docs/design.md, rule 8). So the driver looks at every byte once more. In an object store it asks for the SHA-256 that the store
-has computed when the file was put there, and reads the footer: an object is never changed in place.
+Table formats verify nothing at commit: a missing, truncated or replaced file would be found by a reader later (docs/design.md,
+rule 8). So the driver reads every byte again. In an object store it compares the SHA-256 that the store computed at the put, and
+reads the footer: objects are never changed in place.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from resources.object_store.uri import is_remote
 
 __all__ = ["Proven", "Writes", "added", "check_totals", "verify"]
 
-_BLOCK = 1 << 20  # bytes hashed at once: large enough for hashlib to release the GIL, small enough for the cache
-_AGAIN = "run it again: the batch is read and staged anew"
+_BLOCK = 1 << 20  # bytes hashed per call: large enough for hashlib to release the GIL, small enough for the cache
+_AGAIN = "run it again: the batch is read and staged again"
 
 
 @dataclass(frozen=True)
 class Proven:
-    """A staged file that was looked at.
+    """A verified staged file.
 
     Attributes:
-        path: without any symbolic link below the staging root; or the object's name.
-        rows: as its footer says.
+        path: without symbolic links below the staging root; or the object's name.
+        rows: by its footer.
         names: of its columns, in order.
         shape: names and types as text: files of one shape can be read together.
     """
@@ -57,7 +57,7 @@ class Writes:
 
 
 def added(files: Sequence[Proven]) -> dict[Part, Holding]:
-    """How many rows the files hold of each partition, and the sum of their offsets."""
+    """Return the number of rows and the sum of offsets by partition."""
     result: dict[Part, Holding] = {}
     for file in files:
         names = [name for name in ("_kafka_topic", "_kafka_partition") if name in file.names]
@@ -71,25 +71,25 @@ def added(files: Sequence[Proven]) -> dict[Part, Holding]:
 
 
 def verify(files: Sequence[StagedFile], roots: Sequence[Path | str]) -> list[Proven]:
-    """Look at every file: place, size, rows, hash, footer.
+    """Verify every file: location, size, rows, hash, footer.
 
     Args:
         files: as reported.
-        roots: folders that staged files may lie in, at any depth; or beginnings of objects' names.
+        roots: folders that contain staged files at any depth; or prefixes of object names.
 
     Raises:
-        StagingFailed: a file is not what was reported; the message names it.
+        StagingFailed: a file differs from its report; the message names it.
     """
     return [_in_store(file, roots) if is_remote(file.path) else _verify(file, _place(file.path, roots)) for file in files]
 
 
 def _place(path: str, roots: Sequence[Path | str]) -> str:
-    """The path with the root resolved, proven to lead through no symbolic link below it."""
+    """Return the path with its root resolved; reject symbolic links below the root."""
     for root in roots:
         if is_remote(root):
             continue
         real = Path(os.path.realpath(root))
-        for known in (Path(os.path.abspath(root)), real):  # resolve() would follow the links looked for
+        for known in (Path(os.path.abspath(root)), real):  # resolve() would follow the links to reject
             if Path(path).is_absolute() and Path(path).is_relative_to(known) and ".." not in Path(path).parts:
                 place = str(real / Path(path).relative_to(known))
                 if os.path.realpath(place) != place:
@@ -100,11 +100,13 @@ def _place(path: str, roots: Sequence[Path | str]) -> str:
 
 def _outside(path: str, roots: Sequence[Path | str]) -> StagingFailed:
     where = ", ".join(map(str, roots)) or "nowhere"
-    return StagingFailed(f"staged file {path!r} lies outside of the staging folders ({where})", "stage below one of them")
+    return StagingFailed(
+        f"staged file {path!r} is outside of the staging folders ({where})", "stage files below one of these folders"
+    )
 
 
 def _in_store(file: StagedFile, roots: Sequence[Path | str]) -> Proven:
-    """The same of an object: its place, its size, what the store has summed up, its footer."""
+    """Verify an object: location, size, the store's checksum, footer."""
     from resources.object_store.s3 import store
 
     if ".." in file.path.split("/") or not any(
@@ -114,14 +116,14 @@ def _in_store(file: StagedFile, roots: Sequence[Path | str]) -> Proven:
     try:
         found = store().head(file.path)
         if found is None:
-            raise StagingFailed(f"staged file {file.path!r} is gone", _AGAIN)
+            raise StagingFailed(f"staged file {file.path!r} is missing", _AGAIN)
         if found.size != file.size:
-            raise StagingFailed(f"staged file {file.path!r} holds {found.size} bytes, {file.size} were reported", _AGAIN)
+            raise StagingFailed(f"staged file {file.path!r} expected {file.size} bytes, found {found.size}", _AGAIN)
         if not found.sha256:
-            hint = "use a store that keeps SHA-256 checksums of objects"
-            raise StagingFailed(f"staged file {file.path!r}: the store cannot tell what it holds", hint)
+            hint = "use an object store with SHA-256 checksums"
+            raise StagingFailed(f"staged file {file.path!r}: the store has no SHA-256 checksum of it", hint)
         if found.sha256 != file.sha256:
-            raise StagingFailed(f"staged file {file.path!r} holds other bytes than were reported (sha256)", _AGAIN)
+            raise StagingFailed(f"staged file {file.path!r} differs from the reported SHA-256", _AGAIN)
         with opened(file.path) as stream:
             return _read(file, file.path, stream)
     except OSError as error:
@@ -131,7 +133,7 @@ def _in_store(file: StagedFile, roots: Sequence[Path | str]) -> Proven:
 
 def _verify(file: StagedFile, place: str) -> Proven:
     try:
-        # O_NONBLOCK: to open a pipe would wait for its writer. Python refuses folders here.
+        # O_NONBLOCK: opening a pipe would wait for its writer. Opening a folder raises.
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         stream = os.fdopen(descriptor, "rb", closefd=True)
     except OSError as error:
@@ -141,12 +143,12 @@ def _verify(file: StagedFile, place: str) -> Proven:
         if not stat.S_ISREG(found.st_mode):
             raise StagingFailed(f"staged file {place!r} is not a regular file", _AGAIN)
         if found.st_size != file.size:
-            raise StagingFailed(f"staged file {place!r} holds {found.st_size} bytes, {file.size} were reported", _AGAIN)
+            raise StagingFailed(f"staged file {place!r} expected {file.size} bytes, found {found.st_size}", _AGAIN)
         digest = hashlib.sha256()
         while block := stream.read(_BLOCK):
             digest.update(block)
         if digest.hexdigest() != file.sha256:
-            raise StagingFailed(f"staged file {place!r} holds other bytes than were reported (sha256)", _AGAIN)
+            raise StagingFailed(f"staged file {place!r} differs from the reported SHA-256", _AGAIN)
         stream.seek(0)
         return _read(file, place, stream)
 
@@ -158,22 +160,21 @@ def _read(file: StagedFile, place: str, stream: BinaryIO) -> Proven:
     except (pa.ArrowException, OSError) as error:
         raise StagingFailed(f"staged file {place!r} is not a Parquet file: {error}", _AGAIN) from error
     if rows != file.rows:
-        raise StagingFailed(f"staged file {place!r} holds {rows} rows, {file.rows} were reported", _AGAIN)
+        raise StagingFailed(f"staged file {place!r} expected {file.rows} rows, found {rows}", _AGAIN)
     shape = tuple((field.name, str(field.type)) for field in schema)
     return Proven(place, rows, tuple(schema.names), shape)
 
 
 def check_totals(commit: Commit) -> None:
-    """The files together hold as many rows and dead letters as the batch counted.
+    """Check that the files contain as many rows and dead letters as the batch counted.
 
     Raises:
-        StagingFailed: they do not.
+        StagingFailed: the numbers differ.
     """
-    totals = commit.totals
     for name, files, counted in (
-        ("rows", commit.files, totals.rows),
-        ("dead letters", commit.dead_letters, totals.dead_letters),
-        ("deletes", commit.deletes, totals.deletes),
+        ("dead letters", commit.dead_letters, commit.totals.dead_letters),
+        *(("rows", write.files, write.totals.rows) for write in commit.tables),
+        *(("deletes", write.deletes, write.totals.deletes) for write in commit.tables),
     ):
         staged = sum(file.rows for file in files)
         if staged != counted:

@@ -1,7 +1,7 @@
-"""Times and numbers that a destination's columns can hold, where these are fewer than DuckDB's.
+"""Limits of times and numbers in a destination's columns, where they are narrower than DuckDB's.
 
-Sources: Parquet, "LogicalTypes", and the Delta and Iceberg specs have no infinite time; PostgreSQL 17 and MySQL 8.4 manuals,
-"Date and Time Types"; PostgreSQL 17, "Numeric Types", and numeric_in in its numeric.c; MariaDB takes years 1 to 999 as well.
+Sources: Parquet, "LogicalTypes", and the Delta and Iceberg specs (no infinite time); PostgreSQL 17 and MySQL 8.4 manuals, "Date
+and Time Types"; PostgreSQL 17, "Numeric Types", and numeric_in in its numeric.c. MariaDB also accepts years 1 to 999.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Limits", "limits_of"]
 
 Ends = tuple[int, int]
 
-# Arrow's numbers; DuckDB's infinite times are the largest of them, with either sign.
+# Arrow's integers; DuckDB's infinite times are the largest and smallest ones.
 _INSTANTS, _DAYS = (-(2**63) + 2, 2**63 - 2), (-(2**31) + 2, 2**31 - 2)
 _MIDNIGHT = 86_400_000_000  # in DuckDB and PostgreSQL a day ends at 24:00:00; Iceberg and Java end it a microsecond before
 _YEARS = ((-62_135_596_800_000_000, 253_402_300_799_999_999), (-719_162, 2_932_896))  # 1 to 9999
@@ -26,17 +26,17 @@ class Limits:
     """First and last values of types, inclusive.
 
     Attributes:
-        place: what people call the destination.
+        place: display name of the destination.
         instants: TIMESTAMP and TIMESTAMP WITH TIME ZONE, µs since 1970.
         days: DATE, days since 1970.
         times: TIME, µs since midnight.
-        infinite: whether infinite times are there beyond these.
-        finite: whether there is neither NaN nor an infinite FLOAT or DOUBLE.
-        nested_json: whether lists and STRUCTs are JSON text there, which has every time and no NaN.
-        digits: of a number in JSON, before and behind the point, at most; None: as many as there are.
-        exponent: of such a number, as it is written, either way.
-        divided: columns, in lower case, that the table is divided by: names of divisions have years 1 to 9999.
-        blank: whether a text in such a column may be empty.
+        infinite: whether infinite times are allowed in addition.
+        finite: whether NaN, and infinite FLOAT and DOUBLE, are not allowed.
+        nested_json: whether lists and STRUCTs become JSON, which allows every time but not NaN.
+        digits: limit of a JSON number's digits before and after the point; None: no limit.
+        exponent: limit of a JSON number's exponent as written, positive or negative.
+        divided: partition columns, in lower case: partition names have years 1 to 9999.
+        blank: whether a string in a partition column may be empty.
     """
 
     place: str
@@ -52,13 +52,13 @@ class Limits:
     blank: bool = True
 
     def ends(self, kind: str, column: str) -> Ends | None:
-        """Of a type, in a column; None: it has none."""
+        """Return the limits of a type in a column; None: no limits."""
         instants, days = _YEARS if column.lower() in self.divided else (self.instants, self.days)
         return {"DATE": days, "TIME": self.times, "TIMESTAMP": instants, str(INSTANT): instants}.get(kind)
 
 
 def limits_of(pipeline: Pipeline) -> Limits | None:
-    """Limits of the pipeline's destination; None where it holds all that DuckDB does."""
+    """Return the limits of the pipeline's destination; None: those of DuckDB."""
     kind, divided = pipeline.into.type, tuple(part.column.lower() for part in pipeline.into.parts)
     if kind == "delta":
         return Limits("Delta", divided=divided, blank=False)

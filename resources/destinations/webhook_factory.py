@@ -1,4 +1,4 @@
-"""Addresses that rows go to: what `into: {type: webhook}` names, looked at before anything is sent."""
+"""Open webhook destinations (`into: {type: webhook}`) after checking their fields and secrets."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from resources.secrets import Secret
 
 __all__ = ["open_webhook"]
 
-_HEADER = "header."  # a credential of that beginning is a header
+_HEADER = "header."  # prefix of credentials that are sent as headers
 
 
 def open_webhook(pipeline: Pipeline, path: Path, shown: Mapping[str, Any], staging: Sequence[Path]) -> Destination:
-    """The destination of a pipeline with `into: {type: webhook}`. Sends nothing yet.
+    """Open the destination of a pipeline with `into: {type: webhook}`. Sends nothing yet.
 
     Args:
         pipeline: the definition.
-        path: of the ledger's file.
-        shown: the definition for people, without secrets.
-        staging: folders that staged files lie in.
+        path: the ledger's file.
+        shown: the definition for display, without secrets.
+        staging: folders of staged files.
 
     Raises:
-        InvalidPipeline: a field, or a secret, cannot be what it is.
-        NotAvailable: it cannot do what the definition asks for.
+        InvalidPipeline: a field or a secret is invalid.
+        NotAvailable: the definition uses a feature that webhooks do not support.
     """
-    from resources.destinations.webhook import Rules, WebhookDestination  # an engine is loaded when it is used
+    from resources.destinations.webhook import Rules, WebhookDestination  # imported late: it loads DuckDB
 
     name, into, errors = pipeline.name, pipeline.into, pipeline.errors
     refused = {
@@ -48,7 +48,9 @@ def open_webhook(pipeline: Pipeline, path: Path, shown: Mapping[str, Any], stagi
     }
     for what, given in refused.items():
         if given:
-            raise NotAvailable(f"pipeline {name}: a webhook does not know {what}", "leave it out; see docs/guide/webhook.md")
+            raise NotAvailable(
+                f"pipeline {name}: a webhook does not support {what}", "leave it out; see docs/how-to/destinations/webhook.md"
+            )
     known = ("url", "token", "username", "password", "signing_secret", *(k for k in into.credentials if k.startswith(_HEADER)))
     found = secrets(into.credentials, known)
     headers = dict(into.headers)
@@ -57,12 +59,20 @@ def open_webhook(pipeline: Pipeline, path: Path, shown: Mapping[str, Any], stagi
             try:
                 check_header(key[len(_HEADER) :], value)
             except ValueError as error:
-                raise InvalidPipeline(f"pipeline {name}: into.credentials: {error}", "header.NAME is a header's name") from None
+                raise InvalidPipeline(
+                    f"pipeline {name}: into.credentials: {error}", "NAME in header.NAME must be the name of an HTTP header"
+                ) from None
             headers[key[len(_HEADER) :]] = value
         elif key != "signing_secret" and not (value.isprintable() and value.isascii()):
-            raise InvalidPipeline(f"pipeline {name}: into.credentials: {key} holds signs beyond ASCII", "see the variable")
+            raise InvalidPipeline(
+                f"pipeline {name}: into.credentials.{key}: expected printable ASCII, found other characters",
+                "check the variable's value",
+            )
     if ("username" in found) != ("password" in found) or ("token" in found and "username" in found):
-        raise InvalidPipeline(f"pipeline {name}: into.credentials: token, or username and password", "give one of the two")
+        raise InvalidPipeline(
+            f"pipeline {name}: into.credentials: expected token, or username and password, found other fields",
+            "set one of the two",
+        )
     headers |= authorization(*(found.get(key, "") for key in ("username", "password", "token")))
     url = Url.of(found.get("url") or str(into.url))
     signing = keys(found["signing_secret"]) if "signing_secret" in found else ()

@@ -1,11 +1,14 @@
-"""The local Kafka's jars: which, where, and how `make install` gets them. Jars that tests want come the same way (`make lakes`).
+"""The jars of the local Kafka: install them as `requirements-kafka.lock` lists them, and find them.
 
-`requirements-kafka.lock` lists one jar per line, `group:artifact:version sha256:...`, with a classifier behind the version if
-there is one. Installing downloads exactly those through jgo (or takes them from the user's Maven cache), checks every hash, and
-only then moves the folder into place: it exists complete or not at all, and running a broker needs no network.
+The lock (in this folder, and in the wheel) lists one jar per line, `group:artifact:version sha256:...`. A classifier may
+follow the version. Installing downloads exactly these through jgo, or takes them from the user's Maven cache, and checks
+every hash. The folder is renamed into place last. Running a broker needs no network.
 
-    python -m resources.dev_broker.kafka_jars install requirements-kafka.lock [FOLDER]
-    python -m resources.dev_broker.kafka_jars lock requirements-kafka.lock      # resolves again (`make lock`)
+    kpipe broker install
+
+    python -m resources.dev_broker.kafka_jars install [LOCK [FOLDER]]   # `make lakes` and `make yarn` have locks of their own
+
+    python -m resources.dev_broker.kafka_jars lock [LOCK]               # resolve again (`make lock`)
 """
 
 from __future__ import annotations
@@ -21,11 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.errors import NotAvailable
+from resources.extras import missing
 
-__all__ = ["VERSION", "install", "jars_folder"]
+__all__ = ["LOCK", "VERSION", "install", "jars_folder"]
 
 VERSION = "4.3.1"
 """Kafka release; `make lock` resolves this one. (4.4.0 names a jar, kafka-tools-api, that was never published.)"""
+
+LOCK = Path(__file__).parent / "requirements-kafka.lock"
 
 KAFKA = ("org.apache.kafka", "kafka_2.13")
 
@@ -37,27 +43,30 @@ DOWNLOADS = 8
 
 
 def default_folder() -> Path:
-    """Where `make install` puts them: inside the environment, so that removing it removes them."""
+    """Return the folder of the jars: inside the environment, so that removing it removes them."""
     return Path(sys.prefix) / "share" / f"kafka-{VERSION}"
 
 
 def jars_folder() -> Path:
-    """Folder of the installed jars, for the class path `FOLDER/*`.
+    """Return the folder of the installed jars, for the class path `FOLDER/*`.
 
     Raises:
         NotAvailable: they are not installed.
     """
     folder = default_folder()
     if not folder.is_dir():
-        raise NotAvailable(f"Kafka's jars are not installed in {folder}", "run `make install` with a network")
+        raise NotAvailable(
+            f"Kafka's jars are not installed in {folder}",
+            "run `kpipe broker install` where Maven Central answers or ~/.m2 has them; a Kafka of your own needs none of them",
+        )
     return folder
 
 
-def install(lock: Path, folder: Path | None = None) -> Path:
-    """Make `folder` hold exactly the jars that the lock lists, all of them verified; nothing to do if it does.
+def install(lock: Path = LOCK, folder: Path | None = None) -> Path:
+    """Install exactly the jars that the lock lists, all of them verified; do nothing if they are installed.
 
     Raises:
-        NotAvailable: a jar could not be fetched, or is not the one that was locked.
+        NotAvailable: a jar could not be downloaded, or its hash differs from the lock.
     """
     folder = folder or default_folder()
     wanted = _read(lock)
@@ -68,12 +77,12 @@ def install(lock: Path, folder: Path | None = None) -> Path:
         staged = Path(scratch) / "jars"
         staged.mkdir()
         context = _context(Path(scratch) / "repository")
-        # The first alone: without a network it fails once, after one time-out, and not forty times.
+        # The first one alone: without a network, this fails after one time-out instead of forty.
         first, *rest = wanted
         _fetch(context, first, staged)
         with ThreadPoolExecutor(DOWNLOADS) as pool:
             list(pool.map(lambda jar: _fetch(context, jar, staged), rest))
-        if folder.is_dir():  # of another lock; a broker that runs from it keeps its files open
+        if folder.is_dir():  # of another lock; a running broker keeps its files open
             folder.rename(Path(scratch) / "before")
         staged.rename(folder)
     return folder
@@ -85,7 +94,7 @@ def _holds(folder: Path, wanted: list[tuple[str, str]]) -> bool:
 
 
 def lock(path: Path) -> None:
-    """Resolve Kafka with jgo and write the list, ordered by coordinate."""
+    """Resolve Kafka with jgo and write the lock, ordered by coordinate."""
     from jgo.parse import Coordinate
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -102,9 +111,12 @@ def lock(path: Path) -> None:
 
 
 def _context(repository: Path) -> Any:
-    from jgo.maven import MavenContext
+    try:
+        from jgo.maven import MavenContext
+    except ImportError as error:
+        raise missing("fetching Kafka's jars", "jgo", "demo", error=error) from error
 
-    # jgo downloads by `requests`, which trusts its own list of authorities; a company proxy is only in the machine's.
+    # jgo downloads with `requests`, which has its own list of authorities; a company proxy's is only in the machine's store.
     trusted = ssl.get_default_verify_paths()
     if not {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"} & os.environ.keys() and (trusted.cafile or trusted.capath):
         os.environ["REQUESTS_CA_BUNDLE"] = str(trusted.cafile or trusted.capath)
@@ -126,10 +138,13 @@ def _fetch(context: Any, wanted: tuple[str, str], into: Path) -> None:
     try:
         source = cached if cached.is_file() and _sha256(cached) == sha256 else jar.resolve()
     except (OSError, RuntimeError) as why:  # requests' errors are OSErrors
-        raise NotAvailable(f"cannot fetch {coordinate}: {why}", "check the network, then `make install`") from why
-    found = _sha256(source)
-    if found != sha256:
-        raise NotAvailable(f"{jar.filename} has sha256 {found}, locked is {sha256}", "do not use it; find out what answered")
+        raise NotAvailable(f"cannot fetch {coordinate}: {why}", "check the network, then run it again") from why
+    digest = _sha256(source)
+    if digest != sha256:
+        raise NotAvailable(
+            f"{jar.filename}: wrong sha256: expected {sha256}, found {digest}",
+            "do not use it; check the Maven repository or proxy",
+        )
     shutil.copyfile(source, into / jar.filename)
 
 
@@ -138,13 +153,13 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """`install LOCK [FOLDER]` or `lock LOCK`; one line on stderr on failure."""
-    command, path, *folder = arguments
+    """Run `install [LOCK [FOLDER]]` or `lock [LOCK]`; write one line to stderr on failure."""
+    command, *paths = arguments
     try:
         if command == "lock":
-            lock(Path(path))
+            lock(Path(*paths) if paths else LOCK)
         else:
-            install(Path(path), *map(Path, folder))
+            install(*map(Path, paths))
     except (NotAvailable, OSError, RuntimeError) as why:
         sys.stderr.write(f"{why}\n")
         return 1

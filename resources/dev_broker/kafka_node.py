@@ -17,20 +17,20 @@ __all__ = ["ENVIRONMENT", "VERSION", "cluster_id", "command", "format_storage", 
 
 FORMAT_SECONDS = 180.0
 
-# Nothing of the caller's: it may hold secrets that are none of the broker's business. Without a UTF-8 locale, Java
-# cannot open paths outside of ASCII.
+# The environment is empty, because the caller's may contain secrets. Without a UTF-8 locale, Java cannot open paths with
+# characters outside ASCII.
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
 JVM: tuple[str, ...] = (
     "-Xms64m", "-Xmx512m",
     "-XX:+UseSerialGC",         # one thread instead of a dozen; pauses do not matter here
     "-XX:+ExitOnOutOfMemoryError",
-    "-XX:-UsePerfData",         # no files outside of the home
+    "-XX:-UsePerfData",         # no files outside the home
     "-Djava.awt.headless=true",
 )  # fmt: skip
 
-# A development node: small, local, and it never invents a topic. Only what Kafka's defaults would not do.
-# broker.session.timeout.ms: after a kill, a node is let in again only when the session of its former self is over.
+# A small, local development node without automatic topic creation; only values that differ from Kafka's defaults.
+# broker.session.timeout.ms: after a kill, a node is accepted again only when its previous session has expired.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -79,17 +79,17 @@ rootLogger.appenderRef.file.ref = file
 
 
 def cluster_id(folder: Path) -> str | None:
-    """What the data folder was formatted with; None before the first start."""
+    """Return the cluster id with which the data folder was formatted; None before the first start."""
     try:
         properties = (folder / "data" / "meta.properties").read_text(encoding="latin-1")
     except FileNotFoundError:
         return None
-    found = re.search(r"^cluster\.id=(\S+)", properties, re.MULTILINE)
-    return found[1] if found else None
+    match = re.search(r"^cluster\.id=(\S+)", properties, re.MULTILINE)
+    return match[1] if match else None
 
 
 def write_configuration(folder: Path, port: int, controller_port: int) -> None:
-    """`server.properties` and `log4j2.properties` for this start."""
+    """Write `server.properties` and `log4j2.properties` for this start."""
     (folder / "logs").mkdir(exist_ok=True)
     properties = PROPERTIES.format(port=port, controller_port=controller_port, data=_escaped(folder / "data"))
     (folder / "server.properties").write_text(properties, encoding="latin-1")
@@ -97,15 +97,15 @@ def write_configuration(folder: Path, port: int, controller_port: int) -> None:
 
 
 def new_cluster_id() -> str:
-    """16 random bytes in Kafka's base64; a first "-" would be read as an option."""
+    """Return 16 random bytes in Kafka's base64; a leading "-" would be taken for an option."""
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")[1:]
 
 
 def format_storage(folder: Path, cluster: str | None = None) -> None:
-    """Write a cluster id into an empty data folder, a new one unless it is given; does nothing if that was done.
+    """Format an empty data folder with a cluster id, a new one by default; do nothing if it is formatted.
 
     Raises:
-        KpipeError: the tool refused; its last lines are in the message.
+        KpipeError: the tool failed; the message contains its last lines.
     """
     if cluster_id(folder) is not None:
         return
@@ -115,7 +115,7 @@ def format_storage(folder: Path, cluster: str | None = None) -> None:
         cwd=folder,
         env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for the caller: half a format would have to be cleaned up
+        start_new_session=True,  # Ctrl-C is for the caller: an incomplete format would have to be removed
         capture_output=True,
         text=True,
         errors="replace",
@@ -123,13 +123,13 @@ def format_storage(folder: Path, cluster: str | None = None) -> None:
         check=False,
     )
     if done.returncode != 0:
-        told = (done.stdout + done.stderr).splitlines()
-        last = " | ".join([line for line in told if line and not line[0].isspace()][-3:])
+        lines = (done.stdout + done.stderr).splitlines()
+        last = " | ".join([line for line in lines if line and not line[0].isspace()][-3:])
         raise KpipeError(f"Kafka cannot prepare {folder / 'data'}: {last}", "`kpipe broker start` on an empty folder")
 
 
 def command(folder: Path) -> list[str]:
-    """What runs the node in the foreground."""
+    """Return the command that runs the node in the foreground."""
     return [*_java(folder), "kafka.Kafka", str(folder / "server.properties")]
 
 
@@ -139,7 +139,7 @@ def _java(folder: Path) -> list[str]:
 
 
 def _escaped(path: Path) -> str:
-    """A path as the value of a Java properties file, where characters outside ASCII are escaped."""
+    """Escape a path as the value of a Java properties file, which allows ASCII only."""
     units = str(path).replace("\\", "\\\\").encode("utf-16-be")
     codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
     return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)

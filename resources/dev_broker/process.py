@@ -1,7 +1,7 @@
-"""A process that outlives its starter, and how any later process recognises it.
+"""Run a process that outlives its starter, and let later processes recognise it.
 
-A pid alone may have been given to somebody else since. So the record also holds an identity: boot id and start tick
-on Linux (which no change of the clock moves), else the start time.
+A pid alone is not enough, because the system reuses pids. So the record also contains an identity: boot id and start tick
+on Linux (independent of the clock), otherwise the start time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import psutil
@@ -24,46 +24,45 @@ TERM_SECONDS = 20.0
 KILL_SECONDS = 10.0
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-"""Processes that this one started and may have to reap; the broker of a dead parent is reaped by init."""
+"""Processes that this one started and may have to reap; init reaps the broker of a dead parent."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What `broker.json` holds: the last broker of a home, running or not.
+    """Content of `broker.json`: the last broker of a home, running or not.
 
     Attributes:
         pid: None when it was stopped.
-        identity: tells that process from a later one with the same pid.
-        kind: `kafka` or `mock`.
-        version: of Kafka, or of librdkafka for the mock.
-        port: TCP port on 127.0.0.1; None when the mock has not told it yet.
-        cluster_id: what the broker must answer with; None for the mock.
+        identity: distinguishes that process from a later one with the same pid.
+        version: of Kafka.
+        port: TCP port on 127.0.0.1.
+        cluster_id: expected from the broker; None: not checked.
     """
 
     pid: int | None
     identity: str | None
-    kind: str
     version: str
-    port: int | None
+    port: int
     cluster_id: str | None = None
 
     @classmethod
     def read(cls, path: Path) -> Record | None:
-        """The record, or None if there is none that can be read (a crash before the first one was complete)."""
+        """Read the record; None if it does not exist or is incomplete (a crash during the first start)."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{field.name: content[field.name] for field in fields(cls)})
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def write(self, path: Path) -> None:
-        """Replace the file in one step."""
+        """Replace the file atomically."""
         scratch = path.with_name(f".{path.name}.{os.getpid()}")
         scratch.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
         scratch.replace(path)
 
 
 def identity(pid: int) -> str | None:
-    """What stays the same as long as this process lives and never comes again; None if it is gone."""
+    """Return a value that is unique to this process and constant while it lives; None if it has ended."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         return None
@@ -74,7 +73,7 @@ def identity(pid: int) -> str | None:
         with suppress(OSError):
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
             boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-            # The name in parentheses may hold anything; 20 fields after it stands the start, in ticks since boot.
+            # The name in parentheses may contain any character. The start, in ticks since boot, is the 20th field after it.
             return f"{boot}/{stat.rpartition(')')[2].split()[19]}"
         return f"{process.create_time():.2f}"
     except psutil.NoSuchProcess:
@@ -82,15 +81,15 @@ def identity(pid: int) -> str | None:
 
 
 def is_alive(record: Record) -> bool:
-    """Whether the recorded process still runs (and is that process)."""
+    """Return True if the recorded process still runs."""
     return record.pid is not None and record.identity is not None and identity(record.pid) == record.identity
 
 
 def spawn(command: Sequence[str], folder: Path, output: Path, environment: dict[str, str]) -> tuple[int, str | None]:
-    """Start it in a session of its own, with no file of the caller's; stdout and stderr go to `output`, emptied first.
+    """Start a process in a session of its own, without the caller's files; stdout and stderr go to `output`, truncated first.
 
     Returns:
-        pid and identity; the identity is None when it died at once.
+        Process id and identity; the identity is None if it ended at once.
     """
     with output.open("wb") as log:
         process = subprocess.Popen(
@@ -108,7 +107,7 @@ def spawn(command: Sequence[str], folder: Path, output: Path, environment: dict[
 
 
 def terminate(record: Record) -> None:
-    """SIGTERM, wait, SIGKILL, wait; returns when the process is gone. Nothing happens if it is not ours."""
+    """Send SIGTERM, later SIGKILL, and wait until the process has ended. Do nothing if it is not the recorded process."""
     for ask, seconds in ((psutil.Process.terminate, TERM_SECONDS), (psutil.Process.kill, KILL_SECONDS)):
         if record.pid is None or not is_alive(record):
             return

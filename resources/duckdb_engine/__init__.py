@@ -1,1 +1,1 @@
-"""DuckDB as an engine: closed to the network and to files that are not given to it."""
+"""Run DuckDB without network access, and without access to files other than those passed to it."""

@@ -1,4 +1,4 @@
-"""Column types as Arrow has them: on the wire (what a JSON reader can prove) and in staged files."""
+"""Map column types to Arrow types: those that readers return (wire types), and those of staged files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "staged_type", "wire_type",
 ]  # fmt: skip
 
-LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN are kept as they are
+LARGEST_FLOAT = 3.4028234663852886e38  # of FLOAT (IEEE 754 binary32); infinities and NaN stay unchanged
 
 _DIRECT = {
     "BOOLEAN": pa.bool_(),
@@ -28,26 +28,26 @@ _STAGED = {
     "DATE": pa.date32(), "TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"), "BLOB": pa.binary(),
 }  # fmt: skip
-# Text of these may stand in JSON as a string only, so that a strict reader can take them as text; those of the other
-# types that are not direct (DECIMAL, HUGEINT, JSON) also stand there as numbers or objects.
+# JSON has these types as strings only, so that a strict reader can return them as text. The other types that are not direct
+# (DECIMAL, HUGEINT, JSON) may also be numbers or objects.
 _TEXT = {"DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID", "BLOB"}
 
 
 def wire_type(kind: Type) -> pa.DataType:
-    """Arrow type in which values of the column leave the JSON reader; text for all that JSON itself has no type for."""
+    """Return the Arrow type that the JSON reader returns for a column; text for types that JSON does not have."""
     if isinstance(kind, Struct):
         return pa.struct([(name, wire_type(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
         return pa.list_(wire_type(kind.item))
     if isinstance(kind, MapOf):
         return pa.map_(pa.string(), wire_type(kind.item))
-    if kind.name == "FLOAT":  # read as DOUBLE, so that the cast can see what is out of range
+    if kind.name == "FLOAT":  # read as DOUBLE, so that the cast detects values out of range
         return pa.float64()
     return _DIRECT.get(kind.name, pa.string())
 
 
 def carried(kind: Type) -> pa.DataType:
-    """Arrow type in which a value leaves a reader whose schema has types: as it is staged, but JSON as the bytes of its part."""
+    """Return the Arrow type that a reader with a typed schema returns: as staged, but JSON as bytes."""
     if isinstance(kind, Struct):
         return pa.struct([(name, carried(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
@@ -58,7 +58,7 @@ def carried(kind: Type) -> pa.DataType:
 
 
 def staged_type(kind: Type) -> pa.DataType:
-    """Arrow type of the column in a staged file. JSON, UUID and HUGEINT are text, checked, and cast by the destination."""
+    """Return the Arrow type of a column in a staged file. JSON, UUID and HUGEINT are validated text."""
     if isinstance(kind, Struct):
         return pa.struct([(name, staged_type(item)) for name, item in kind.fields])
     if isinstance(kind, ListOf):
@@ -72,12 +72,12 @@ def staged_type(kind: Type) -> pa.DataType:
 
 
 def is_direct(kind: Type) -> bool:
-    """Whether a strict JSON reader, given the wire type, takes every good value of the column and no bad one."""
+    """Return whether a strict JSON reader with the wire type accepts exactly the valid values of the column."""
     return _proven(kind) or (isinstance(kind, Scalar) and kind.name in _TEXT)
 
 
 def _proven(kind: Type) -> bool:
-    """Inside structs and lists text of another type is not taken: it could not be looked at before it is cast."""
+    """Return whether no text needs validation. Inside structs and lists, text could not be validated before the cast."""
     if isinstance(kind, Struct):
         return all(_proven(item) for _, item in kind.fields)
     if isinstance(kind, ListOf):
@@ -88,7 +88,7 @@ def _proven(kind: Type) -> bool:
 
 
 def needs_cast(kind: Type) -> bool:
-    """Whether the wire type is not yet the staged type, or its text has to be checked."""
+    """Return whether values must be cast from the wire type to the staged type, or their text validated."""
     if isinstance(kind, Struct):
         return any(needs_cast(item) for _, item in kind.fields)
     if isinstance(kind, (ListOf, MapOf)):
@@ -97,7 +97,7 @@ def needs_cast(kind: Type) -> bool:
 
 
 def cast_type(kind: Type) -> Type:
-    """The type to cast to in SQL: JSON stays text, it was checked when it was read."""
+    """Return the type to cast to in SQL. JSON stays text, because the reader has validated it."""
     if isinstance(kind, Struct):
         return Struct(tuple((name, cast_type(item)) for name, item in kind.fields))
     if isinstance(kind, ListOf):
@@ -108,22 +108,22 @@ def cast_type(kind: Type) -> Type:
 
 
 def names(kind: pa.DataType) -> Iterator[str]:
-    """Names of all members, at any depth."""
+    """Yield the names of all members, at any depth."""
     if pa.types.is_list(kind):
         yield from names(kind.value_type)
     elif pa.types.is_struct(kind):
-        for at in range(kind.num_fields):
-            yield kind.field(at).name
-            yield from names(kind.field(at).type)
+        for index in range(kind.num_fields):
+            yield kind.field(index).name
+            yield from names(kind.field(index).type)
 
 
 def from_arrow(kind: pa.DataType, levels: int = 0, lists: int = 0) -> Type | None:
-    """The column type for what a JSON reader inferred; None while only nulls or empty values were seen.
+    """Return the column type for a type that a JSON reader inferred; None for only nulls or empty values.
 
     Args:
-        kind: what was inferred.
-        levels: lists and STRUCTs of the column around it.
-        lists: lists among them.
+        kind: the inferred type.
+        levels: number of lists and STRUCTs of the column around it.
+        lists: number of lists among them.
     """
     if pa.types.is_null(kind):
         return None
@@ -139,16 +139,16 @@ def from_arrow(kind: pa.DataType, levels: int = 0, lists: int = 0) -> Type | Non
         item = from_arrow(kind.value_type, levels + 1, lists + 1)
         return None if item is None else ListOf(item)
     if pa.types.is_struct(kind):
-        known = [(kind.field(i).name, from_arrow(kind.field(i).type, levels + 1, lists)) for i in range(kind.num_fields)]
-        fields = tuple((name, item) for name, item in known if item is not None)
+        members = [(kind.field(i).name, from_arrow(kind.field(i).type, levels + 1, lists)) for i in range(kind.num_fields)]
+        fields = tuple((name, item) for name, item in members if item is not None)
         if len(fields) > WIDEST_STRUCT or len({name.lower() for name, _ in fields}) < len(fields):
             return JSON
         return Struct(fields) if fields else None
-    return BLOB if pa.types.is_binary(kind) else VARCHAR  # text, also what the reader took for a timestamp
+    return BLOB if pa.types.is_binary(kind) else VARCHAR  # text, including what the reader inferred as a timestamp
 
 
 def beyond(found: pa.DataType, known: Type, levels: int = 0, lists: int = 0) -> Type | None:
-    """Members inside a column that its type lacks, as a type with only these (JSON: too many for one); None: there are none."""
+    """Return the members that a column's type lacks, as a type of only these (JSON if they are too many), or None."""
     if isinstance(known, ListOf) and pa.types.is_list(found):
         item = beyond(found.value_type, known.item, levels + 1, lists + 1)
         return None if item is None else ListOf(item)
@@ -156,8 +156,8 @@ def beyond(found: pa.DataType, known: Type, levels: int = 0, lists: int = 0) -> 
         return None
     members = dict(known.fields)
     extra: list[tuple[str, Type]] = []
-    for at in range(found.num_fields):
-        field = found.field(at)
+    for index in range(found.num_fields):
+        field = found.field(index)
         if field.name in members:
             inner = beyond(field.type, members[field.name], levels + 1, lists)
         else:
@@ -176,5 +176,5 @@ def entries(array: pa.Array) -> pa.Array:
 
 
 def schema(columns: Columns) -> pa.Schema:
-    """Arrow schema of the columns in a staged file."""
+    """Return the Arrow schema of the columns in a staged file."""
     return pa.schema([(name, staged_type(kind)) for name, kind in columns])

@@ -1,4 +1,4 @@
-"""From the value of an expression to the value of a column: only where nothing is lost, by the rules of docs/design.md 4.6."""
+"""Convert values of expressions to values of columns, only if nothing is lost (docs/design.md 4.6)."""
 
 from __future__ import annotations
 
@@ -16,55 +16,56 @@ _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMA
 
 
 class NotCoercible(ValueError):
-    """No value of the one type is a value of the other."""
+    """No value of the one type can become a value of the other."""
 
 
 def coercion(have: str, want: Type) -> tuple[str, str]:
-    """SQL templates with the value's place ({0}): the column's value in its staged form, and whether there is none.
+    """Return SQL templates, with {0} for the value: the column's value in its staged form, and whether it is invalid.
 
     Args:
-        have: type of the expression, as DuckDB names it.
+        have: type of the expression, DuckDB's name.
         want: type of the column.
 
     Returns:
-        The value, and a condition that holds where the value cannot be had without loss; empty: it always can.
+        The value, and a condition that is true if the conversion would lose something; empty: it never does.
 
     Raises:
-        NotCoercible: it never can.
+        NotCoercible: no value can be converted.
     """
-    known = _known(have)
+    have_type = _parsed_type(have)
     if have == '"NULL"':
         return f"CAST(NULL AS {stored(want)})", ""
-    if known == want:
+    if have_type == want:
         return _staged("{0}", want), ""
-    if isinstance(want, Scalar) and want.name not in ("JSON", "VARCHAR", "BLOB") and known in (VARCHAR, JSON):
-        text = "{0}" if known == VARCHAR else "json_extract_string({0}, '$')"
+    if isinstance(want, Scalar) and want.name not in ("JSON", "VARCHAR", "BLOB") and have_type in (VARCHAR, JSON):
+        text = "{0}" if have_type == VARCHAR else "json_extract_string({0}, '$')"
         value = in_memory.parse_sql(text, want.name)
         return value, f"{text} IS NOT NULL AND ({value}) IS NULL"
     if want == JSON:
-        if known == VARCHAR:
+        if have_type == VARCHAR:
             return "{0}", "{0} IS NOT NULL AND NOT json_valid({0})"
         return "CAST(to_json({0}) AS VARCHAR)", ""
     if want == VARCHAR:
-        if known == BLOB:
+        if have_type == BLOB:
             return "TRY(decode({0}))", "{0} IS NOT NULL AND TRY(decode({0})) IS NULL"
-        return ("CAST({0} AS VARCHAR)" if isinstance(known, Scalar) or known is None else "CAST(to_json({0}) AS VARCHAR)"), ""
+        is_scalar = isinstance(have_type, Scalar) or have_type is None
+        return ("CAST({0} AS VARCHAR)" if is_scalar else "CAST(to_json({0}) AS VARCHAR)"), ""
     if want == BLOB:
-        if known == VARCHAR:
+        if have_type == VARCHAR:
             return "encode({0})", ""
-        raise NotCoercible(f"a value of type {have} is no BLOB")
-    if known in (VARCHAR, JSON):
-        raise NotCoercible(f"a value of type {have} is no {want}")
-    if known is not None and fits(known, want):
+        raise NotCoercible(f"cannot convert {have} to BLOB")
+    if have_type in (VARCHAR, JSON):
+        raise NotCoercible(f"cannot convert {have} to {want}")
+    if have_type is not None and fits(have_type, want):
         return _staged(f"CAST({{0}} AS {_plain(want)})", want), ""
-    if isinstance(want, Scalar) and known is not None and _NUMBERS.fullmatch(str(known)):
+    if isinstance(want, Scalar) and have_type is not None and _NUMBERS.fullmatch(str(have_type)):
         if want.name == "FLOAT":
             wide = "CAST({0} AS DOUBLE)"
             fit = f"(abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}))"
             return f"CASE WHEN {fit} THEN CAST({wide} AS FLOAT) END", f"NOT {fit}"
         if want.name == "DOUBLE":
             return "CAST({0} AS DOUBLE)", ""
-        if want.name.startswith("DECIMAL"):  # rounded to its scale, as everywhere
+        if want.name.startswith("DECIMAL"):  # rounded to its scale, as by all readers
             value = f"TRY_CAST({{0}} AS {want})"
             return value, f"{{0}} IS NOT NULL AND {value} IS NULL"
     value = f"TRY_CAST({{0}} AS {_plain(want)})"
@@ -72,7 +73,7 @@ def coercion(have: str, want: Type) -> tuple[str, str]:
 
 
 def stored(kind: Type) -> str:
-    """The type, in SQL, in which a column stands in a staged file."""
+    """Return the SQL type of a column in a staged file."""
     if isinstance(kind, Struct):
         return "STRUCT(" + ", ".join(f"{_quoted(name)} {stored(item)}" for name, item in kind.fields) + ")"
     if isinstance(kind, ListOf):
@@ -98,7 +99,7 @@ def _quoted(name: str) -> str:
     return _braced('"' + name.replace('"', '""') + '"')
 
 
-def _known(have: str) -> Type | None:
+def _parsed_type(have: str) -> Type | None:
     try:
         return parse_type(have)
     except InvalidPipeline:

@@ -1,7 +1,7 @@
-"""Numerals as exact values. DuckDB 2.0's casts are inexact for two kinds of them, which `engine` sends here instead.
+"""Compute exact values of numerals. DuckDB 2.0's casts are inexact for two kinds of them, which in_memory.py passes here.
 
 A DECIMAL loses digits of a numeral with an exponent: '0.0000505545e5' becomes 0 in a DECIMAL(4,0), and '276.0550e2' becomes
-27600. A DOUBLE is wrong where an exponent of more than 655,359 makes up for as many digits of the fraction.
+27600. A DOUBLE is wrong if an exponent of more than 655,359 offsets as many digits of the fraction.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ LONGEST = 65_535
 PLAIN = 40
 
 _NUMERAL = re.compile(r"\s*([+-]?)(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))(?:[eE]([+-]?)([0-9]+))?\s*", re.ASCII)
-# Digits of an exponent: more than this is beyond any number of digits that a text can have.
+# Digits of an exponent: a larger one exceeds the number of digits of any text.
 _MOST = 18
 
 
 def _parsed(text: str) -> tuple[str, str, int] | None:
-    """Sign, digits without leading zeros, and the place of the point relative to the first; None for other text."""
+    """Return sign, digits without leading zeros, and the position of the point relative to the first; None for other text."""
     found = _NUMERAL.fullmatch(text)
     if found is None:
         return None
@@ -34,14 +34,14 @@ def _parsed(text: str) -> tuple[str, str, int] | None:
 
 
 def fixed(text: str, scale: int) -> str:
-    """Write a numeral without exponent, with one digit more than the scale, which decides how it is rounded.
+    """Print a numeral without exponent, with one digit more than the scale, which determines how it is rounded.
 
     Args:
-        text: the numeral, as JSON or SQL write it.
-        scale: digits behind the point.
+        text: the numeral, in JSON's or SQL's syntax.
+        scale: number of decimal places.
 
     Returns:
-        The numeral; empty for a text that is none, or whose value is beyond every DECIMAL.
+        The numeral; empty if the text is not a numeral, or out of range for every DECIMAL.
     """
     found = _parsed(text)
     if found is None:
@@ -57,18 +57,18 @@ def fixed(text: str, scale: int) -> str:
 
 
 def real(text: str) -> str:
-    """Write the nearest DOUBLE to a numeral as short as it can be; empty for other text."""
+    """Print the DOUBLE that is nearest to a numeral in the shortest form; empty for other text."""
     return repr(float(text)) if _NUMERAL.fullmatch(text) else ""
 
 
 def extent(text: str) -> tuple[int, int, int]:
-    """Measure a numeral that JSON or SQL writes.
+    """Measure a numeral of JSON or SQL.
 
     Returns:
-        Digits before the point, without leading zeros; digits behind it, as they are written out; the exponent, up to 10**18.
+        Number of integer digits, without leading zeros; number of decimal places, as written; the exponent, up to 10**18.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not a numeral.
     """
     found, parsed = _NUMERAL.fullmatch(text), _parsed(text)
     if found is None or parsed is None:
@@ -80,7 +80,7 @@ def extent(text: str) -> tuple[int, int, int]:
 
 
 def whole(text: str, most: int) -> int | None:
-    """The whole number that a numeral is exactly; None where it has a fraction, or more digits than `most`."""
+    """Return the integer that a numeral is exactly; None if it has a fraction, or more digits than `most`."""
     found = _parsed(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether a text is one expression of one record, before anything is known of the record's types."""
+"""Check that each expression of a pipeline is one expression of one record, before its types are known."""
 
 from __future__ import annotations
 
@@ -8,43 +8,61 @@ from typing import Any
 
 import duckdb
 
+from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
 from kpipe.expressions.languages import is_mysql
 from kpipe.expressions.mysql.function_list import is_name
+from kpipe.expressions.projection import Selection, field_of, shown_field
 from kpipe.schema.columns import Columns
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.error_messages import in_words
 from resources.duckdb_engine.expressions import empty, in_duckdb, records
 
-__all__ = ["check"]
+__all__ = ["check", "checked_selection"]
 
-# Volatile functions (duckdb_functions(), DuckDB 2.0) that change nothing and wait for nothing.
+# Volatile functions (duckdb_functions(), DuckDB 2.0) that neither change anything nor wait.
 _HARMLESS = {"random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "error"}
 _REFUSED_CLASSES = {
-    "SUBQUERY": "holds a query",
-    "WINDOW": "holds a window",
-    "STAR": "holds a *",
-    "PARAMETER": "holds a parameter",
+    "SUBQUERY": "a query",
+    "WINDOW": "a window function",
+    "STAR": "*",
+    "PARAMETER": "a parameter",
 }
 
 
-def check(text: str, where: str) -> None:
-    """Whether DuckDB's own parser reads one expression there, and nothing in it reaches beyond the row.
-
-    Args:
-        text: the expression, as DuckDB is to run it.
-        where: for messages.
+def checked_selection(pipeline: Pipeline) -> Selection | None:
+    """Return the pipeline's expressions, checked as far as that takes no record.
 
     Raises:
-        InvalidPipeline: it is not one, or it calls what changes or waits for something.
+        InvalidPipeline: one cannot be run.
     """
-    if is_mysql(text):  # every part of it is known; what its columns are, the first batch tells
+    found = Selection.of(pipeline)
+    for field, text in found.says() if found is not None else ():
+        try:
+            check(text, f"pipeline {pipeline.name}: {shown_field(field)}")
+        except InvalidPipeline as error:
+            error.about(*field_of(pipeline, field))
+            raise
+    return found
+
+
+def check(text: str, where: str) -> None:
+    """Check with DuckDB's parser that the text is one expression, and reads nothing but the row.
+
+    Args:
+        text: the expression, in DuckDB's SQL or MySQL's dialect.
+        where: name of the expression in messages.
+
+    Raises:
+        InvalidPipeline: it is not one, or calls a function that changes or waits for something.
+    """
+    if is_mysql(text):  # its functions are checked now, its columns with the first batch
         in_duckdb(Columns(), where, text)
         return
-    found = json.loads(in_memory.ask("SELECT json_serialize_sql($1)", [f"SELECT ({text}\n)"]))
-    if found["error"]:
-        raise InvalidPipeline(f"{where}: not an expression: {in_words(found['error_message'])}")
-    nodes = [statement["node"] for statement in found["statements"]]
+    parsed = json.loads(in_memory.ask("SELECT json_serialize_sql($1)", [f"SELECT ({text}\n)"]))
+    if parsed["error"]:
+        raise InvalidPipeline(f"{where}: not an expression: {in_words(parsed['error_message'])}")
+    nodes = [statement["node"] for statement in parsed["statements"]]
     plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE" and len(nodes[0]["select_list"]) == 1
     extra = ("modifiers", "where_clause", "group_expressions", "group_sets", "having", "sample", "qualify")
     if not plain or nodes[0]["from_table"]["type"] != "EMPTY" or any(nodes[0][key] for key in extra):
@@ -52,20 +70,22 @@ def check(text: str, where: str) -> None:
     for node in _walk(nodes[0]["select_list"]):
         kind, name = node.get("class"), str(node.get("function_name", "")).lower()
         if kind in _REFUSED_CLASSES:
-            raise InvalidPipeline(f"{where}: it {_REFUSED_CLASSES[kind]}", "an expression sees one record at a time")
+            raise InvalidPipeline(f"{where}: {_REFUSED_CLASSES[kind]} is not allowed", "write columns and functions")
         if kind == "FUNCTION" and name in _volatile() - _HARMLESS:
-            raise InvalidPipeline(f"{where}: {name} is not for a record: it changes, waits for or asks about the engine")
+            raise InvalidPipeline(f"{where}: {name} is not allowed: it changes, waits for or reads the engine")
     nothing = Columns(tuple((name, None) for name in _names(nodes[0]["select_list"])))  # type: ignore[misc]
     try:
         in_memory.query(f"SELECT 1 FROM {records(nothing)} WHERE ({text}\n) IS NULL", empty(nothing))  # noqa: S608
-    except duckdb.CatalogException as error:  # without types only this is certain: there is no such function
+    except duckdb.CatalogException as error:  # without types, only a missing function is certain
         called = (str(node.get("function_name", "")) for node in _walk(nodes[0]["select_list"]))
-        theirs = any(is_name(name) and not _is_function(name) for name in called)
-        hint = f"MySQL's functions stand in an expression that begins with mysql: `mysql: {text}`" if theirs else ""
+        is_mysql_function = any(is_name(name) and not _is_function(name) for name in called)
+        hint = f"for MySQL's functions, begin the expression with mysql: `mysql: {text}`" if is_mysql_function else ""
         raise InvalidPipeline(f"{where}: {in_words(str(error))}", hint) from error
     except duckdb.BinderException as error:
         if "aggregates" in str(error) or "UNNEST" in str(error):
-            raise InvalidPipeline(f"{where}: {in_words(str(error))}", "an expression gives one value for one record") from error
+            raise InvalidPipeline(
+                f"{where}: {in_words(str(error))}", "write an expression of one value for one record"
+            ) from error
     except duckdb.Error:
         pass
 
@@ -81,8 +101,10 @@ def _walk(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _names(node: Any) -> list[str]:
-    found = {str(item["column_names"][0]).lower(): item["column_names"][0] for item in _walk(node) if item.get("column_names")}
-    return list(found.values())
+    by_lower_case = {
+        str(item["column_names"][0]).lower(): item["column_names"][0] for item in _walk(node) if item.get("column_names")
+    }
+    return list(by_lower_case.values())
 
 
 def _is_function(name: str) -> bool:

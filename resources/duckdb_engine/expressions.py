@@ -1,4 +1,4 @@
-"""Expressions over a block of columns, by DuckDB: checked before anything runs, and exact about which row fails and why."""
+"""Evaluate expressions over blocks of columns in DuckDB. They are validated first; errors name the row and the reason."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from resources.duckdb_engine.error_messages import in_words
 
 __all__ = ["Assigned", "Evaluator", "described", "empty", "fitted", "in_duckdb", "records"]
 
-# What fails for the values of a row. Anything else (memory, a defect) is no row's fault.
+# Errors that the values of a row cause. Other errors (memory, defects) are not caused by a row.
 _ROW_ERRORS = (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException, duckdb.InvalidTypeException)
 _BIND_ERRORS = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.NotImplementedException)
-# Each further failing row of a block has no message of its own: it would have to be run alone.
+# Further failing rows of a block get a general message, because each detailed one needs a query.
 _MOST_REASONS = 100
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """A column that an expression gives.
+    """A column that an expression computes.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         text: the expression.
         kind: the column's type; None: that of the expression.
     """
@@ -50,12 +50,12 @@ class Evaluator:
     """Evaluates a pipeline's expressions over blocks of rows.
 
     Args:
-        inputs: names and types of what the expressions take values from.
-        where: which rows are wanted; empty: all.
+        inputs: names and types of the columns that the expressions read.
+        where: condition of the rows to keep; empty: all.
         assigned: columns to compute.
 
     Raises:
-        InvalidPipeline: an expression does not fit these types, or its value not its column.
+        InvalidPipeline: an expression does not fit these types, or its type does not fit its column.
     """
 
     def __init__(self, inputs: Columns, where: str, assigned: Sequence[Assigned]) -> None:
@@ -65,22 +65,22 @@ class Evaluator:
         self._names = [item.name for item in assigned]
         if where:
             self.bound("where", f"CAST(({self._where}\n) AS BOOLEAN)")
-        found = [self.bound(f"set.{item.name}", text) for item, text in zip(assigned, self._texts, strict=True)]
-        kinds = [_kind(item, have) if item.kind is None else item.kind for item, have in zip(assigned, found, strict=True)]
+        types = [self.bound(f"set.{item.name}", text) for item, text in zip(assigned, self._texts, strict=True)]
+        kinds = [_kind(item, have) if item.kind is None else item.kind for item, have in zip(assigned, types, strict=True)]
         #: The computed columns with their types.
         self.columns = Columns(tuple(zip(self._names, kinds, strict=True)))
         parts = []
-        for at, (item, have, kind) in enumerate(zip(assigned, found, kinds, strict=True)):
+        for index, (item, have, kind) in enumerate(zip(assigned, types, kinds, strict=True)):
             try:
                 value, bad = coercion(have, kind)
             except NotCoercible as error:
                 raise InvalidPipeline(f"set.{item.name}: {error}", f"write CAST(... AS {kind})") from error
-            place = f'"__kpipe_{at}"'
-            parts.append((value.format(place), bad.format(place) if bad else ""))
-        values = [f"{value} AS c{at}" for at, (value, _) in enumerate(parts)]
-        self._bad = [at for at, (_, bad) in enumerate(parts) if bad]
-        values += [f"({parts[at][1]}) AS b{at}" for at in self._bad]
-        inner = ", ".join(f'({text}\n) AS "__kpipe_{at}"' for at, text in enumerate(self._texts))
+            column = f'"__kpipe_{index}"'
+            parts.append((value.format(column), bad.format(column) if bad else ""))
+        values = [f"{value} AS c{index}" for index, (value, _) in enumerate(parts)]
+        self._bad = [index for index, (_, bad) in enumerate(parts) if bad]
+        values += [f"({parts[index][1]}) AS b{index}" for index in self._bad]
+        inner = ", ".join(f'({text}\n) AS "__kpipe_{index}"' for index, text in enumerate(self._texts))
         self._values = f"SELECT {', '.join(values)} FROM (SELECT {inner} FROM {records(inputs)})"  # noqa: S608 - see `records`
         if assigned:
             try:
@@ -89,117 +89,115 @@ class Evaluator:
                 raise InvalidPipeline(f"set: {in_words(str(error))}", "write CAST(... AS type)") from error
 
     def holds(self, block: pa.Table) -> tuple[np.ndarray[Any, Any], dict[int, str]]:
-        """For each row whether it is wanted, and the reasons of those for which that cannot be said."""
+        """Return for each row whether `where` is true, and the reasons of the rows for which it fails, by index."""
         text = f"CAST(({self._where}\n) AS BOOLEAN)"
         sql = f"SELECT {text} AS w FROM {records(self.inputs)}"  # noqa: S608 - see `records`
-        found, reasons = self._run(sql, block, [("where", text)])
+        result, reasons = self._run(sql, block, [("where", text)])
         wanted = np.zeros(block.num_rows, bool)
         good = _others(reasons, block.num_rows)
-        wanted[good] = pc.fill_null(found.column("w"), False).to_numpy()
+        wanted[good] = pc.fill_null(result.column("w"), False).to_numpy()
         return wanted, reasons
 
     def values(self, block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
-        """The computed columns of the good rows, in staged types, and the reasons of the other rows by index."""
-        said = [(name, text) for name, text in zip(self._names, self._texts, strict=True)]
-        found, reasons = self._run(self._values, block, said)
-        places = _others(reasons, block.num_rows)
-        good = np.ones(len(places), bool)
-        for at in self._bad:
-            name, kind = self.columns.items[at]
-            for row in np.flatnonzero(found.column(f"b{at}").to_numpy()).tolist():
-                value = self._shown(at, block.slice(int(places[row]), 1)) if len(reasons) < _MOST_REASONS else "a value"
-                reasons.setdefault(int(places[row]), f"{name}: {value} is no {kind}")
+        """Return the computed columns of the valid rows, in staged types, and the reasons of the other rows by index."""
+        expressions = [(name, text) for name, text in zip(self._names, self._texts, strict=True)]
+        result, reasons = self._run(self._values, block, expressions)
+        rows = _others(reasons, block.num_rows)
+        good = np.ones(len(rows), bool)
+        for index in self._bad:
+            name, kind = self.columns.items[index]
+            for row in np.flatnonzero(result.column(f"b{index}").to_numpy()).tolist():
+                value = self._shown(index, block.slice(int(rows[row]), 1)) if len(reasons) < _MOST_REASONS else "a value"
+                reasons.setdefault(int(rows[row]), f"{name}: {value} is not a valid {kind}")
                 good[row] = False
-        arrays = [found.column(f"c{at}").cast(staged_type(kind)) for at, (_, kind) in enumerate(self.columns)]
+        arrays = [result.column(f"c{index}").cast(staged_type(kind)) for index, (_, kind) in enumerate(self.columns)]
         table = pa.table(arrays, names=list(self.columns.names()))
         return table if good.all() else table.filter(pa.array(good)), reasons
 
-    def _run(self, sql: str, block: pa.Table, said: Sequence[tuple[str, str]]) -> tuple[pa.Table, dict[int, str]]:
+    def _run(self, sql: str, block: pa.Table, expressions: Sequence[tuple[str, str]]) -> tuple[pa.Table, dict[int, str]]:
         try:
-            return self._asked(sql, block), {}
+            return self._query(sql, block), {}
         except _ROW_ERRORS:
-            failing = self._failing(block, said)
-        if not failing:  # what fails is no row of its own: the same error once more, for whoever reads it
-            return self._asked(sql, block), {}
-        reasons = {at: self._why(block.slice(at, 1), said) if n < _MOST_REASONS else "an expression fails for it"
-                   for n, at in enumerate(failing)}  # fmt: skip
-        return self._asked(sql, block.take(pa.array(_others(reasons, block.num_rows)))), reasons
+            failing = self._failing(block, expressions)
+        if not failing:  # no single row fails: raise the error again
+            return self._query(sql, block), {}
+        reasons = {row: self._why(block.slice(row, 1), expressions) if n < _MOST_REASONS else "an expression fails for it"
+                   for n, row in enumerate(failing)}  # fmt: skip
+        return self._query(sql, block.take(pa.array(_others(reasons, block.num_rows)))), reasons
 
-    def _failing(self, block: pa.Table, said: Sequence[tuple[str, str]]) -> list[int]:
-        """Rows for which some expression fails: TRY gives NULL for these, and a STRUCT is none otherwise."""
-        tries = " AND ".join(f"TRY({{'v': ({text}\n)}}) IS NOT NULL" for _, text in said)
+    def _failing(self, block: pa.Table, expressions: Sequence[tuple[str, str]]) -> list[int]:
+        """Return the rows for which an expression fails: TRY returns NULL for these, but a STRUCT is never NULL."""
+        tries = " AND ".join(f"TRY({{'v': ({text}\n)}}) IS NOT NULL" for _, text in expressions)
         try:
-            found = self._asked(f"SELECT {tries} AS ok FROM {records(self.inputs)}", block)  # noqa: S608 - see `records`
-            return [int(at) for at in np.flatnonzero(~found.column("ok").to_numpy())]
-        # TRY takes nothing volatile; and what stands there twice is evaluated once, outside of it: in halves, then.
+            result = self._query(f"SELECT {tries} AS ok FROM {records(self.inputs)}", block)  # noqa: S608 - see `records`
+            return [int(row) for row in np.flatnonzero(~result.column("ok").to_numpy())]
+        # TRY rejects volatile functions, and repeated subexpressions are evaluated outside of it: then bisect the block.
         except (duckdb.BinderException, *_ROW_ERRORS):
-            return list(self._halves(block, said, 0))
+            return list(self._halves(block, expressions, 0))
 
-    def _halves(self, block: pa.Table, said: Sequence[tuple[str, str]], start: int) -> Iterator[int]:
-        texts = ", ".join(f"({text}\n) AS t{at}" for at, (_, text) in enumerate(said))
+    def _halves(self, block: pa.Table, expressions: Sequence[tuple[str, str]], start: int) -> Iterator[int]:
+        texts = ", ".join(f"({text}\n) AS t{index}" for index, (_, text) in enumerate(expressions))
         try:
-            self._asked(f"SELECT {texts} FROM {records(self.inputs)}", block)  # noqa: S608 - see `records`
+            self._query(f"SELECT {texts} FROM {records(self.inputs)}", block)  # noqa: S608 - see `records`
         except _ROW_ERRORS:
             if block.num_rows == 1:
                 yield start
                 return
             half = block.num_rows // 2
-            yield from self._halves(block.slice(0, half), said, start)
-            yield from self._halves(block.slice(half), said, start + half)
+            yield from self._halves(block.slice(0, half), expressions, start)
+            yield from self._halves(block.slice(half), expressions, start + half)
 
-    def _why(self, row: pa.Table, said: Sequence[tuple[str, str]]) -> str:
-        for name, text in said:
+    def _why(self, row: pa.Table, expressions: Sequence[tuple[str, str]]) -> str:
+        for name, text in expressions:
             try:
-                self._asked(f"SELECT ({text}\n) AS v FROM {records(self.inputs)}", row)  # noqa: S608 - see `records`
+                self._query(f"SELECT ({text}\n) AS v FROM {records(self.inputs)}", row)  # noqa: S608 - see `records`
             except _ROW_ERRORS as error:
                 return f"{name}: {_message(error)}"
         return "an expression fails for it"
 
-    def _shown(self, at: int, row: pa.Table) -> str:
-        """The value of an expression for a row, in a few characters."""
-        sql = f"SELECT CAST(({self._texts[at]}\n) AS VARCHAR) AS v FROM {records(self.inputs)}"  # noqa: S608 - see `records`
-        text = str(self._asked(sql, row).column("v")[0].as_py())
+    def _shown(self, index: int, row: pa.Table) -> str:
+        """Return the value of an expression for a row, shortened."""
+        sql = f"SELECT CAST(({self._texts[index]}\n) AS VARCHAR) AS v FROM {records(self.inputs)}"  # noqa: S608 - see `records`
+        text = str(self._query(sql, row).column("v")[0].as_py())
         return text if len(text) <= 40 else text[:40] + "..."
 
     def bound(self, where: str, text: str) -> str:
-        """Type of an expression over these inputs, as DuckDB names it.
+        """Return the type of an expression over these inputs, as DuckDB names it.
 
         Raises:
-            InvalidPipeline: it does not fit them.
+            InvalidPipeline: the expression does not fit the inputs.
         """
         try:
-            # Where WHERE takes it, it is no aggregate, no window and no UNNEST.
+            # WHERE rejects aggregates, window functions and UNNEST.
             in_memory.query(f"SELECT 1 FROM {records(self.inputs)} WHERE ({text}\n) IS NULL", empty(self.inputs))  # noqa: S608
-            found = in_memory.query(f"DESCRIBE SELECT ({text}\n) AS v FROM {records(self.inputs)}", empty(self.inputs))  # noqa: S608
+            description = in_memory.query(f"DESCRIBE SELECT ({text}\n) AS v FROM {records(self.inputs)}", empty(self.inputs))  # noqa: S608
         except _BIND_ERRORS as error:
             texts = [name for name, kind in self.inputs if str(kind) == "VARCHAR"]
-            hint = (
-                f"these are text: {', '.join(texts)}; CAST(... AS type), or declare their types under `columns`" if texts else ""
-            )
+            hint = f"text columns: {', '.join(texts)}; write CAST(... AS type), or declare types in `columns`" if texts else ""
             raise InvalidPipeline(f"{where}: {in_words(str(error))}", hint) from error
         except _ROW_ERRORS as error:
-            raise InvalidPipeline(f"{where}: it fails whatever the record holds: {in_words(str(error))}") from error
-        return str(found.column("column_type")[0].as_py())
+            raise InvalidPipeline(f"{where}: it fails for every record: {in_words(str(error))}") from error
+        return str(description.column("column_type")[0].as_py())
 
-    def _asked(self, sql: str, block: pa.Table) -> pa.Table:
+    def _query(self, sql: str, block: pa.Table) -> pa.Table:
         return in_memory.query(sql, block)
 
     def _duckdb(self, where: str, text: str, wanted: str) -> str:
-        """An expression of either language as DuckDB runs it over these inputs."""
+        """Compile an expression of either dialect over these inputs."""
         return in_duckdb(self.inputs, where, text, wanted)
 
 
 def in_duckdb(inputs: Columns, where: str, text: str, wanted: str = "") -> str:
-    """Return an expression as DuckDB runs it. One of DuckDB's language is taken as it is: `Selection` has made it so.
+    """Compile an expression to DuckDB's SQL. DuckDB's dialect stays unchanged, because `Selection` has compiled it.
 
     Args:
-        inputs: names and types of what it takes values from.
-        where: for messages.
-        text: the expression, of either language.
-        wanted: type that its value is to have; empty: any.
+        inputs: names and types of the columns that it reads.
+        where: name of the expression in messages.
+        text: the expression, in either dialect.
+        wanted: type of the result; empty: any.
 
     Raises:
-        InvalidPipeline: it is none, or does not fit these types.
+        InvalidPipeline: it is not an expression, or does not fit these types.
     """
     if not is_mysql(text):
         return text
@@ -210,26 +208,26 @@ def in_duckdb(inputs: Columns, where: str, text: str, wanted: str = "") -> str:
 
 
 def fitted(inputs: Columns, where: str, text: str, kind: Type) -> str:
-    """The expression as a value of that type, in its staged form; NULL where its value is none.
+    """Return the expression as a value of that type, in its staged form; an invalid value becomes NULL.
 
     Raises:
-        InvalidPipeline: it does not fit these types, or no value of it is one of that type.
+        InvalidPipeline: it does not fit these types, or none of its values can be converted.
     """
     text = in_duckdb(inputs, where, text, str(kind))
     have = Evaluator(inputs, "", ()).bound(where, text)
-    known = _column_type(have)
+    have_type = _column_type(have)
     try:
-        if have != '"NULL"' and known != kind and not _alike(known, kind):
-            raise NotCoercible(f"a value of type {have} is no {kind}")
+        if have != '"NULL"' and have_type != kind and not _alike(have_type, kind):
+            raise NotCoercible(f"cannot convert {have} to {kind}")
         value, bad = coercion(have, kind)
     except NotCoercible as error:
         raise InvalidPipeline(f"{where}: {error}", f"write CAST(... AS {kind})") from error
-    place = f"({text}\n)"
-    return f"CASE WHEN {bad.format(place)} THEN NULL ELSE {value.format(place)} END" if bad else value.format(place)
+    operand = f"({text}\n)"
+    return f"CASE WHEN {bad.format(operand)} THEN NULL ELSE {value.format(operand)} END" if bad else value.format(operand)
 
 
 def _alike(have: Type | None, want: Type) -> bool:
-    """Whether a value of the one type may be one of the other: numbers, times, and text that says either."""
+    """Return whether some values of the types can be converted: numbers, times, and text in both directions."""
     families = ("TIMESTAMP.*|DATE", r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(.*")
     if VARCHAR in (have, want) and isinstance(have, Scalar) and isinstance(want, Scalar):
         return True
@@ -237,10 +235,10 @@ def _alike(have: Type | None, want: Type) -> bool:
 
 
 def described(table: pa.Table) -> list[tuple[str, Type | None]]:
-    """Type of each column, as DuckDB names it, and as kpipe knows it; None: no column can have it."""
-    found = in_memory.query("DESCRIBE SELECT * FROM block", table).column("column_type").to_pylist()
-    known = {'"NULL"': "VARCHAR", "TIMESTAMP_NS": "TIMESTAMP"}
-    return [(str(said), _column_type(known.get(str(said), str(said)))) for said in found]
+    """Return the type of each column, as DuckDB names it and as kpipe does; None: no column can have it."""
+    types = in_memory.query("DESCRIBE SELECT * FROM block", table).column("column_type").to_pylist()
+    aliases = {'"NULL"': "VARCHAR", "TIMESTAMP_NS": "TIMESTAMP"}
+    return [(str(duckdb_type), _column_type(aliases.get(str(duckdb_type), str(duckdb_type)))) for duckdb_type in types]
 
 
 _ALIASES = {"TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP", "TIME_NS": "TIME"}
@@ -254,15 +252,15 @@ def _column_type(have: str) -> Type | None:
 
 
 def _kind(item: Assigned, have: str) -> Type:
-    found = _column_type(have) if have != '"NULL"' else None
-    if found is not None:
-        return found
+    column_type = _column_type(have) if have != '"NULL"' else None
+    if column_type is not None:
+        return column_type
     what = "no type of its own" if have == '"NULL"' else f"type {have}, which no column can have"
-    raise InvalidPipeline(f"set.{item.name}: the expression has {what}", "write CAST(... AS type), or declare the column's type")
+    raise InvalidPipeline(f"set.{item.name}: the expression has {what}", "write CAST(... AS type), or declare a type")
 
 
 def records(columns: Columns) -> str:
-    """Return the block with every column in its type: text stands for what Arrow has no type for."""
+    """Return the block with each column cast to its type: Arrow has text for some."""
     casts = [f"CAST({_quoted(n)} AS {k}) AS {_quoted(n)}" for n, k in columns if str(k) in ("JSON", "UUID", "HUGEINT")]
     return f"(SELECT * REPLACE ({', '.join(casts)}) FROM block) AS records" if casts else "block AS records"  # noqa: S608 - quoted
 
@@ -279,14 +277,14 @@ def _quoted(name: str) -> str:
 
 
 def _others(rows: dict[int, str], count: int) -> np.ndarray[Any, Any]:
-    """The indices below `count` that are not among the rows."""
+    """Return the indexes below `count` that are not among the rows."""
     left = np.ones(count, bool)
     left[list(rows)] = False
     return np.flatnonzero(left)
 
 
 def _message(error: duckdb.Error) -> str:
-    """The first sentence of what DuckDB says, without its prefix."""
+    """Return the first line of DuckDB's message, without its prefix."""
     text = str(error).split("\n", 1)[0].partition("Error: ")[2] or str(error).split("\n", 1)[0]
-    text = text.partition("while executing the UDF: Invalid: ")[2] or text  # what document_functions.py says
+    text = text.partition("while executing the UDF: Invalid: ")[2] or text  # the message of document_functions.py
     return text if len(text) <= 200 else text[:200] + "..."

@@ -1,6 +1,6 @@
-"""Connections to one DuckDB file: opened late, hardened, closed at once, and a held lock waited for.
+"""Connect to a DuckDB file: open late, restrict the connection, close early, and wait for locks of other processes.
 
-One process at a time can have the file (others wait), so nothing here keeps it longer than a transaction.
+Only one process at a time can open the file for writing, so a connection lasts no longer than a transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ __all__ = ["Connection", "Database", "literal", "quote"]
 
 Connection = duckdb.DuckDBPyConnection
 
-_FIRST_NAP_S, _LONGEST_NAP_S = 0.01, 0.2  # a commit takes some 50 ms: look again soon, then seldom
+_FIRST_NAP_S, _LONGEST_NAP_S = 0.01, 0.2  # a commit takes some 50 ms: retry soon, then less often
+_TOO_NEW = re.compile(
+    r"version number (?P<found>\d+), but we can only read (?:storage )?versions? (?:between \d+ and )?(?P<newest>\d+)"
+)
 _HOLDER = re.compile(r"held in (?P<program>.+?) \(PID (?P<pid>\d+)\)")
 
 
@@ -31,24 +34,24 @@ class Database:
     """A DuckDB file.
 
     Args:
-        path: of the file; made on the first write, with its folder.
+        path: of the file; created by the first write, with its folder.
         roots: folders whose files may be read.
-        lock_timeout_s: longest wait for another process.
+        lock_timeout_s: maximum wait for another process.
     """
 
     def __init__(self, path: Path, roots: Sequence[Path], lock_timeout_s: float = 30) -> None:
-        # The resolved path: a name such as `md:x` must not select an extension, and DuckDB knows files by their names.
+        # The resolved path: a name such as `md:x` must not select an extension, and DuckDB identifies files by name.
         self.path = path.expanduser().resolve()
         self.roots = tuple(root.expanduser().resolve() for root in roots)
         self.lock_timeout_s = lock_timeout_s
 
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """Return whether the file exists."""
         return self.path.exists()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that cannot write; the file must exist. Many processes may have one while none writes.
+        """Open a read-only connection; the file must exist. Several processes may read while none writes.
 
         Raises:
             DestinationBusy, DestinationError.
@@ -58,7 +61,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A connection that may write. Whatever was not committed when it closes is rolled back.
+        """Open a connection that may write. Closing it rolls back what was not committed.
 
         Raises:
             DestinationBusy, DestinationError.
@@ -66,23 +69,23 @@ class Database:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DestinationError(f"cannot make the folder {self.path.parent}: {error.strerror}") from error
+            raise DestinationError(f"cannot create folder {self.path.parent}: {error.strerror}") from error
         if not self.exists():
             self._make()
         with self._connected(read_only=False) as connection:
             yield connection
 
     def _make(self) -> None:
-        """A new file, whole or not at all: where DuckDB is killed while it makes one, it leaves one that nobody can open.
+        """Create a new file atomically: if DuckDB is killed while it creates one, the file cannot be opened.
 
         Raises:
-            DestinationError: the disk refuses.
+            DestinationError: the file cannot be written.
         """
         self._check_name()
         aside = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}")
         try:
             duckdb.connect(str(aside)).close()  # DuckDB syncs it
-            with suppress(FileExistsError):  # another run was first
+            with suppress(FileExistsError):  # another run has created it
                 os.link(aside, self.path)
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
@@ -91,14 +94,14 @@ class Database:
                 os.close(folder)
         except (duckdb.Error, OSError) as error:
             raise DestinationError(
-                f"cannot make {self.path}: {error}", "free space, or name another file: into.database"
+                f"cannot create {self.path}: {error}", "free space, or set into.database to another file"
             ) from error
         finally:
             aside.unlink(missing_ok=True)
 
     def _check_name(self) -> None:
         if "?" in str(self.path):
-            raise DestinationError(f"{self.path}: DuckDB cannot keep a log beside a file whose path has a '?'", "move it")
+            raise DestinationError(f"{self.path}: DuckDB cannot write a log for a path with '?'", "rename it: into.database")
 
     @contextmanager
     def _connected(self, read_only: bool) -> Iterator[Connection]:
@@ -124,25 +127,32 @@ class Database:
                     raise self._unopened(error) from error
             if time.monotonic() >= deadline:
                 raise DestinationBusy(
-                    f"{self.path} is held by {holder}; waited {self.lock_timeout_s:g} s",
-                    "close that connection (DuckDB lets one process at a time have a file), then run it again",
+                    f"{self.path} is locked by {holder}; waited {self.lock_timeout_s:g} s",
+                    "close that connection (DuckDB allows one process at a time), then run it again",
                 )
-            time.sleep(nap * random.uniform(0.5, 1))  # only so that two do not keep colliding
+            time.sleep(nap * random.uniform(0.5, 1))  # jitter, so that two processes do not keep colliding
             nap = min(nap * 2, _LONGEST_NAP_S)
 
     def _unopened(self, error: duckdb.Error) -> DestinationError:
         text = str(error)
+        too_new = _TOO_NEW.search(text)
+        if too_new is not None and int(too_new["found"]) > int(too_new["newest"]):
+            return DestinationError(
+                f"{self.path}: written by a newer DuckDB: expected storage version {too_new['newest']} or older,"
+                f" found {too_new['found']}",
+                "upgrade it: pip install --upgrade duckdb",
+            )
         if "WAL" in text:
             return DestinationError(
                 f"{self.path}: its write-ahead log cannot be replayed: {text}",
-                f"keep {self.path.name}.wal: it may hold committed rows together with their offsets. Copy both files"
+                f"keep {self.path.name}.wal: it may contain committed rows with their offsets. Copy both files"
                 " away, then restore a backup of both, or open the copy with the DuckDB version that wrote it",
             )
         return DestinationError(f"cannot open {self.path}: {text}")
 
 
 def _holder(text: str) -> str | None:
-    """Who holds the file, from DuckDB's message; None when the message says something else."""
+    """Return who has locked the file, from DuckDB's message; None for other messages."""
     if "different configuration" in text or "file handle conflict" in text:
         return "this process, through another connection"
     if "Could not set lock" not in text:

@@ -1,4 +1,4 @@
-"""DuckDB as the worker's vector engine: one connection in memory for each thread, closed to everything outside."""
+"""Run DuckDB as the worker's vector engine: one in-memory connection for each thread, without access to files or network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _own = threading.local()
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    """This thread's own: a connection takes one call at a time."""
+    """Return the connection of this thread; a connection runs one call at a time."""
     if not hasattr(_own, "connection"):
         _own.connection = _made()
     found: duckdb.DuckDBPyConnection = _own.connection
@@ -65,7 +65,7 @@ def _made() -> duckdb.DuckDBPyConnection:
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give a connection the functions that compiled expressions call."""
+    """Register the functions that compiled expressions call."""
     for name, result in document_functions.NAMES.items():
         connection.create_function(
             name,
@@ -73,7 +73,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
             ["VARCHAR", "VARCHAR[]"],
             result,
             type=PythonUDFType.ARROW,
-            null_handling=FunctionNullHandling.SPECIAL,  # NULL is an argument like others
+            null_handling=FunctionNullHandling.SPECIAL,  # functions receive NULL as an argument
         )
     connection.create_function(
         byte_operations.NAME,
@@ -85,8 +85,8 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def interrupter() -> Callable[[], None]:
-    """Return what another thread calls to end the query that this thread has under way; it does nothing where there is none."""
-    own = vars(_own)  # this thread's, whoever reads it
+    """Return a function with which another thread can interrupt this thread's running query, if any."""
+    own = vars(_own)  # of this thread, even if another one reads it
 
     def interrupt() -> None:
         connection = own.get("connection")
@@ -97,17 +97,17 @@ def interrupter() -> Callable[[], None]:
 
 
 def forget() -> None:
-    """Close this thread's connection; the next call makes another one."""
+    """Close this thread's connection; the next call opens a new one."""
     if hasattr(_own, "connection"):
         _own.connection.close()
         del _own.connection
 
 
 def query(sql: str, table: pa.Table) -> pa.Table:
-    """What a query gives over a table called `block`.
+    """Run a query over a table named `block`.
 
     Raises:
-        duckdb.Error: it fails.
+        duckdb.Error: the query fails.
     """
     connection = _connection()
     connection.register("block", table)
@@ -118,25 +118,25 @@ def query(sql: str, table: pa.Table) -> pa.Table:
 
 
 def ask(sql: str, values: Sequence[object]) -> Any:
-    """The one value of a query without a table.
+    """Return the single value of a query without a table.
 
     Raises:
-        duckdb.Error: it fails.
+        duckdb.Error: the query fails.
     """
-    return _connection().execute(sql, values).fetchall()[0][0]  # all of it: else the connection stays busy
+    return _connection().execute(sql, values).fetchall()[0][0]  # fetch everything: else the connection stays busy
 
 
 def json_valid(values: pa.Array) -> pa.Array:
-    """For each text whether it is one whole JSON document."""
+    """Return for each text whether it is one JSON document."""
     table = pa.table({"v": values})
     return query("SELECT json_valid(v) AS ok FROM block", table).column("ok").combine_chunks()
 
 
 def cast(table: pa.Table, columns: Columns) -> pa.Table:
-    """The table with every column in its staged type.
+    """Cast every column of the table to its staged type.
 
     Raises:
-        duckdb.Error: some value cannot be cast.
+        duckdb.Error: a value cannot be cast.
     """
     if not any(needs_cast(kind) for _, kind in columns):
         return table
@@ -144,7 +144,7 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     lossy = [f"({_LOSSY[str(kind)].format(f'c{at}')})" for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
     sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
     if lossy and query(sql, renamed).column("n")[0].as_py():
-        msg = "text that a cast would take and change"
+        msg = "a cast would change the value of a text"
         raise duckdb.ConversionException(msg)
     parts = [_cast(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
     result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
@@ -157,9 +157,9 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
 
 _DATE = r"\s*(-?[0-9]+[-/\\ ][0-9][0-9]?[-/\\ ][0-9][0-9]?( \(BC\))?|epoch|-?inf(inity)?)\s*"
 _TIME = r"\s*[0-9][0-9]?:[0-9][0-9]?(:[0-9][0-9]?([.][0-9]*)?)?\s*"
-# Text that DuckDB casts without a word while it drops or rounds something (measured on 2.0.0), as conditions on a column.
-# DECIMAL rounds to its scale, and times are cut to microseconds: that is what the declared types mean. Of a TIME it leaves
-# out whatever follows the digits (PM, a zone), of a DATE a time of day; `2026-11-20` is not looked at for longer than needed.
+# Conditions on texts that DuckDB casts with a silent loss (measured on 2.0.0). Rounding a DECIMAL to its scale and times to
+# microseconds is intended. A cast to TIME drops the text after the digits (PM, a zone), a cast to DATE a time of day;
+# `2026-11-20` is accepted early, for speed.
 _LOSSY = {
     "DATE": f"(length({{0}}) <> 10 OR contains({{0}}, ':')) AND NOT regexp_full_match({{0}}, '{_DATE}', 'i')",
     "TIME": f"NOT regexp_full_match({{0}}, '{_TIME}')",
@@ -174,13 +174,13 @@ def _cast(column: str, kind: Type) -> str:
         return f"CAST(CAST({column} AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS TIMESTAMP) AS {column}"
     if str(kind) == "BLOB":
         return f"encode({column}) AS {column}"
-    if staged_type(kind) == pa.string():  # UUID, HUGEINT: checked, kept as text
+    if staged_type(kind) == pa.string():  # UUID, HUGEINT: validated, and kept as text
         return f"CAST(CAST({column} AS {kind}) AS VARCHAR) AS {column}"
     return f"CAST({_exact(column, str(kind))} AS {cast_type(kind)}) AS {column}"
 
 
 def _exact(column: str, kind: str) -> str:
-    """SQL of a text that DuckDB casts to that scalar type exactly; another type's text is as it is."""
+    """Return SQL of a text that DuckDB casts to the scalar type exactly; unchanged for most types."""
     if not kind.startswith("DECIMAL("):
         return column
     scale = int(kind.removesuffix(")").rpartition(",")[2])
@@ -189,7 +189,7 @@ def _exact(column: str, kind: str) -> str:
 
 
 def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
-    """Columns of text as columns of their (scalar) types, in staged types; NULL where a text is no such value, or not exactly."""
+    """Convert columns of text to their scalar types, in staged types; NULL for an invalid or inexact value."""
     renamed = texts.rename_columns([f"c{at}" for at in range(texts.num_columns)])
     parts = [f"{parse_sql(f'c{at}', str(kind))} AS c{at}" for at, (_, kind) in enumerate(columns)]
     result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
@@ -198,10 +198,10 @@ def parsed(texts: pa.Table, columns: Columns) -> pa.Table:
 
 
 def parse_sql(column: str, kind: str) -> str:
-    """SQL of text as a value of a scalar type, in its staged form; NULL where it is no such value, or not exactly."""
+    """Return SQL that converts text to a scalar type, in its staged form; NULL for an invalid or inexact value."""
     if kind == "JSON":
         return f"CASE WHEN json_valid({column}) THEN {column} END"
-    if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 become 16
+    if kind.endswith(("INT", "INTEGER")):  # else 1.5 would become 2, and 0x10 16
         value = f"CASE WHEN regexp_full_match({column}, '[+-]?[0-9]+') THEN TRY_CAST({column} AS {kind}) END"
         return f"CAST({value} AS VARCHAR)" if kind == "HUGEINT" else value
     if kind in ("DOUBLE", "FLOAT"):
@@ -209,7 +209,7 @@ def parse_sql(column: str, kind: str) -> str:
         wide = f"TRY_CAST({exact} AS DOUBLE)"
         if kind == "DOUBLE":
             return wide
-        # Beyond the range of a FLOAT a cast gives infinity.
+        # DuckDB casts a value out of range for FLOAT to infinity.
         return f"CASE WHEN abs({wide}) <= {LARGEST_FLOAT} OR NOT isfinite({wide}) THEN CAST({wide} AS FLOAT) END"
     value = f"TRY_CAST({_exact(column, kind)} AS {kind})"
     if kind.startswith("TIMESTAMP"):
@@ -223,19 +223,19 @@ def parse_sql(column: str, kind: str) -> str:
 
 @lru_cache(maxsize=4096)
 def castable(text: str, kind: str) -> str | None:
-    """The text as it can be cast to that type without losing anything; None if it cannot. Times with a zone come in UTC."""
+    """Return the text in a form that casts to the type without loss, or None. Times with a zone are converted to UTC."""
     value = "CAST(TRY_CAST($1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC' AS VARCHAR)" if kind == "TIMESTAMP" else _exact("$1", kind)
-    refused = _LOSSY.get(kind, "false").format("$1")
-    where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({refused})"
-    found = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
-    return str(found[0][0]) if found and found[0][0] is not None else None
+    is_lossy = _LOSSY.get(kind, "false").format("$1")
+    where = f"TRY_CAST({_exact('$1', kind)} AS {kind}) IS NOT NULL AND NOT ({is_lossy})"
+    rows = _connection().execute(f"SELECT {value} WHERE {where}", [text]).fetchall()
+    return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def evaluated(values: pa.Array, expression: str) -> pa.Array:
-    """An SQL expression over a column that is called v there. The expression holds nothing that a record said.
+    """Evaluate an SQL expression over a column `v`. The expression must not contain text of a record.
 
     Raises:
-        duckdb.Error: it cannot be evaluated.
+        duckdb.Error: the expression fails.
     """
-    found = query(f"SELECT {expression} AS x FROM block", pa.table({"v": values}))  # noqa: S608 - our own text
-    return found.column("x").combine_chunks()
+    result = query(f"SELECT {expression} AS x FROM block", pa.table({"v": values}))  # noqa: S608 - our own text
+    return result.column("x").combine_chunks()

@@ -1,6 +1,7 @@
-"""What compiled expressions call for JSON, over whole blocks: members at a path in C, all else by document_functions.py.
+"""Compute the JSON functions of compiled expressions over blocks: members at a path in C, everything else in Python.
 
-The C code leaves alone what is not plainly good (resources/native/json_members.c); what it gives is the same text.
+Documents that the C code (resources/native/json_members.c) does not support fall back to document_functions.py. Both return the
+same text.
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ _JSON = pa.json_(pa.string())
 
 
 def texts(names: pa.ChunkedArray, args: pa.ChunkedArray) -> pa.Array:
-    """Return what an operation gives for each row.
+    """Compute an operation for each row.
 
     Args:
-        names: of the operation, as document_functions.py has it.
+        names: of the operation, as in document_functions.py.
         args: its arguments, a list of texts for each row.
 
     Raises:
-        Invalid: an argument is no document, or no path.
+        Invalid: an argument is not a valid document or path.
     """
     rows = args.combine_chunks()
     name = names[0].as_py() if len(names) else None
     if name in _FORMS and rows.type == pa.list_(pa.string()) and not rows.null_count and pc.all(pc.equal(names, name)).as_py():
-        found = _members(name, rows)
-        if found is not None:
-            return found
+        members = _members(name, rows)
+        if members is not None:
+            return members
     return pa.array(
         [call(operation, items) for operation, items in zip(names.to_pylist(), rows.to_pylist(), strict=True)], pa.string()
     )
 
 
 def documents(names: pa.ChunkedArray, args: pa.ChunkedArray) -> pa.Array:
-    """Return the same as JSON."""
+    """Compute the same as JSON."""
     return pa.ExtensionArray.from_storage(_JSON, texts(names, args))
 
 
 def _members(name: str, rows: pa.ListArray) -> pa.Array | None:
-    """The texts, if the operation takes a document and the same plain path in each row; None: exact code must do it."""
+    """Compute the texts in C if each row has a document and the same plain path; None: use Python."""
     native, values, count = library(), rows.values, len(rows)
     if native is None:
         return None
@@ -87,7 +88,7 @@ def _members(name: str, rows: pa.ListArray) -> pa.Array | None:
 
 @lru_cache(maxsize=1024)
 def _plan(name: str, path: str | None) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.int32]], bytes] | None:
-    """The steps of a path as the C code takes them; None where it does not."""
+    """Return the steps of a path for the C code; None if it does not support the path."""
     steps: list[tuple[int, int, bytes]] = []
     if name in _KEYED:
         for key in json.loads(path) if path is not None else [None]:
@@ -111,5 +112,5 @@ def _plan(name: str, path: str | None) -> tuple[np.ndarray[tuple[int, int], np.d
 
 
 def _place(key: str) -> int:
-    """A place in an array, as documents.member takes it; -1: none."""
+    """Return a key as an array index, as in documents.member; -1: not an index."""
     return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else -1

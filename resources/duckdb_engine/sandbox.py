@@ -1,8 +1,8 @@
-"""DuckDB's engine of this process, closed to everything but one file and the staging folders.
+"""Run one DuckDB engine per file in this process, without access to anything but the file and the staging folders.
 
-An engine costs 16 ms of CPU time to make (measured on 2.0.0: it registers all of its functions), attaching a file to it and
-detaching it again 1 ms. So engines are kept, and files are attached late and detached at once: while a file is not
-attached, anybody else can have it. DuckDB itself refuses a file that another engine of the process has attached.
+Creating an engine takes 16 ms of CPU time (measured on 2.0.0: it registers all of its functions), attaching and detaching a
+file 1 ms. So engines are reused, and files are attached late and detached early, because other processes can only open a
+detached file. DuckDB rejects a file that another engine of the process has attached.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from resources.duckdb_engine.in_memory import register
 
 __all__ = ["Engine", "closed", "engine", "literal", "quote"]
 
-# Known before the first statement.
+# Set before the first statement.
 _CONFIG = {
-    "autoinstall_known_extensions": "false",  # DuckDB would fetch code from the network
+    "autoinstall_known_extensions": "false",  # DuckDB would download code
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # an unknown table's name would be looked up among Python's variables
+    "python_enable_replacements": "false",  # an unknown table would be resolved to a Python variable
 }
-# Files that DuckDB makes beside its own, in the spellings of 1.5 and 2.0.
+# Suffixes of DuckDB's additional files, in versions 1.5 and 2.0.
 _BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".checkpoint.wal", ".recovery.wal")
 _RESERVED = ("memory", "system", "temp", "")
 
 
 def quote(*names: str) -> str:
-    """Names as a qualified SQL identifier; always quoted, quotes inside doubled."""
+    """Quote names as a qualified SQL identifier; quotes inside are doubled."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def literal(text: str) -> str:
-    """A text as an SQL literal, for settings only: they take no parameters."""
+    """Quote a text as an SQL literal, for settings, which do not support parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def closed(
     files: Sequence[str], folders: Sequence[str], temporary: str = "", settings: Sequence[str] = ()
 ) -> duckdb.DuckDBPyConnection:
-    """A new engine that reaches nothing but these files, and what lies in these folders.
+    """Create an engine that can only access these files, and files in these folders.
 
     Args:
         files: paths, resolved.
         folders: paths, resolved.
-        temporary: folder for what does not fit into memory; empty: nothing may be written.
-        settings: others, `name = value`.
+        temporary: folder for data that does not fit into memory; empty: no spilling.
+        settings: additional settings, `name = value`.
     """
     made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary})
     register(made)  # ON DUPLICATE KEY UPDATE may call these
     allowed = ", ".join(literal(f"{folder}/") for folder in folders)
-    # The order matters: each statement is refused after the one behind it.
+    # The order matters: each setting is locked by the next one.
     for setting in (
         *settings,
         f"allowed_paths = [{', '.join(map(literal, files))}]",
         f"allowed_directories = [{allowed}]",
-        # Rows have Kafka's coordinates; keeping the order of files costs a quarter of an insert (bench of 2 million rows).
+        # Rows have Kafka's coordinates; preserving their order takes a quarter of an insert's time (bench of 2 million rows).
         "preserve_insertion_order = false",
         "enable_external_access = false",
         "lock_configuration = true",
@@ -71,7 +71,7 @@ def closed(
 
 
 class Engine:
-    """One engine for one file. Threads take turns as processes do: many may read, or one may write.
+    """One engine for one file. Many threads may read, or one may write, as with processes.
 
     Args:
         path: of the file, resolved.
@@ -89,7 +89,7 @@ class Engine:
         return closed(files, [*map(str, self._roots), f"{self._path}.tmp"], f"{self._path}.tmp")
 
     def acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection | None:
-        """A connection in which the file is the current database; None while another thread is in the way.
+        """Return a connection whose current database is the file; None if another thread's access conflicts.
 
         Raises:
             duckdb.Error: the file cannot be attached.
@@ -114,13 +114,13 @@ class Engine:
         try:
             self._main.execute(statement)
         except duckdb.FatalException:
-            # An engine that has failed so, as when a disk does, answers everything with that failure from then on.
+            # After a fatal error, such as a disk error, an engine fails every statement: replace it.
             self._main.close()
             self._main = self._made()
             self._main.execute(statement)
 
     def release(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Give it back; what it has not committed is rolled back, and the last one detaches the file."""
+        """Close a connection, which rolls back its transaction; the last one detaches the file."""
         connection.close()
         with self._lock:
             self._leave()
@@ -128,14 +128,14 @@ class Engine:
     def _leave(self) -> None:
         self._users -= 1
         if not self._users:
-            # DuckDB writes its log into the file now; where it cannot, the log stays, and the file is detached nevertheless.
+            # DuckDB checkpoints its log now; if that fails, the log stays, and the file is detached nevertheless.
             with suppress(duckdb.Error):
                 self._main.execute(f"DETACH {quote(self._name)}")
 
 
 def engine(path: Path, roots: tuple[Path, ...]) -> Engine:
-    """The engine of this process for that file and these folders."""
-    return _engine(path, roots, os.getpid())  # a forked one has lost its threads
+    """Return the engine of this process for that file and these folders."""
+    return _engine(path, roots, os.getpid())  # a forked engine has lost its threads
 
 
 @lru_cache(maxsize=64)

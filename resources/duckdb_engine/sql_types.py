@@ -1,4 +1,4 @@
-"""Write kpipe's column types, and reads of staged files, as DuckDB's SQL."""
+"""Write kpipe's column types, and reads of staged files, in DuckDB's SQL."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from resources.duckdb_engine.sandbox import quote
 
 __all__ = ["READ", "fitted", "sql_type"]
 
-#: A file's own columns are all there is: none is guessed from a path (hive).
+#: Reads only a file's own columns: none is inferred from its path (hive).
 READ = "read_parquet({}, hive_partitioning = false, union_by_name = false, filename = false)"
 
 
 def sql_type(kind: Type) -> str:
-    """A type as DuckDB takes it. Field names are always quoted: `order` is a word of SQL."""
+    """Return a type in DuckDB's SQL. Field names are always quoted, because `order` is a keyword."""
     if isinstance(kind, ListOf):
         return f"{sql_type(kind.item)}[]"
     if isinstance(kind, MapOf):
@@ -23,5 +23,5 @@ def sql_type(kind: Type) -> str:
 
 
 def fitted(name: str, kind: Type, have: Type) -> str:
-    """A column of a staged file as the type that the table has: an expression of DuckDB's."""
+    """Return SQL that casts a column of a staged file to the type of the table's column."""
     return quote(name) if kind == have else f"CAST({quote(name)} AS {sql_type(have)})"

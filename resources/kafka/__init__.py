@@ -1,1 +1,1 @@
-"""Kafka: settings and secrets, what brokers say about topics, bounded reads. Imports nothing: workers load only what they use."""
+"""Kafka: client settings, topic metadata, bounded reads. Imports nothing, so that workers load only what they use."""

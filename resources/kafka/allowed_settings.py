@@ -1,8 +1,8 @@
-"""Which of librdkafka's settings a pipeline may give, which it may not, and why.
+"""Lists of librdkafka's settings that a pipeline may set, and reasons for those that it may not.
 
 A pipeline's definition is less trusted than the machine that runs it: some settings load libraries, run commands, or
-send credentials elsewhere. So the list names what is let through: a setting that librdkafka gains later is refused until
-somebody looks at it. Names and meanings: librdkafka's CONFIGURATION.md.
+send credentials elsewhere. So this is an allow-list: kpipe rejects a setting of a later librdkafka until it has been
+reviewed. Names and meanings: librdkafka's CONFIGURATION.md.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = [
 ]  # fmt: skip
 
 OPT_IN: Final = "allow.plaintext.credentials"
+"""kpipe's own key in `source.config`: SASL without TLS, for a trusted network."""
 
 OPERATION_TIMEOUT: Final = "operation.timeout.ms"
-"""Longest time for a metadata request; a name and a default, 10,000 ms, of SingleStore's."""
-"""kpipe's own key in `source.config`: SASL without TLS, for a network that is trusted."""
+"""Longest time for a metadata request; SingleStore's name and default (10,000 ms)."""
 
 SECRETS: Final = frozenset(
     {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password"}
@@ -26,7 +26,7 @@ SECRETS: Final = frozenset(
 """Only under `source.credentials`."""
 
 CREDENTIALS: Final = SECRETS | {"sasl.username"}
-"""All that `source.credentials` may hold."""
+"""Settings that `source.credentials` may contain."""
 
 READER: Final = frozenset(
     {
@@ -35,7 +35,7 @@ READER: Final = frozenset(
         "queued.min.messages",
     }
 )  # fmt: skip
-"""Tuning of reads; a client that reads no record does not know them."""
+"""Settings of reads; a client that reads no records does not support them."""
 
 ALLOWED: Final = READER | frozenset(
     {
@@ -52,27 +52,27 @@ ALLOWED: Final = READER | frozenset(
         "topic.metadata.refresh.fast.interval.ms", "topic.metadata.refresh.interval.ms",
     }
 )  # fmt: skip
-"""All that `source.config` may hold."""
+"""Settings that `source.config` may contain."""
 
 DEFAULTS: Final[dict[str, str | int]] = {
     "client.id": "kpipe",
-    # What a range holds is there already, so nothing is gained by waiting for more; only the end-of-partition event,
-    # which librdkafka sends after one empty fetch, would wait (500 ms by librdkafka's default).
+    # The records of a range exist already, so waiting for more gains nothing. It would only delay the end-of-partition
+    # event, which librdkafka sends after one empty fetch (500 ms by librdkafka's default).
     "fetch.wait.max.ms": 10,
-    # Bounded memory: librdkafka holds 16 MB of records ahead of us, not 64. Measured as fast (bench/reader.py) once
-    # it looks every 2 ms, not every 1000, whether the queue has room again.
+    # Bounded memory: librdkafka reads 16 MB of records ahead, not 64. Measured to be as fast (bench/reader.py) if it
+    # checks every 2 ms instead of every 1000 whether the queue has room again.
     "queued.max.messages.kbytes": 16384,
     "fetch.queue.backoff.ms": 2,
-    # A quarter of that at once, not 1 MB: fewer answers to wait for, a tenth faster.
+    # A fetch is a quarter of the queue instead of 1 MB: fewer responses to wait for, a tenth faster.
     "fetch.message.max.bytes": 4_194_304,
     # By default a refused connection is tried again every 50 ms.
     "reconnect.backoff.ms": 200,
     "socket.connection.setup.timeout.ms": 10_000,
 }
-"""Ours, where the pipeline says nothing."""
+"""kpipe's defaults for settings that the pipeline omits."""
 
 FIXED: Final[dict[str, str | int | bool]] = {
-    # librdkafka wants a group to make a consumer; with `assign` and no commit nothing is ever stored in it.
+    # librdkafka requires a group for a consumer; with `assign` and no commit, nothing is stored in it.
     "group.id": "kpipe-stores-nothing",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -83,13 +83,13 @@ FIXED: Final[dict[str, str | int | bool]] = {
     "allow.auto.create.topics": False,
     # A batch may be decoded for longer than librdkafka's five minutes between two reads.
     "max.poll.interval.ms": 86_400_000,
-    # An unknown topic is told after this, instead of 30 s of silence.
+    # Time until an unknown topic is reported, instead of 30 s.
     "topic.metadata.propagation.max.ms": 5000,
 }
-"""Ours, always: the guarantee rests on them."""
+"""kpipe's fixed settings: exactly-once depends on them."""
 
 CONSUMER_ONLY: Final = (READER | FIXED.keys()) - {"allow.auto.create.topics", "topic.metadata.propagation.max.ms"}
-"""What an admin client would warn about."""
+"""Settings about which an admin client would log a warning."""
 
 _LEDGER = "the ledger in the destination is the only record of progress"
 _CODE = "it would load or run code that the pipeline's definition chooses"
@@ -114,7 +114,7 @@ _REASONS: Final = {
     "ssl.engine.id": _CODE,
     "ssl.providers": _CODE,
     "sasl.kerberos.kinit.cmd": _CODE,
-    "debug": "its lines can hold what the brokers and the client say in confidence",
+    "debug": "its log lines may contain confidential data",
     "log_level": "kpipe hands the client's lines to Python's logging, logger kpipe.kafka",
     "enable.ssl.certificate.verification": _TLS,
     "ssl.endpoint.identification.algorithm": _TLS,
@@ -124,14 +124,14 @@ _REASONS: Final = {
 }
 _PREFIXES: Final = {
     "sasl.oauthbearer.": "the definition could send credentials to an address of its choice",
-    "enable.sasl.oauthbearer.": "it accepts tokens that nobody signed",
+    "enable.sasl.oauthbearer.": "it accepts unsigned tokens",
     "group.": "kpipe is in no consumer group",
     "test.": "it is for librdkafka's own tests",
 }
 
 
 def why_refused(key: str) -> str:
-    """Reason why a setting is not taken; empty for one that is merely unknown."""
+    """Return why kpipe rejects a setting; empty for an unknown setting."""
     if key in _REASONS:
         return _REASONS[key]
     if key.endswith("_cb"):

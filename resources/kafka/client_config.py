@@ -1,4 +1,4 @@
-"""From a pipeline's source to the settings of a librdkafka client. Runs on the driver; workers get the result pickled."""
+"""Convert a pipeline's source to settings of a librdkafka client. Runs on the driver; workers get the result pickled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from resources.kafka.allowed_settings import (
 from resources.schema_registry import config as registry
 from resources.secrets import Secret, secrets_in
 
-__all__ = ["admin_config", "client_config", "registry_access", "secrets"]
+__all__ = ["admin_config", "check_topics", "client_config", "registry_access", "secrets"]
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -35,17 +35,17 @@ _ALIASES = {
 
 
 def client_config(source: Source, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Settings of a consumer: defaults, then the pipeline's, then the fixed ones of kpipe, which win.
+    """Return a consumer's settings: defaults, overridden by the pipeline's, overridden by kpipe's fixed ones.
 
-    Values of credentials are `Secret`: the dict can be shown and pickled without showing them.
+    Credentials are `Secret` values: the dict can be printed and pickled without showing them.
 
     Args:
         source: what to read.
-        environ: where the templates of credentials find their variables; None: this process's environment.
+        environ: variables for the templates of credentials; None: this process's environment.
 
     Raises:
-        InvalidPipeline: a setting is not allowed, stands in the wrong place, or would send credentials in the clear;
-            a variable of a template is not set. Names settings, never a value of a credential.
+        InvalidPipeline: a setting is not allowed, is in the wrong section, or would send credentials unencrypted;
+            a variable of a template is not set. The message names settings, never a value of a credential.
     """
     ours = (OPT_IN, OPERATION_TIMEOUT, *registry.SETTINGS)
     given = {key: _text(value) for key, value in source.config.items() if key not in ours}
@@ -60,11 +60,21 @@ def client_config(source: Source, environ: Mapping[str, str] | None = None) -> d
     return {**DEFAULTS, **_sizes(asked), **asked, **FIXED, "bootstrap.servers": source.bootstrap}
 
 
-def registry_access(source: Source, environ: Mapping[str, str] | None = None) -> registry.Access:
-    """How the schema registry is reached: the settings and credentials that begin with `schema.registry.`.
+def check_topics(source: Source) -> None:
+    """Check that the source names a topic, or a pattern.
 
     Raises:
-        InvalidPipeline: as `client_config`.
+        InvalidPipeline: the list of topics is empty.
+    """
+    if source.topic_pattern is None and not source.names:
+        raise InvalidPipeline("source.topics is empty", "name at least one topic")
+
+
+def registry_access(source: Source, environ: Mapping[str, str] | None = None) -> registry.Access:
+    """Return access to the schema registry, from settings and credentials that begin with `schema.registry.`.
+
+    Raises:
+        InvalidPipeline: see `client_config`.
     """
     given = {key: _text(value) for key, value in source.config.items() if key in registry.SETTINGS}
     hidden = {key: _resolved(key, value, environ) for key, value in source.credentials.items() if key in registry.CREDENTIALS}
@@ -72,12 +82,12 @@ def registry_access(source: Source, environ: Mapping[str, str] | None = None) ->
 
 
 def admin_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings for a client that reads no record."""
+    """Return the settings for a client that reads no records."""
     return {key: value for key, value in config.items() if key not in CONSUMER_ONLY}
 
 
 def operation_timeout_s(source: Source) -> float:
-    """Longest time for a whole metadata request, in seconds; `operation.timeout.ms`, 10,000 by default.
+    """Return the longest time for a whole metadata request, in seconds; `operation.timeout.ms`, 10,000 by default.
 
     Raises:
         InvalidPipeline: not a positive number.
@@ -93,10 +103,10 @@ def operation_timeout_s(source: Source) -> float:
 
 
 def secrets(source: Source, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Values that must never be shown: what the credentials resolve to.
+    """Return values that must never be shown: the resolved credentials.
 
     Raises:
-        InvalidPipeline: as `client_config`.
+        InvalidPipeline: see `client_config`.
     """
     return (*secrets_in(client_config(source, environ)), *registry_access(source, environ).secrets)
 
@@ -129,14 +139,14 @@ def _check_credential(key: str, given: Mapping[str, str]) -> None:
         where = "move it to source.config; " if key in ALLOWED | registry.SETTINGS else ""
         raise InvalidPipeline(what, f"{where}credentials are {', '.join(sorted(known))}")
     if key in given:
-        raise InvalidPipeline(f"{key} stands both in source.config and in source.credentials", "remove one of them")
+        raise InvalidPipeline(f"{key} is set both in source.config and in source.credentials", "remove one of them")
 
 
 def _resolved(key: str, template: str, environ: Mapping[str, str] | None) -> str:
     try:
         value = resolve(template, environ)
     except InvalidPipeline as error:
-        # From None: what is chained shows up in tracebacks, and the template itself may be the secret.
+        # From None: tracebacks show chained errors, and the template itself may be the secret.
         raise InvalidPipeline(f"source.credentials: {key}: {error.what}", error.hint) from None
     if not value.strip():
         raise InvalidPipeline(f"source.credentials: {key} is empty", "set the variable that it names")
@@ -146,7 +156,7 @@ def _resolved(key: str, template: str, environ: Mapping[str, str] | None) -> str
 def _check_values(asked: Mapping[str, str], hidden: Mapping[str, str], opt_in: str) -> None:
     protocol = asked.get("security.protocol", "plaintext").lower()
     if protocol not in _PROTOCOLS:
-        raise InvalidPipeline("source.config: security.protocol is not one that Kafka has", f"one of {', '.join(_PROTOCOLS)}")
+        raise InvalidPipeline("source.config: security.protocol: unknown protocol", f"use one of {', '.join(_PROTOCOLS)}")
     if opt_in not in ("true", "false"):
         raise InvalidPipeline(f"source.config: {OPT_IN} is neither true nor false", "write true or remove it")
     mechanism = asked.get("sasl.mechanisms")
@@ -166,7 +176,7 @@ def _check_values(asked: Mapping[str, str], hidden: Mapping[str, str], opt_in: s
 
 
 def _sizes(asked: Mapping[str, str]) -> dict[str, int]:
-    """Sizes that fit what was asked; librdkafka wants `message <= fetch <= largest response - 512` and else refuses."""
+    """Return sizes that fit the configured ones; librdkafka requires `message <= fetch <= largest response - 512`."""
     largest, fetch = (asked.get(key, "") for key in ("receive.message.max.bytes", "fetch.max.bytes"))
     if largest.isdigit() and not fetch:
         fetch = str(max(1, min(int(largest) - 512, 52_428_800)))

@@ -1,4 +1,4 @@
-"""A client of one partition: gives what came in since the last time. Two make it: the binding's, and compiled code's."""
+"""Interface of a client that reads one partition, and its implementation with confluent-kafka's objects."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from resources.kafka.record_block import Headers, Held, pack_headers
 __all__ = ["STEP", "BindingClient", "Client", "Event", "Taken", "ends_in_time"]
 
 _CLOSE_SECONDS = 5.0
-"""A client closes within milliseconds, or never: librdkafka locks itself out where the answer "offset out of range" comes in
-just then (its issues 4514 and 5476, open). Nothing is lost by leaving it behind; to wait would hold up the run for ever."""
+"""A client closes within milliseconds, or never: librdkafka deadlocks if the error "offset out of range" arrives at that
+moment (its issues 4514 and 5476, open). Abandoning it loses nothing, while waiting would block the run forever."""
 
 STEP = 500
-"""Records taken from librdkafka at once: with 2,000 they leave the processor's cache and cost 15 % more (bench/reader.py)."""
+"""Records taken from librdkafka at once: 2,000 of them do not fit the CPU cache and cost 15 % more (bench/reader.py)."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What the client says among the records.
+    """Error or notification that the client reports between records.
 
     Attributes:
-        error: what it is about.
-        offset: where it stands.
-        about_partition: whether it is about the partition, and not about the group or the connection.
+        error: its error code and text.
+        offset: its offset in the partition.
+        about_partition: whether it concerns the partition, not the group or the connection.
     """
 
     error: KafkaError
@@ -42,12 +42,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one `take` gave.
+    """Result of one `take`.
 
     Attributes:
-        held: records in the order in which they came.
+        held: records in the order of arrival.
         size: bytes of their keys and values.
-        events: in order; all of them came after the records.
+        events: in order; all of them arrived after the records.
     """
 
     held: Held
@@ -56,17 +56,18 @@ class Taken:
 
 
 class Client(Protocol):
-    """Reads one partition from a start offset on.
+    """Reader of one partition from a start offset.
 
     Attributes:
-        fresh: whether its connection was made for this read, so that nothing that it says can be about an earlier one.
+        fresh: whether its connection was opened for this read, so that no event can concern an earlier one.
     """
 
     fresh: bool
 
     def take(self, most: int, most_bytes: int, wait_s: float) -> Taken:
-        """What has come in: up to so many records and about so many bytes of them; ends early where nothing more comes
-        in for `wait_s` seconds, or with an event.
+        """Return records that have arrived, at most about this many records and bytes.
+
+        Returns early after an event, or if nothing arrives for `wait_s` seconds.
         """
         ...
 
@@ -74,21 +75,21 @@ class Client(Protocol):
         """Close; can be called again.
 
         Args:
-            keep: whether all went well, so that the connection can serve the next read.
+            keep: whether the read succeeded, so that the connection can serve the next one.
         """
         ...
 
 
 class BindingClient:
-    """By confluent-kafka's objects: an object a record.
+    """Client that uses confluent-kafka's objects, one for each record.
 
     Args:
-        config: `client_config` of the source, complete.
-        voice: hears errors and log lines.
-        topic, partition, start: from where to read.
+        config: complete `client_config` of the source.
+        voice: receives errors and log lines.
+        topic, partition, start: of the first record to read.
 
     Raises:
-        KafkaException, ValueError, TypeError: the settings are refused.
+        KafkaException, ValueError, TypeError: librdkafka rejects the settings.
     """
 
     fresh = True
@@ -104,7 +105,7 @@ class BindingClient:
         events: list[Event] = []
         size = 0
         while len(messages) < most and size < most_bytes and not events:
-            # The first call takes what is there without waiting; with a timeout, it would wait until it has that many.
+            # Without a timeout, the call returns what has arrived; with one, it waits for that many records.
             some = self._consumer.consume(min(STEP, most - len(messages)), 0) or self._consumer.consume(1, wait_s)
             if not some:
                 break
@@ -123,7 +124,7 @@ class BindingClient:
 
 
 def ends_in_time(close: Callable[[], None]) -> bool:
-    """Close something of librdkafka's; False when that hangs, and it was left behind with its threads."""
+    """Close a librdkafka client; return False if that hangs and the client was abandoned with its threads."""
 
     def work() -> None:
         with suppress(RuntimeError, KafkaException):
@@ -133,11 +134,11 @@ def ends_in_time(close: Callable[[], None]) -> bool:
     thread.start()
     thread.join(_CLOSE_SECONDS)
     if thread.is_alive():
-        logging.getLogger("kpipe.kafka").warning("a client does not close; it was left behind")
+        logging.getLogger("kpipe.kafka").warning("a Kafka client does not close; it was abandoned")
     return not thread.is_alive()
 
 
-# Methods taken from the class once: `map` then calls them without a Python frame or a lookup for each record.
+# Unbound methods: `map` calls them without a Python frame or an attribute lookup for each record.
 _error, _place, _value, _key, _timestamp, _headers = (
     Message.error, cast("Callable[[Message], int]", Message.offset), Message.value, Message.key, Message.timestamp,
     cast("Callable[[Message], Headers | None]", Message.headers),

@@ -1,4 +1,4 @@
-"""A consumer group whose offsets in Kafka follow the commits, so that tools that watch lag see kpipe. Nothing reads them back."""
+"""Set a consumer group's offsets in Kafka after commits, for tools that monitor lag. kpipe never reads them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from resources.secrets import redact, secrets_in
 __all__ = ["GroupOffsets"]
 
 _LOG = logging.getLogger("kpipe.kafka")
-_PATIENCE_S = 2.0  # the next batch waits for this
+_PATIENCE_S = 2.0  # the next batch waits for this request
 
 
 class GroupOffsets:
-    """Sets the offsets of the group that `source.group` names.
+    """Offsets of the group that `source.group` names.
 
     Args:
         source: of the pipeline.
-        environ: where the templates of credentials find their variables; None: this process's environment.
+        environ: variables for the templates of credentials; None: this process's environment.
     """
 
     def __init__(self, source: Source, environ: Mapping[str, str] | None = None) -> None:
@@ -39,13 +39,13 @@ class GroupOffsets:
         self._failed = False
 
     def follow(self, positions: Mapping[PartitionId, int]) -> bool:
-        """Set them to these next offsets. A failure is logged, once until it works again, and changes nothing else.
+        """Set the group's offsets to these next offsets. Best effort: a failure is logged once until it works again.
 
         Returns:
-            Whether it worked.
+            True if the offsets were set.
 
         Raises:
-            InvalidPipeline: the client refuses the source's settings.
+            InvalidPipeline: librdkafka rejects the source's settings.
         """
         if not positions:
             return True
@@ -54,13 +54,15 @@ class GroupOffsets:
             answers = self._client().alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(self._group, places)], request_timeout=_PATIENCE_S
             )
-            told = answers[self._group].result(_PATIENCE_S + 1).topic_partitions
-            wrong = next((place.error for place in told if place.error is not None), None)
+            results = answers[self._group].result(_PATIENCE_S + 1).topic_partitions
+            wrong = next((result.error for result in results if result.error is not None), None)
         except (KafkaException, FutureTimeout) as error:
             wrong = error.args[0] if error.args else type(error).__name__
         if wrong is not None and not self._failed:
             text = redact(str(wrong), self._secrets)
-            _LOG.warning("group %s: offsets could not be set (ingest goes on, its own are in the ledger): %s", self._group, text)
+            _LOG.warning(
+                "group %s: offsets could not be set (ingest continues; its offsets are in the ledger): %s", self._group, text
+            )
         self._failed = wrong is not None
         return wrong is None
 
@@ -69,7 +71,7 @@ class GroupOffsets:
             try:
                 self._admin = AdminClient({**self._config, **Voice(self._secrets).settings()})
             except (KafkaException, ValueError, TypeError) as error:
-                # From None: librdkafka quotes the value that it does not like.
+                # From None: librdkafka quotes the rejected value.
                 what = redact(str(error), self._secrets)
-                raise InvalidPipeline(f"source: the Kafka client refuses its settings: {what}") from None
+                raise InvalidPipeline(f"source: the Kafka client rejects its settings: {what}") from None
         return self._admin

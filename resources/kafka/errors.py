@@ -1,4 +1,4 @@
-"""What went wrong, in kpipe's words: librdkafka's error codes, and what a client says besides its answers."""
+"""Convert librdkafka's error codes to kpipe's errors, and collect the errors that a client reports by callback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DAMAGED", "Voice", "failure", "unreachable_hint"]
 
 _LOG = logging.getLogger("kpipe.kafka")
 _REPEAT_SECONDS = 30.0
-"""A client that cannot connect says so several times a second; the same line is logged again after this."""
+"""A client that cannot connect logs that several times a second; a line is repeated after this time only."""
 
 _REFUSED = frozenset(
     {
@@ -28,8 +28,8 @@ _REFUSED = frozenset(
     }
 )  # fmt: skip
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
-# Those of Kafka's that a client is to try again (org.apache.kafka.common.protocol.Errors: RetriableException), as far as a reader
-# can meet them; and the client's own about connections.
+# Retriable errors of Kafka (org.apache.kafka.common.protocol.Errors: RetriableException) that a reader can receive, and
+# the client's own connection errors.
 _UNREACHABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN, KafkaError._DESTROY_BROKER, KafkaError._NOENT, KafkaError._RESOLVE, KafkaError._TIMED_OUT,
@@ -53,22 +53,22 @@ _HINTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow the user Describe and Read on the topic",
     KafkaError._SSL: "check source.config: security.protocol, ssl.ca.location and the port (TLS and plain ones differ)",
 }
-_CREDENTIALS = "check source.credentials, sasl.mechanism and security.protocol; is the variable the one that you meant?"
+_CREDENTIALS = "check source.credentials and its variables, sasl.mechanism and security.protocol"
 _RAISE_LIMIT = "raise source.config receive.message.max.bytes (the largest response, in bytes) above the largest record"
 DAMAGED = (
-    "run it again: it may have been the network; if it comes back, the log on the broker's disk is damaged: restore it, or"
+    "run it again: the network may have failed; if it fails again, the log on the broker's disk is damaged: restore it, or"
     " move its leader to a replica"
 )
-_SECURE = "the broker hangs up: check security.protocol and the port (TLS, SASL and plain ones differ)"
+_SECURE = "the broker closes the connection: check security.protocol and the port (TLS, SASL and plain ones differ)"
 
 
 def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> SourceError:
-    """The error to raise for one of librdkafka's.
+    """Convert one of librdkafka's errors to the error to raise.
 
     Args:
-        error: what the client or the broker said.
-        where: topic, partition and offsets, or the brokers; opens the message.
-        secrets: values to take out of the text.
+        error: of the client or the broker.
+        where: topic, partition and offsets, or the brokers; the message begins with it.
+        secrets: values to mask in the text.
     """
     code, text = error.code(), redact(error.str(), secrets)
     if code in _REFUSED:
@@ -78,35 +78,35 @@ def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> Sourc
     if code in _UNREACHABLE:
         return BrokerUnreachable(f"{where}: {text}", unreachable_hint(text))
     if code in OUT_OF_RANGE:
-        hint = "run it again: the next plan compares the ledger with the log and says what is gone"
+        hint = "run it again: the next plan compares the ledger with the log and reports missing offsets"
         return ReadFailed(f"{where}: the broker does not have these offsets any more, or not yet: {text}", hint)
     if code in _TOO_LARGE or (code == KafkaError._BAD_MSG and "receive.message.max.bytes" in text):
         return RecordsUnreadable(f"{where}: {text}", _RAISE_LIMIT)
-    # Else only a damaged record batch is told so: CRC, or a size that cannot be.
+    # Otherwise, this code means a damaged record batch: a wrong CRC, or an impossible size.
     if code == KafkaError._BAD_MSG:
         return RecordsUnreadable(f"{where}: {text} ({error.name()})", DAMAGED)
     return ReadFailed(f"{where}: {text} ({error.name()})")
 
 
 def unreachable_hint(text: str) -> str:
-    """What to look at when a broker cannot be reached, by the client's words."""
-    # Which of these librdkafka 2.x says depends on whether it reads the end of the stream or sees the hang-up first.
+    """Return a hint for a broker that cannot be reached, selected by the client's text."""
+    # librdkafka 2.x reports one of these, depending on whether it reads the end of the stream or the closed connection first.
     if any(word in text for word in ("security.protocol", "listener", "SSL_HANDSHAKE")):
         return _SECURE
-    # A broker that wants a password of a client that has none just closes the connection.
+    # A broker that requires a password closes the connection of a client without one.
     return f"check source.brokers{'' if text else ', security.protocol'}, and that Kafka runs"
 
 
 class Voice:
-    """Error callback and logger of one client. Its lines go to Python's logger `kpipe.kafka`, redacted, each once.
+    """Error callback and logger of one client. Log lines go to Python's logger `kpipe.kafka`, redacted, without repetitions.
 
-    Authentication and TLS failures are told only here, not in the answers to requests; so are refused connections.
+    Authentication failures, TLS failures and refused connections are reported only here, not in responses to requests.
 
     Attributes:
         refused: the last authentication or TLS failure.
         last: the last error of any kind.
-        aside: the last event that does not matter by itself, for want of a better explanation.
-        down: whether all brokers are down, by the client's last word.
+        aside: the last event that is harmless by itself, used for lack of a better explanation.
+        down: whether all brokers are down, as far as the client has reported.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -118,30 +118,30 @@ class Voice:
         self._said: dict[str, float] = {}
 
     def settings(self) -> dict[str, Any]:
-        """What the client's settings need, so that it talks to this object."""
+        """Return the settings that register this object with a client."""
         return {"error_cb": self.hear, "logger": self}
 
     def log(self, level: int, form: str, *args: object) -> None:
-        """Called by the client's binding as if this were a `logging.Logger`."""
+        """Log a line of the client, which calls this as if it were a `logging.Logger`."""
         text = plain(redact(form % args, self._secrets))
         key, now = re.sub(r"\d+", "", text), time.monotonic()
         if now - self._said.get(key, -_REPEAT_SECONDS) < _REPEAT_SECONDS:
             return
         self._said[key] = now
-        # What matters is raised; these lines are for who looks for the reason.
+        # Errors that matter are raised; these lines help to find their cause.
         _LOG.log(min(level, logging.INFO), "%s", text)
 
     def heard(self) -> None:
-        """The brokers have answered: what was said before is past."""
+        """Forget earlier errors, as the brokers have answered."""
         self.refused, self.last, self.down = None, None, False
 
     def explain(self) -> str:
-        """The client's last word, for a message; empty when it has said nothing."""
+        """Return the client's last error, for a message; empty if it has reported none."""
         error = self.last or self.aside
         return redact(error.str(), self._secrets) if error is not None else ""
 
     def final(self, where: str) -> SourceError | None:
-        """The error to raise when waiting on is of no use: credentials refused by all brokers, or the topic is gone."""
+        """Return an error that waiting cannot resolve: all brokers reject the credentials, or the topic is missing."""
         if self.refused is not None and self.down:
             return failure(self.refused, where, self._secrets)
         if self.last is not None and self.last.code() in _FINAL:
@@ -149,7 +149,7 @@ class Voice:
         return None
 
     def hear(self, error: KafkaError) -> None:
-        """What the client says by itself."""
+        """Record an error that the client reports by callback."""
         code = error.code()
         if code == KafkaError._ALL_BROKERS_DOWN:
             self.down = True

@@ -1,4 +1,4 @@
-"""The client in compiled code: librdkafka, as the binding ships it, called without an object for each record."""
+"""Client in compiled code: calls librdkafka from the binding's wheel without a Python object for each record."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Event(ctypes.Structure):
 
 
 class _Taken(ctypes.Structure):
-    """The beginning of records.c's `taken`."""
+    """First fields of the struct `taken` in records.c."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("count", "tombstones", "some_header", "size", "events")),
@@ -60,7 +60,7 @@ class _Taken(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def _rdkafka() -> ctypes.CDLL | None:
-    """The library inside the binding's wheel; None where it is built in otherwise."""
+    """Return the library inside the binding's wheel, or None if it is linked in another way."""
     package = Path(confluent_kafka.__file__).parent
     for file in (*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*.dylib")):
         found = ctypes.CDLL(str(file))
@@ -89,20 +89,20 @@ def _rdkafka() -> ctypes.CDLL | None:
 
 
 def available() -> bool:
-    """Whether the compiled part and librdkafka are there."""
+    """Return True if the compiled part and librdkafka are available."""
     return library() is not None and _rdkafka() is not None
 
 
 class _Connection:
-    """A client that is connected, for any number of reads at once, and buffers that reads fill.
+    """Connected client, used by any number of reads at once, and the buffers that reads fill.
 
-    Making one costs 20 ms and more until the first record comes (threads, connections, metadata), so a worker keeps it
-    for its next ranges. It belongs to no group and stores nothing.
+    From opening a connection to its first record takes at least 20 ms (threads, connections, metadata), so a worker keeps
+    it for its next ranges. It belongs to no group and stores nothing.
 
     Attributes:
         voices: of the reads that use it.
         places: topic and partition of each.
-        spoiled: whether some read of it did not end well; no other read begins on it.
+        spoiled: whether one of its reads failed; no other read starts on it.
         left: when the last read ended, in seconds (monotonic).
     """
 
@@ -113,7 +113,7 @@ class _Connection:
         self.voices: list[Voice] = []
         self.places: set[tuple[str, int]] = set()
         self.spoiled, self.left = False, time.monotonic()
-        # Kept as long as the client lives: it calls them.
+        # librdkafka calls them, so they are referenced as long as the client exists.
         self._calls = (_ERROR(self._heard), _LOG(self._logged))
         text = ctypes.create_string_buffer(_TEXT)
         conf = kafka.rd_kafka_conf_new()
@@ -131,7 +131,7 @@ class _Connection:
         self._buffers: list[int] = []
 
     def borrow(self) -> int:
-        """Buffers that no other read fills meanwhile."""
+        """Return buffers that no other read uses meanwhile."""
         try:
             return self._buffers.pop()
         except IndexError:
@@ -139,7 +139,7 @@ class _Connection:
             return made
 
     def give_back(self, buffers: int) -> None:
-        """For the next read."""
+        """Return buffers for use by the next read."""
         self._buffers.append(buffers)
 
     def end(self) -> None:
@@ -157,23 +157,23 @@ class _Connection:
 
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
-# Connections by their settings and process: a forked process has lost its threads.
+# Connections by settings and process: the threads of a connection do not exist in a forked process.
 _KEPT: dict[_Key, _Connection] = {}
 _LOCK = threading.Lock()
 _KEPT_SECONDS = 60.0
-"""A connection that nobody has used for so long is not taken again: what it knows of the topic may be old."""
+"""A connection that was idle for longer is not used again: its metadata of the topic may be outdated."""
 
 
 class NativeClient:
-    """See `Client`; the other arguments are those of `BindingClient`.
+    """Client in compiled code; see `Client`. The other arguments are those of `BindingClient`.
 
-    Records come in a queue of their own, made for this read: no record that an earlier read was sent can be in it.
+    Records arrive in a queue created for this read, so it cannot contain records of an earlier read.
 
     Args:
-        fresh: whether to leave the connection that is kept alone.
+        fresh: whether to open a connection even if one is kept.
 
     Raises:
-        KafkaException: the settings are refused.
+        KafkaException: librdkafka rejects the settings.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class NativeClient:
         self._queue = kafka.rd_kafka_queue_new(self._connection.client)
         if not self._topic or kafka.rd_kafka_consume_start_queue(self._topic, partition, start, self._queue):
             code = kafka.rd_kafka_last_error()
-            self._partition = -1  # nothing to stop
+            self._partition = -1  # there is nothing to stop
             self.close()
             raise KafkaException(KafkaError(code))
 
@@ -233,9 +233,9 @@ class NativeClient:
 
 
 def _join(key: _Key, settings: Mapping[str, str], voice: Voice, place: tuple[str, int], fresh: bool) -> tuple[_Connection, bool]:
-    """The connection that is kept, or another; and whether it was made for this.
+    """Return the kept connection or a new one, and whether it is new.
 
-    No two reads of one partition share one: to librdkafka they would be one read, and it aborts the process.
+    Two reads of one partition never share a connection: librdkafka would take them for one read and abort the process.
     """
     old = None
     with _LOCK:
@@ -260,7 +260,7 @@ def _join(key: _Key, settings: Mapping[str, str], voice: Voice, place: tuple[str
 
 
 def _spoil(key: _Key, connection: _Connection) -> None:
-    """No other read begins on it."""
+    """Prevent other reads from starting on a connection."""
     with _LOCK:
         connection.spoiled = True
         if _KEPT.get(key) is connection:
@@ -268,7 +268,7 @@ def _spoil(key: _Key, connection: _Connection) -> None:
 
 
 def _leave(key: _Key, connection: _Connection, voice: Voice, place: tuple[str, int], keep: bool) -> bool:
-    """A read has been stopped; whether its connection is to end, too."""
+    """Unregister a read that has stopped; return True if its connection is to be closed, too."""
     with _LOCK:
         connection.voices.remove(voice)
         connection.places.discard(place)
@@ -310,7 +310,7 @@ def _none_where_minus_one(headers: pa.Array) -> pa.Array:
 
 
 def _buffer(item: _Bytes) -> pa.Buffer:
-    """A copy: the next `take` writes over it."""
+    """Return a copy: the next `take` overwrites the buffer."""
     return pa.py_buffer(ctypes.string_at(item.at, item.used) if item.used else b"")
 
 

@@ -1,7 +1,7 @@
-"""A bounded read of one partition, inside a task: `[start, end)`, in blocks, to an end that is proven.
+"""Read a range of one partition inside a task: `[start, end)`, in blocks, to an end that is proven.
 
-Rules: docs/design.md, section 6. `assign` at the start, never `seek`, never a group's offset. Silence proves nothing, a count
-proves nothing: only an offset or an end-of-partition event does.
+Rules: docs/design.md, section 6. Reads start with `assign`, never with `seek` or a group's offset. Only an offset or an
+end-of-partition event proves the end, never a timeout or a count.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ __all__ = ["RangeReader", "ReadReport"]
 
 BLOCK_RECORDS = 16_384
 BLOCK_BYTES = 4 << 20
-"""A block that still lies in the processor's cache when it is decoded; with twice or half as much nothing is gained."""
+"""A block of this size is still in the CPU cache when it is decoded; twice or half of it is not faster."""
 
 _WAIT_SECONDS = 0.2
-"""Longest sleep in the client when it holds no record: how soon refused credentials or the deadline are noticed."""
+"""Longest sleep in the client without records: delay until rejected credentials or the deadline are noticed."""
 
 _ASK_SECONDS = 2.0
-"""Silence after which the brokers are asked for the topic; and how long that may take."""
+"""Time without records after which the topic's metadata is requested; also the timeout of that request."""
 
 _LOG_START_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What a finished read has proven.
+    """Facts proven by a finished read.
 
     Attributes:
         records: number of records.
         bytes: of their keys and values.
         gaps: offsets of the range without a record.
-        last: offset of the last record; None if there was none.
-        proof: what showed that the range is complete: `last_offset` (the record at `end - 1`), `later_record` (one at
-            or beyond `end`), `end_of_partition` (the event, at or beyond `end`), `empty` (nothing was to be read).
-        seconds: from opening the client to the proof, the caller's own work in between included.
+        last: offset of the last record; None if no record was read.
+        proof: why the range is complete: `last_offset` (the record at `end - 1`), `later_record` (a record at or
+            beyond `end`), `end_of_partition` (the event, at or beyond `end`), `empty` (the range is empty).
+        seconds: from opening the client to the proof, including the caller's work in between.
     """
 
     records: int
@@ -63,21 +63,21 @@ class ReadReport:
 
 
 class RangeReader:
-    """Reads one range once. A context manager: leaving it closes the client, whatever happened.
+    """Reader of one range, for one use. A context manager: leaving it always closes the client.
 
-    Nothing that it gave may be kept unless `blocks` ended by itself, without an error.
+    Its records must be discarded unless `blocks` ended without an error.
 
     Args:
         config: `client_config` of the source.
         topic: topic's name.
         partition: partition's number.
         span: what to read, `[start, end)`; an empty range needs no broker.
-        stall_timeout_s: longest time without a record, or with nothing but unfinished ends, in seconds. The time that
-            the caller spends on a block does not count.
-        of_batch: whether the read is a step of a batch, with its crash-points; else it is of a ledger.
+        stall_timeout_s: longest time without a record, in seconds; end-of-partition events before the end do not count
+            as records. The caller's time for a block is excluded.
+        of_batch: whether the read is a step of a batch, with its failpoints; else it reads a ledger.
 
     Attributes:
-        count: records given so far.
+        count: records returned so far.
         bytes: bytes of their keys and values.
         report: None until the end of the range has been proven.
     """
@@ -116,7 +116,7 @@ class RangeReader:
         self.close()
 
     def close(self) -> None:
-        """Close the client; takes a millisecond, also when the broker is gone, and never longer than some seconds.
+        """Close the client; takes a millisecond, also without a broker, and never longer than some seconds.
 
         Can be called again.
         """
@@ -129,29 +129,29 @@ class RangeReader:
                 asker.close()
 
     def start(self) -> None:
-        """Let records come in before the first is asked for. What goes wrong is told by `blocks`."""
+        """Start receiving records before the first is read. `blocks` reports errors."""
         if len(self._span) and self._client is None:
             with suppress(InvalidPipeline, KafkaException):
                 self._client = self._open()
 
     def _asking(self) -> Consumer:
-        """Another client, for the questions that few ranges have: the one that reads takes records only."""
+        """Return another client, for rare metadata requests: the reading client receives records only."""
         if self._asker is None:
             self._asker = Consumer({**self._config, **self._voice.settings()})
         return self._asker
 
     def blocks(self) -> Iterator[tuple[Held, int]]:
-        """Blocks of records in offset order, each with the bytes of its keys and values; none is empty.
+        """Yield blocks of records in offset order, each with the bytes of its keys and values; none is empty.
 
-        The last block is given after the end has been proven and the client is closed. Memory: a block and the
+        The last block is returned after the end has been proven and the client is closed. Memory: a block and the
         client's queue (`queued.max.messages.kbytes`), whatever the length of the range.
 
         Raises:
             ReadStalled: no progress before the deadline.
-            BrokerUnreachable: the log start could not be asked for at the end.
+            BrokerUnreachable: the log start could not be requested at the end.
             CredentialsRefused: authentication, authorization or TLS.
-            TopicUnknown: the topic is gone.
-            ReadFailed: the broker or the client refused, offsets went backwards, or retention removed offsets of the
+            TopicUnknown: the topic does not exist.
+            ReadFailed: the broker or the client returned an error, offsets decreased, or retention removed offsets of the
                 range while it was read.
         """
         try:
@@ -168,7 +168,7 @@ class RangeReader:
         self._client, proof = self._client or self._open(), None
         heard, asked = time.monotonic(), False
         while proof is None:
-            # Each record takes an offset, so the range cannot hold more than that.
+            # Each record has an offset of its own, so the range cannot contain more than this.
             most = min(BLOCK_RECORDS, self._span.end - self._last - 1)
             taken = self._client.take(most, BLOCK_BYTES, _WAIT_SECONDS)
             proof = self._events(taken.events)
@@ -195,48 +195,48 @@ class RangeReader:
             heard, asked = time.monotonic(), False
 
     def _open(self, fresh: bool = False) -> Client:
-        # A short range needs nothing read ahead; by steps, because a connection is kept for ranges with the same settings.
+        # A short range needs no read-ahead. Fixed values, because ranges with the same settings share a connection.
         config = {**self._config, "queued.min.messages": self._ahead()}
         try:
             where = self._voice, self._topic, self._partition, self._last + 1
             return NativeClient(config, *where, fresh) if available() else BindingClient(config, *where)
         except (KafkaException, ValueError, TypeError) as error:
-            # From None: librdkafka quotes the value that it does not like.
+            # From None: librdkafka quotes the rejected value.
             what = redact(str(error), self._secrets)
-            raise InvalidPipeline(f"{self._where}: the Kafka client refuses its settings: {what}") from None
+            raise InvalidPipeline(f"{self._where}: the Kafka client rejects its settings: {what}") from None
 
     def _ahead(self) -> int:
-        """Records that the client tries to hold ahead: no more than a short range has."""
-        asked = int(self._config.get("queued.min.messages", 100_000))
-        return max(1, min(asked, 1000 if len(self._span) <= 1000 else asked))
+        """Return the number of records to read ahead: at most the length of a short range."""
+        configured = int(self._config.get("queued.min.messages", 100_000))
+        return max(1, min(configured, 1000 if len(self._span) <= 1000 else configured))
 
     def _events(self, events: Iterable[Event]) -> str | None:
-        """The proof of the end, if one of them is that.
+        """Return the proof of the end if one of the events is such a proof.
 
         Raises:
-            SourceError: some event is an error. None that concerns the partition is passed over.
+            SourceError: an event is an error of the partition.
         """
         proof = None
         for event in events:
             if event.error.code() == KafkaError._PARTITION_EOF:
                 self._end_seen = event.offset
-                # An end below ours: the log was cut, or the plan is wrong. More may come, or the deadline does.
+                # The partition ends below the range: the log was truncated, or the plan is wrong. Wait until the deadline.
                 if event.offset >= self._span.end:
                     proof = "end_of_partition"
             elif not event.about_partition:
-                # About the group, in which nothing is stored: its coordinator moved, or may not be asked. What became
-                # of the connection is told by the callback.
+                # About the group, in which nothing is stored: its coordinator moved, or access to it is denied. Connection
+                # errors are reported by the callback.
                 self._voice.aside = event.error
             elif event.error.code() in OUT_OF_RANGE and self._client is not None and not self._client.fresh:
-                # librdkafka gives this one no version (rd_kafka_offset_reset): on a connection that is kept, it may answer
-                # what an earlier read asked for; after a batch with a bad CRC that is an offset made of its bytes.
+                # This event of librdkafka has no version (rd_kafka_offset_reset): on a kept connection, it may belong to an
+                # earlier read; after a batch with a bad CRC, its offset is made of that batch's bytes.
                 self._doubtful = True
             else:
                 raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
         return proof
 
     def _block(self, held: Held, size: int) -> tuple[Held, int, bool]:
-        """The records of the range among them, their bytes, and whether one lay beyond its end."""
+        """Return the records inside the range, their bytes, and whether a record was beyond its end."""
         offsets, count = held.column("offset").to_numpy(), len(held)
         ordered = offsets[0] > self._last and bool((np.diff(offsets) > 0).all())
         if not ordered:
@@ -259,14 +259,14 @@ class RangeReader:
         return held, size, later
 
     def _ask(self) -> None:
-        """The client does not tell of a topic that may not be seen, and is slow to tell of one that is gone."""
-        with suppress(KafkaException):  # the deadline decides about brokers that do not answer
-            told = self._asking().list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
-            if told is not None and told.error is not None:
-                raise failure(told.error, self._where, self._secrets)
+        """Request the topic's metadata: the client does not report a topic without access, and reports a missing one late."""
+        with suppress(KafkaException):  # brokers that do not answer run into the deadline
+            metadata = self._asking().list_topics(self._topic, timeout=_ASK_SECONDS).topics.get(self._topic)
+            if metadata is not None and metadata.error is not None:
+                raise failure(metadata.error, self._where, self._secrets)
 
     def _check(self, heard: float) -> None:
-        """Nothing has come since then: whether that can be waited out."""
+        """Raise an error if waiting for more records is useless."""
         final = self._voice.final(self._where)
         if final is not None:
             raise final
@@ -276,7 +276,7 @@ class RangeReader:
         end = f"; the broker ends the partition at {self._end_seen}" if self._end_seen is not None else ""
         last = self._voice.explain()
         raise ReadStalled(
-            f"{self._where}: {at}{end}{f'; the client says: {last}' if last else ''}",
+            f"{self._where}: {at}{end}{f'; the client reports: {last}' if last else ''}",
             "check the brokers; what was read is discarded and read again",
         )
 
@@ -291,20 +291,20 @@ class RangeReader:
         self.close()
 
     def _check_log_start(self) -> None:
-        """Proof that gaps were gaps: no offset that gave no record can have been removed while we read (A6), and a later
-        record that proved the end is one that the log has.
+        """Prove that gaps are gaps: retention removed no missing offset during the read (A6), and the log contains a later
+        record if that proved the end.
 
-        The log start only grows. Where it is still at or below the first missing offset, all that is missing was missing
-        from a log that had it; records before that were read, and what retention does to them afterwards is no loss.
+        The log start only grows. If it is still at or below the first missing offset, the log was complete when it was read.
+        Records before that offset were read, so their later removal loses nothing.
         """
         first = self._last + 1 if self._first_gap is None else self._first_gap
         place = TopicPartition(self._topic, self._partition)
         try:
             low, high = self._asking().get_watermark_offsets(place, timeout=_LOG_START_SECONDS, cached=False)
         except KafkaException as error:
-            where = f"{self._where}: asking for the log start"
+            where = f"{self._where}: requesting the log start"
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
-                # It was read just now; a broker that restarts answers before it knows its partitions again.
+                # The partition was read a moment ago; a broker that restarts answers before it has loaded its partitions.
                 raise BrokerUnreachable(f"{where}: {error.args[0].str()}", unreachable_hint("")) from None
             raise failure(error.args[0], where, self._secrets) from None
         if self._later is not None and self._later >= high:
@@ -316,5 +316,5 @@ class RangeReader:
             raise ReadFailed(
                 f"{self._where}: retention removed records during the read: the log now starts at {low}, and nothing"
                 f" was read at {first}",
-                "run it again: the next plan compares the ledger with the log and says what is gone",
+                "run it again: the next plan compares the ledger with the log and reports missing offsets",
             )

@@ -1,4 +1,4 @@
-"""Records that a task holds: read, and not yet paired with their rows. Columns, so that no record is an object."""
+"""Records of a block in columns, so that no record is a Python object; not yet combined with their rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 COLUMNS = pa.schema(
     [
         ("offset", pa.int64()),
-        ("timestamp", pa.int64()),  # ms since 1970 UTC; -1 when there is none
-        ("line", pa.large_binary()),  # the value and a newline behind it; null for a tombstone
+        ("timestamp", pa.int64()),  # ms since 1970 UTC; -1: no timestamp
+        ("line", pa.large_binary()),  # the value followed by a newline; null for a tombstone
         ("key", pa.binary()),
-        ("headers", pa.binary()),  # as `pack_headers` makes them; null when there are none
+        ("headers", pa.binary()),  # packed by `pack_headers`; null: no headers
     ]
 )
 _COUNT, _HEADER = struct.Struct("=i"), struct.Struct("=ii")
@@ -44,7 +44,7 @@ class Held:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
     ) -> Held:
-        """Records from parallel lists."""
+        """Create a block from parallel lists."""
         packed = [pack_headers(item) if item is not None else None for item in headers] if headers else None
         return cls(
             pa.table(
@@ -64,64 +64,64 @@ class Held:
 
     @property
     def offsets(self) -> list[int]:
-        """Of the records."""
+        """Offsets of the records."""
         return self.column("offset").to_pylist()
 
     @property
     def timestamps(self) -> list[int]:
-        """In ms since 1970 UTC; -1 when there is none."""
+        """Timestamps in ms since 1970 UTC; -1: no timestamp."""
         return self.column("timestamp").to_pylist()
 
     @property
     def values(self) -> list[bytes | None]:
-        """One by one; None for a tombstone."""
+        """Values of the records; None for a tombstone."""
         return [None if line is None else line[:-1] for line in self.column("line").to_pylist()]
 
     def keys(self) -> list[bytes | None]:
-        """Keys."""
+        """Return the keys."""
         return self.column("key").to_pylist()
 
     def headers(self) -> list[Headers | None]:
-        """Headers in order; None where there are none."""
+        """Return the headers in order; None for a record without headers."""
         return [None if packed is None else _unpack_headers(packed) for packed in self.column("headers").to_pylist()]
 
     def column(self, name: str) -> pa.Array:
-        """One of `COLUMNS`, in one piece."""
+        """Return one of `COLUMNS` as a single Arrow array."""
         column = self.table.column(name)
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
     def value_array(self) -> pa.Array:
-        """The values as an Arrow column of bytes; null for a tombstone."""
+        """Return the values as an Arrow array of bytes; null for a tombstone."""
         return pc.binary_slice(self.column("line"), 0, -1).cast(pa.binary())
 
     def extend(self, other: Held) -> None:
-        """Append others."""
+        """Append the records of another block."""
         self.table = pa.concat_tables([self.table, other.table]) if len(self) else other.table
 
     def take(self, count: int) -> Held:
-        """Remove the first ones and give them."""
+        """Remove the first `count` records and return them."""
         taken = Held(self.table.slice(0, count))
         self.table = self.table.slice(count)
         return taken
 
     def pick(self, indices: Sequence[int]) -> Held:
-        """Those at these positions."""
+        """Return the records at these positions."""
         return Held(self.table.take(pa.array(np.asarray(indices, dtype=np.int64))))
 
     def split_tombstones(self) -> tuple[Held, int]:
-        """The records that have a value, and how many have none."""
+        """Return the records with a value, and the number of those without."""
         none = self.table.column("line").null_count
         if not none:
             return self, 0
         return Held(self.table.filter(pc.is_valid(self.table.column("line")))), int(none)
 
     def tombstones(self) -> Held:
-        """The records that have no value."""
+        """Return the records without a value."""
         return Held(self.table.filter(pc.is_null(self.table.column("line"))))
 
 
 def pack_headers(headers: Headers) -> bytes:
-    """Headers in one value: their number, then for each the lengths of name and value (-1: null), the name, the value."""
+    """Pack headers into one value: their number, then for each the lengths of name and value (-1: null), name and value."""
     parts = [_COUNT.pack(len(headers))]
     for name, value in headers:
         raw = name.encode("utf-8", "surrogateescape")
@@ -130,12 +130,12 @@ def pack_headers(headers: Headers) -> bytes:
 
 
 def _unpack_headers(packed: bytes) -> list[tuple[str, bytes | None]]:
-    (count,), place, found = _COUNT.unpack_from(packed), _COUNT.size, []
+    (count,), place, headers = _COUNT.unpack_from(packed), _COUNT.size, []
     for _ in range(count):
         name_length, value_length = _HEADER.unpack_from(packed, place)
         place += _HEADER.size
         name = packed[place : place + name_length].decode("utf-8", "replace")
         place += name_length
-        found.append((name, None if value_length < 0 else packed[place : place + value_length]))
+        headers.append((name, None if value_length < 0 else packed[place : place + value_length]))
         place += max(0, value_length)
-    return found
+    return headers

@@ -1,4 +1,4 @@
-"""Records that are held already, given as a bounded read of a partition gives them."""
+"""Return records in memory through the interface of a bounded read."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _BLOCK_RECORDS = 4096
 
 
 class HeldReader(RangeReader):
-    """Reads no broker.
+    """Range reader without a broker.
 
     Args:
         held: records in offset order.
         topic: topic's name.
         partition: partition's number.
-        span: those of them that are given, `[start, end)`.
+        span: offsets of the records to return, `[start, end)`.
     """
 
     def __init__(self, held: Held, topic: str, partition: int, span: Range) -> None:
@@ -33,7 +33,7 @@ class HeldReader(RangeReader):
         self._length = len(span)
 
     def start(self) -> None:
-        """They are there."""
+        """Do nothing: the records are in memory."""
 
     def _blocks(self, began: float) -> Iterator[tuple[Held, int]]:
         last = None

@@ -1,4 +1,4 @@
-"""What the brokers say of a pipeline's topics: identity, partitions, offsets. Asked afresh every time."""
+"""Query the brokers for a pipeline's topics: identity, partitions, offsets. Results are never cached."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kpipe.definition.pipeline import Source, Timestamp
-from kpipe.errors import BrokerUnreachable, InvalidPipeline, NotAvailable, SourceError, TopicUnknown
+from kpipe.errors import BrokerUnreachable, InvalidPipeline, SourceError, TopicUnknown
 from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
-from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
+from resources.kafka.client_config import admin_config, check_topics, client_config, operation_timeout_s
 from resources.kafka.consumer_group import GroupOffsets
 from resources.kafka.errors import Voice, failure, unreachable_hint
 from resources.secrets import redact, secrets_in
@@ -24,11 +24,8 @@ from resources.secrets import redact, secrets_in
 __all__ = ["KafkaTopics"]
 
 _T = TypeVar("_T")
-_MOCK = "mockCluster"
-"""How librdkafka's mock names its clusters (rdkafka_mock.c). It has no controller and no topic ids."""
-
 _GRACE_SECONDS = 1.0
-"""What a request may take longer than it was told to."""
+"""Extra time for a request beyond its timeout."""
 
 
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
@@ -38,21 +35,21 @@ _LEADERLESS = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.REPLICA_NOT_AVAILABLE,
-        # KIP-320: client and broker do not know the same leader yet; seen when a broker comes back.
+        # KIP-320: client and broker have different leader epochs; happens when a broker restarts.
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.FENCED_LEADER_EPOCH,
     }
 )
 _INTERNAL = "__"
 _SETTLE_SECONDS = 2.0
-"""How long a topic or a partition that was just created, or a leader that just moved, may be unknown to a broker."""
+"""Time for which a broker may not have metadata of a new topic, a new partition or a new leader."""
 
 
 class _Unsettled(Exception):
-    """The broker that was asked does not know the topic, or its partition's leader. Soon it may.
+    """The broker does not have the topic's or the partition leader's metadata yet.
 
     Attributes:
-        error: what it said; None: it left the topic out.
+        error: the broker's; None: its answer omits the topic.
         subject: topic, or topic and partition.
     """
 
@@ -64,21 +61,20 @@ class _Unsettled(Exception):
 class KafkaTopics:
     """`Topics` (kpipe/interfaces.py) over Kafka's admin protocol. Used from one thread at a time.
 
-    Keeps one client. After an error it is dropped and the next call makes a new one: it forgets every address and
-    connection, and it does not go on knocking while the pipeline waits.
+    Keeps one client. After an error the client is dropped, and with it every address and connection. The next call
+    makes a new one, so that no client reconnects while the pipeline waits.
 
     Args:
         source: what to read.
-        environ: where the templates of credentials find their variables; None: this process's environment.
+        environ: variables for the templates of credentials; None: this process's environment.
         timeout_s: for a whole call, in seconds; `operation.timeout.ms` by default.
 
     Raises:
-        InvalidPipeline: the source's settings are not allowed, or the client refuses them.
+        InvalidPipeline: the source's settings are not allowed, or librdkafka rejects them.
     """
 
     def __init__(self, source: Source, environ: Mapping[str, str] | None = None, timeout_s: float | None = None) -> None:
-        if source.topic_pattern is None and not source.names:
-            raise InvalidPipeline("source.topics is empty", "name at least one topic")
+        check_topics(source)
         self._named, self._pattern = source.names, source.topic_pattern
         self._brokers = source.bootstrap
         self._config = admin_config(client_config(source, environ))
@@ -87,7 +83,6 @@ class KafkaTopics:
         self._timeout = operation_timeout_s(source) if timeout_s is None else timeout_s
         self._voice = Voice(self._secrets)
         self._admin: AdminClient | None = None
-        self._mock = False
         self._deadline = 0.0
 
     def close(self) -> None:
@@ -97,9 +92,9 @@ class KafkaTopics:
     def snapshot(self) -> TopicSnapshot:
         """See `Topics`. Ends are last stable offsets (KIP-98: LSO), `high` are high watermarks.
 
-        Identity is asked for before and after the offsets, so that they belong to the topics that are named; a topic
-        that is made again in between gives another try. The three kinds of offsets are asked for in the order
-        `log_start`, `end`, `high`, without waiting in between; where they do not increase, they are asked for once more.
+        Identity is queried before and after the offsets, to prove that they belong to the same topics. If a topic is
+        recreated in between, all is queried again. The offsets are queried in the order `log_start`, `end`, `high`, without
+        waiting in between; if they do not increase, they are queried once more.
         """
         return self._call(self._snapshot)
 
@@ -117,10 +112,7 @@ class KafkaTopics:
         return self._call(lambda: self._offsets_at(moment, snapshot))
 
     def _offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
-        self._connected()
-        if self._mock:
-            raise NotAvailable("the mock broker cannot look offsets up by time", "use earliest, latest or offsets")
-        # Below zero stand Kafka's own codes: -1 means latest, -2 earliest.
+        # Values below zero are Kafka's codes: -1 means latest, -2 earliest.
         found = self._offsets(snapshot.partitions, OffsetSpec.for_timestamp(max(0, moment.ms)), True)
         ends = {key: state.end for key, state in snapshot.partitions.items()}
         return {key: min(at, ends[key]) if at >= 0 else ends[key] for key, at in found.items()}
@@ -146,46 +138,35 @@ class KafkaTopics:
                 raise BrokerUnreachable(f"{key}: the broker gives offsets that contradict each other: {state}")
 
     def _partitions(self) -> list[PartitionId]:
-        """All partitions of all topics. A topic without partitions, or with some left out, is an error."""
+        """Return all partitions of all topics. A topic without partitions, or with missing ones, is an error."""
         admin = self._connected()
         names = self._names(admin)
-        if self._mock:
-            return self._partitions_of_mock(admin, names)
         described = admin.describe_cluster(request_timeout=self._left())
         answers = admin.describe_topics(TopicCollection(list(names)), request_timeout=self._left())
         cluster = self._wait(described).cluster_id
         if not cluster:
-            raise BrokerUnreachable(f"{self._brokers}: the brokers do not say which cluster they are")
-        found = []
+            raise BrokerUnreachable(f"{self._brokers}: the brokers did not return a cluster id")
+        partitions = []
         for name in names:
-            told = self._wait(answers[name], name)
-            if self._pattern is not None and told.is_internal:
+            description = self._wait(answers[name], name)
+            if self._pattern is not None and description.is_internal:
                 continue
-            topic = TopicId(cluster, str(told.topic_id), name)
-            found += _dense(topic, [partition.id for partition in told.partitions])
-        return found
+            topic = TopicId(cluster, str(description.topic_id), name)
+            partitions += _dense(topic, [partition.id for partition in description.partitions])
+        return partitions
 
     def _names(self, admin: AdminClient) -> Sequence[str]:
-        """The topics that are named; with a pattern those of the cluster that it matches now, in order.
+        """Return the configured topics; with a pattern, the cluster's topics that match it now, in order.
 
-        Never topics of Kafka's own: their names begin with two underscores, and brokers call them internal.
+        Kafka's internal topics are excluded: their names begin with two underscores, and brokers mark them as internal.
         """
         if self._pattern is None:
             return self._named
-        known = sorted(admin.list_topics(timeout=self._left()).topics)
-        found = [name for name in known if not name.startswith(_INTERNAL) and re.search(self._pattern, name)]
-        if not found:
+        existing = sorted(admin.list_topics(timeout=self._left()).topics)
+        matches = [name for name in existing if not name.startswith(_INTERNAL) and re.search(self._pattern, name)]
+        if not matches:
             raise _Unsettled(None, "")
-        return found
-
-    def _partitions_of_mock(self, admin: AdminClient, names: Sequence[str]) -> list[PartitionId]:
-        told = admin.list_topics(timeout=self._left())
-        found = []
-        for name in names:
-            if name not in told.topics:
-                raise _Unsettled(None, name)
-            found += _dense(TopicId(str(told.cluster_id), "", name), list(told.topics[name].partitions))
-        return found
+        return matches
 
     def _offsets(self, keys: Iterable[PartitionId], spec: OffsetSpec, committed: bool) -> dict[PartitionId, int]:
         return self._told_offsets(self._ask_offsets(keys, spec, committed))
@@ -202,20 +183,20 @@ class KafkaTopics:
         return {key: self._wait(answer, str(key)).offset for key, answer in answers.items()}
 
     def _connected(self) -> AdminClient:
-        """The client; a new one waits for the first word of a broker, and learns whether that is the mock."""
+        """Return the client; a new one waits until a broker answers."""
         if self._admin is not None:
             return self._admin
         self._voice = Voice(self._secrets)
         try:
             admin = AdminClient({**self._config, **self._voice.settings()})
         except (KafkaException, ValueError, TypeError) as error:
-            # From None: librdkafka quotes the value that it does not like.
+            # From None: librdkafka quotes the rejected value.
             what = redact(str(error), self._secrets)
-            raise InvalidPipeline(f"source: the Kafka client refuses its settings: {what}") from None
+            raise InvalidPipeline(f"source: the Kafka client rejects its settings: {what}") from None
         while True:
             try:
-                # What it says is kept by the client for good, so it serves here only, not for the identity.
-                self._mock = admin.cluster_id(timeout=0.05).startswith(_MOCK)
+                # The client caches this id, so it only proves that a broker answers; it is not used as the identity.
+                admin.cluster_id(timeout=0.05)
                 break
             except KafkaException:
                 admin.poll(0)
@@ -249,14 +230,14 @@ class KafkaTopics:
         if why.error is None and not why.subject:
             return TopicUnknown(
                 f"{self._brokers}: the cluster has no topic that matches {self._pattern!r}",
-                "create one, or mend source.topic_pattern: it is looked for anywhere in a name, ^ and $ stand for its ends",
+                "create one, or fix source.topic_pattern: it matches anywhere in a name unless anchored with ^ and $",
             )
         if why.error is None or why.error.code() in _UNKNOWN:
             return self._unknown(why.subject.partition("/")[0])
         return self._failure(why.error, why.subject)
 
     def _wait(self, answer: Future[Any], subject: str = "") -> Any:
-        """The answer; refused credentials end the waiting at once instead of at the deadline."""
+        """Return the answer; rejected credentials end the wait at once instead of at the deadline."""
         while True:
             try:
                 return answer.result(timeout=0.05)
@@ -283,7 +264,7 @@ class KafkaTopics:
         return made
 
     def _patience(self, grace: float = 0.0) -> None:
-        """Go on waiting, or raise."""
+        """Return to wait again, or raise an error if waiting is useless."""
         final = self._voice.final(self._brokers)
         if final is not None:
             raise final
@@ -296,12 +277,12 @@ class KafkaTopics:
         raise BrokerUnreachable(f"{what}{f': {last}' if last else ''}", unreachable_hint(last))
 
     def _left(self) -> float:
-        """Seconds until the deadline, for a request."""
+        """Return the seconds until the deadline, for a request."""
         self._patience()
         return max(0.1, self._deadline - time.monotonic())
 
     def _unknown(self, name: str) -> TopicUnknown:
-        """The error for a topic that is not there, with names that are like it."""
+        """Return the error for a topic that does not exist, with similar names."""
         try:
             assert self._admin is not None
             near = get_close_matches(name, self._admin.list_topics(timeout=self._left()).topics, n=3)
@@ -317,7 +298,7 @@ class KafkaTopics:
 
 
 def _dense(topic: TopicId, numbers: list[int]) -> list[PartitionId]:
-    """Kafka numbers partitions from 0 without holes; anything else is an answer that was cut short."""
+    """Check that partitions are numbered from 0 without gaps; otherwise the answer is incomplete."""
     if not numbers or sorted(numbers) != list(range(len(numbers))):
-        raise BrokerUnreachable(f"{topic}: the brokers list partitions {sorted(numbers)}, which cannot be all", "run it again")
+        raise BrokerUnreachable(f"{topic}: incomplete list of partitions: found {sorted(numbers)}", "run it again")
     return [PartitionId(topic, number) for number in sorted(numbers)]

@@ -1,4 +1,4 @@
-"""Files that lookups come from: CSV, JSON, Parquet, as Arrow tables of the columns that are asked for."""
+"""Read CSV, JSON and Parquet files of lookups into Arrow tables of the requested columns."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["chosen", "too_large", "unpacked"]
 
 
 def unpacked(name: str, lookup: Lookup, kind: str, data: bytes, wanted: Sequence[str], file: str) -> pa.Table:
-    """The columns that are asked for, of a file's content.
+    """Return the requested columns of a file's content.
 
     Args:
         name: of the lookup, for messages.
         lookup: the definition.
         kind: `csv`, `json` or `parquet`.
         data: the content.
-        wanted: columns, without regard to case.
-        file: its name, which tells the delimiter.
+        wanted: names of columns, case-insensitive.
+        file: its name; the delimiter depends on its ending.
 
     Raises:
-        InvalidPipeline: it is no such file, lacks a column, or a value is not of its declared type.
+        InvalidPipeline: the content is malformed, lacks a column, or a value does not have its declared type.
     """
     where = f"lookups.{name}: {lookup.describe()}"
     declared = Columns.of(lookup.columns)
@@ -42,9 +42,9 @@ def unpacked(name: str, lookup: Lookup, kind: str, data: bytes, wanted: Sequence
             return _json(where, data, wanted, declared)
         found = _parquet(where, data, wanted, lookup.max_mb)
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
-        said = str(error).split("\n", 1)[0][:200]
+        reason = str(error).split("\n", 1)[0][:200]
         raise InvalidPipeline(
-            f"{where} cannot be read as {kind}: {said}", f"mend it, or say what it is: lookups.{name}.format"
+            f"{where} cannot be read as {kind}: {reason}", f"fix it, or set its format: lookups.{name}.format"
         ) from None
     if declared:
         raise InvalidPipeline(
@@ -54,27 +54,27 @@ def unpacked(name: str, lookup: Lookup, kind: str, data: bytes, wanted: Sequence
 
 
 def chosen(where: str, names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """The columns that are asked for, as they are spelt there.
+    """Return the requested columns in the file's own spelling.
 
     Raises:
-        InvalidPipeline: there is none of that name, or two.
+        InvalidPipeline: a column is missing or ambiguous.
     """
     found = []
     for name in wanted:
         same = [known for known in names if known.lower() == name.lower()]
         if len(same) > 1:
-            raise InvalidPipeline(f"{where} has {len(same)} columns that are called {name}", "name them differently there")
+            raise InvalidPipeline(f"{where}: {len(same)} columns named {name}: expected one", "rename the others")
         if not same:
-            known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            raise InvalidPipeline(f"{where} has no column {name}", f"there are {known}" if known else "it has no columns")
+            existing = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise InvalidPipeline(f"{where} has no column {name}", f"there are {existing}" if existing else "it has no columns")
         found.append(same[0])
     return found
 
 
 def too_large(name: str, lookup: Lookup) -> InvalidPipeline:
-    """It holds more than it may."""
+    """Return the error for a lookup that exceeds its size limit."""
     return InvalidPipeline(
-        f"lookups.{name}: {lookup.describe()} holds more than {lookup.max_mb} MiB, and every process that works keeps a copy",
+        f"lookups.{name}: {lookup.describe()} is larger than {lookup.max_mb} MiB, and every worker process keeps a copy",
         f"raise lookups.{name}.max_mb, or read less: fewer columns or rows; a large table is joined in the destination",
     )
 
@@ -84,8 +84,8 @@ def _csv(where: str, data: bytes, delimiter: str, wanted: Sequence[str], declare
         raise InvalidPipeline(f"{where} is empty", "its first line names the columns")
     nested = [name for name, kind in declared if not isinstance(kind, Scalar)]
     if nested:
-        raise InvalidPipeline(f"{where}: columns.{nested[0]} is a type that CSV cannot hold", "declare JSON or VARCHAR")
-    # One block: a line may be as long as the file. One thread, so that an error tells its line.
+        raise InvalidPipeline(f"{where}: columns.{nested[0]}: type not supported in CSV", "declare JSON or VARCHAR")
+    # One block: a line may be as long as the file. One thread, so that an error contains its line.
     reading = pc.ReadOptions(use_threads=False, block_size=len(data) + 1)
     parsing = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     names = pc.open_csv(pa.BufferReader(data), reading, parsing).schema.names
@@ -106,18 +106,19 @@ def _csv(where: str, data: bytes, delimiter: str, wanted: Sequence[str], declare
         if lost:
             value = str(texts.column(at)[lost[0]].as_py())[:40]
             raise InvalidPipeline(
-                f"{where}: row {lost[0] + 1:,}: {name}: {value!r} is no {kind}", "mend it, or declare another type under columns"
+                f"{where}: row {lost[0] + 1:,}: {name}: {value!r} is not a {kind}",
+                "fix it, or declare another type under columns",
             )
     return table
 
 
 def _json(where: str, data: bytes, wanted: Sequence[str], declared: Columns) -> pa.Table:
-    """An array of objects, or one object a line; types as of records (docs/design.md 4.6)."""
+    """Read an array of objects, or one object a line; types are inferred as for records (docs/design.md 4.6)."""
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
     if text.startswith(b"["):
         items = pa.table({"v": pa.array([text], pa.binary()).cast(pa.string(), safe=True)})
         if not in_memory.json_valid(items.column("v").combine_chunks())[0].as_py():
-            raise InvalidPipeline(f"{where} is no JSON", "write an array of objects, or one object a line")
+            raise InvalidPipeline(f"{where}: invalid JSON", "write an array of objects, or one object a line")
         found = in_memory.query("SELECT unnest(CAST(v AS JSON[])) AS v FROM block", items).column("v")
         payloads = [str(item).encode() for item in found.to_pylist()]
     else:
@@ -131,13 +132,13 @@ def _json(where: str, data: bytes, wanted: Sequence[str], declared: Columns) -> 
     if done.rejects:
         at, why = done.rejects[0]
         raise InvalidPipeline(f"{where}: item {at + 1:,}: {why}", "write an array of objects, or one object a line")
-    if payloads:  # a member that is null everywhere is there if it is declared
+    if payloads:  # a declared member may be null in all objects
         chosen(where, (*seen.names(), *declared.without(seen.names()).names()), wanted)
     return done.table
 
 
 def _parquet(where: str, data: bytes, wanted: Sequence[str], max_mb: int) -> pa.Table:
-    """Piece by piece, so that a small file that unpacks to a huge one is noticed in time."""
+    """Decompress in pieces, so that a small file with huge content is detected in time."""
     file = pq.ParquetFile(pa.BufferReader(data))
     picked = chosen(where, file.schema_arrow.names, wanted)
     parts, size = [], 0

@@ -1,4 +1,4 @@
-"""Lookups joined to blocks of records: a column for each value that expressions ask for, in place of the call."""
+"""Join lookups to blocks of records: one column for each value that expressions read from a lookup."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from resources.lookups.reference_table import Held, Reference
 
 __all__ = ["Join"]
 
-# Each further record of a block has no key in its reason.
+# Maximum number of records in a block whose reasons contain the key.
 _MOST_SHOWN = 100
 
 
 class Join:
-    """Answers calls of lookups, block by block. Rows stay as they are, each with one value more for each column asked for.
+    """Joins of lookups to blocks. Rows stay, and gain one value for each column read from a lookup.
 
     Args:
-        calls: what is asked, each behind those that its own key needs.
+        calls: calls of lookups, each after those that its own key needs.
         lookups: by name.
-        inputs: names and types of what keys take values from.
+        inputs: names and types of the columns that keys read.
 
     Raises:
-        InvalidPipeline: a key does not fit the lookup's.
+        InvalidPipeline: a key's type does not fit the lookup's.
     """
 
     def __init__(self, calls: Sequence[Call], lookups: Mapping[str, Held], inputs: Columns) -> None:
@@ -36,11 +36,11 @@ class Join:
         for call in calls:
             self._steps.append(_Step(call, lookups[call.lookup].value, inputs))
             inputs = Columns((*inputs.items, *self._steps[-1].columns.items))
-        #: The inputs, and behind them the columns that were asked for.
+        #: The inputs, followed by the columns read from lookups.
         self.columns = inputs
 
     def apply(self, block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
-        """The block with the columns behind its own, and reasons by row of what cannot be answered (NULL there)."""
+        """Return the block with the columns appended, and reasons by row of failed lookups (NULL there)."""
         reasons: dict[int, str] = {}
         for step in self._steps:
             block = step.apply(block, reasons)
@@ -48,7 +48,7 @@ class Join:
 
 
 class _Step:
-    """One call."""
+    """Join of one call."""
 
     def __init__(self, call: Call, reference: Reference, inputs: Columns) -> None:
         self._call, self._reference = call, reference
@@ -63,38 +63,38 @@ class _Step:
         assigned = [Assigned(call.name, text, kind) for text, (_, kind) in zip(texts, kinds, strict=True)]
         self._plain = [_plain(key, kind, inputs) for key, (_, kind) in zip(call.keys, kinds, strict=True)]
         self._keys = Evaluator(inputs, "", assigned)
-        names = [known.lower() for known in reference.columns.names()]
+        names = [column.lower() for column in reference.columns.names()]
         self._places = [names.index(member.lower()) for member in call.members]
-        found: list[tuple[str, Type]] = []
+        outputs: list[tuple[str, Type]] = []
         for member, at in zip(call.members, self._places, strict=True):
-            found.append((call.column(member), reference.columns.items[at][1]))
-        self.columns = Columns(tuple(found))
+            outputs.append((call.column(member), reference.columns.items[at][1]))
+        self.columns = Columns(tuple(outputs))
 
     def apply(self, block: pa.Table, reasons: dict[int, str]) -> pa.Table:
         keys, failed = self._of(block)
         for row, why in failed.items():
             reasons.setdefault(row, why)
-        found = self._reference.find(keys)
-        if failed:  # what has no key has no row
+        matches = self._reference.find(keys)
+        if failed:  # rows without a key match nothing
             good = np.ones(block.num_rows, bool)
             good[list(failed)] = False
             places = np.full(block.num_rows, -1, np.int64)
-            places[good] = found.fill_null(-1).to_numpy()
+            places[good] = matches.fill_null(-1).to_numpy()
             rows = np.flatnonzero(good)
-            found = pa.array(places, mask=places < 0)
+            matches = pa.array(places, mask=places < 0)
         else:
             rows = np.arange(block.num_rows)
-        if self._reference.required and found.null_count:
-            missing = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)[rows])
+        if self._reference.required and matches.null_count:
+            missing = np.flatnonzero(matches.is_null().to_numpy(zero_copy_only=False)[rows])
             for count, at in enumerate(missing.tolist()):
                 reasons.setdefault(int(rows[at]), self._missing(keys.slice(at, 1) if count < _MOST_SHOWN else None))
         for (name, _), at in zip(self.columns, self._places, strict=True):
-            block = block.append_column(name, self._reference.table.column(at).take(found))
+            block = block.append_column(name, self._reference.table.column(at).take(matches))
         return block
 
     def _of(self, block: pa.Table) -> tuple[pa.Table, dict[int, str]]:
-        """The keys of the rows, and the reasons of those that have none."""
-        if all(self._plain):  # as the record has them: nothing to evaluate
+        """Return the keys of the rows, and the reasons of rows whose key cannot be computed."""
+        if all(self._plain):  # columns of the record: nothing to evaluate
             return pa.table([block.column(name) for name in self._plain], names=self._plain), {}
         return self._keys.values(block)
 
@@ -107,7 +107,7 @@ class _Step:
 
 
 def _plain(key: str, kind: Type, inputs: Columns) -> str:
-    """The column that a key is, of the very type that is wanted; empty where it has to be evaluated."""
+    """Return the column that a key expression names, if it has the wanted type; else an empty text."""
     name = key[1:-1].replace('""', '"') if key.startswith('"') else key
-    found = next(((known, have) for known, have in inputs if known.lower() == name.lower()), None)
-    return found[0] if found is not None and found[1] == kind else ""
+    column = next(((other, have) for other, have in inputs if other.lower() == name.lower()), None)
+    return column[0] if column is not None and column[1] == kind else ""

@@ -1,4 +1,4 @@
-"""Reads lookups on the driver: each once a run, or again before a batch when it has become too old."""
+"""Read lookups on the driver: once a run, and again before a batch when they are older than `refresh_s`."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ __all__ = ["Lookups", "no_tables"]
 
 
 def no_tables(name: str, lookup: Lookup, _: Sequence[str]) -> pa.Table:
-    """Where there is no destination to ask."""
-    raise NotAvailable(f"lookups.{name}: {lookup.describe()} cannot be asked here", "name a file")
+    """Raise the error for lookups where no destination is available."""
+    raise NotAvailable(f"lookups.{name}: {lookup.describe()} cannot be queried here", "name a file")
 
 
 class Lookups:
-    """The lookups that a pipeline's expressions ask.
+    """Lookups that a pipeline's expressions call.
 
     Args:
         pipeline: the definition.
         selection: its expressions.
-        ask: asks the destination.
-        environ: where templates of credentials are taken from.
+        `ask`: queries the destination.
+        environ: values for templates of credentials.
         clock: seconds.
 
     Raises:
-        InvalidPipeline: a definition that cannot be right, or a variable that is not set.
-        NotAvailable: a table of a destination that cannot be asked.
+        InvalidPipeline: an invalid definition, or a variable that is not set.
+        NotAvailable: a table of a destination that cannot be queried.
     """
 
     def __init__(
@@ -80,40 +80,40 @@ class Lookups:
         self._batch = ""
 
     def check_files(self) -> None:
-        """Read those that are files here, to say what is wrong before anything starts.
+        """Read local files, to report their errors before anything starts.
 
         Raises:
-            InvalidPipeline: one cannot be read, or is none.
+            InvalidPipeline: a file cannot be read, or is malformed.
         """
         for name, lookup in self._lookups.items():
             if lookup.path is not None:
                 self._reference(name, lookup)
 
     def of_batch(self, batch: str) -> Mapping[str, Held]:
-        """The lookups as that batch uses them, however often it is staged.
+        """Return the lookups of that batch; the same versions each time it is staged.
 
         Raises:
-            InvalidPipeline: one cannot be read, lacks a column, or has a key that is NULL or stands there twice.
+            InvalidPipeline: a lookup cannot be read, lacks a column, or has a key that is NULL or duplicate.
             LookupFailed, CredentialsRefused: its server.
             KpipeError: the destination.
         """
         fresh = batch != self._batch
         for name, lookup in self._lookups.items():
-            known = self._read.get(name)
-            old = known is not None and lookup.refresh_s is not None and self._clock() - known[0] >= lookup.refresh_s
-            if known is None or (old and fresh):
+            entry = self._read.get(name)
+            old = entry is not None and lookup.refresh_s is not None and self._clock() - entry[0] >= lookup.refresh_s
+            if entry is None or (old and fresh):
                 self._read[name] = self._clock(), self._reference(name, lookup)
         self._batch = batch
         return {name: Here(reference) for name, (_, reference) in self._read.items()}
 
     def shipped(self, context: SparkContext) -> Mapping[str, Held]:
-        """The same, for tasks: each version is broadcast once, and taken back when a newer one is there."""
+        """Return the lookups for tasks: each version is broadcast once, and destroyed when a newer one is read."""
         for name, (_, reference) in self._read.items():
-            known = self._shipped.get(name)
-            if known is None or known[0] is not reference:
+            shipped = self._shipped.get(name)
+            if shipped is None or shipped[0] is not reference:
                 self._shipped[name] = reference, context.broadcast(reference)
-                if known is not None:
-                    known[1].destroy()
+                if shipped is not None:
+                    shipped[1].destroy()
         return {name: held for name, (_, held) in self._shipped.items()}
 
     def _reference(self, name: str, lookup: Lookup) -> Reference:
@@ -122,31 +122,31 @@ class Lookups:
         where = f"lookups.{name}: {lookup.describe()}"
         digest = ""
         if lookup.kind in ("table", "query"):
-            found = self._ask(name, lookup, wanted)
+            content = self._ask(name, lookup, wanted)
         else:
             data, file, kind = self._file(name, lookup)
             digest = hashlib.sha256(data).hexdigest()
             try:
-                found = unpacked(name, lookup, kind, data, wanted, file)
+                content = unpacked(name, lookup, kind, data, wanted, file)
             except OverflowError:
                 raise too_large(name, lookup) from None
-        table, columns = _typed(where, found.select(chosen(where, found.column_names, wanted)))
+        table, columns = _typed(where, content.select(chosen(where, content.column_names, wanted)))
         if table.nbytes > lookup.max_mb << 20:
             raise too_large(name, lookup)
         keys = len(lookup.keys)
         _check_keys(where, table, columns, keys)
-        # In the order of the keys: a table has no order of its own, and the same rows are to be the same version.
+        # Sorted by key: a table has no order, and the same rows must give the same version.
         table = table.sort_by([(column, "ascending") for column in columns.names()[:keys]])
         rows = packed(table)
         version = Version(digest or hashlib.sha256(rows).hexdigest(), table.num_rows, moment)
         return Reference(name, keys, columns, lookup.required, version, rows)
 
     def _file(self, name: str, lookup: Lookup) -> tuple[bytes, str, str]:
-        """Content, name and format."""
+        """Return content, name and format."""
         if lookup.path is not None:
             file, kind = lookup.path, lookup.format_of(lookup.path)
             if kind is None:
-                raise _unknown(name, f"the name {file} does not tell")
+                raise _unknown(name, f"the file name {file} does not contain it")
             with opened(file, Path.cwd(), f"lookups.{name}.path") as (_, content):
                 if os.fstat(content.fileno()).st_size > lookup.max_mb << 20:
                     raise too_large(name, lookup)
@@ -155,25 +155,25 @@ class Lookups:
         file = urlsplit(str(lookup.url)).path
         kind = lookup.format or KINDS.get(answer.type) or lookup.format_of(file)
         if kind is None:
-            raise _unknown(name, f"neither its path nor its Content-Type ({answer.type[:60] or 'none'}) tells")
+            raise _unknown(name, f"neither its path nor its Content-Type ({answer.type[:60] or 'none'}) contains it")
         return answer.body, ".tsv" if answer.type == "text/tab-separated-values" else file, kind
 
 
 def _check_name(name: str) -> None:
-    known = in_memory.ask("SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = $1", [name.lower()])
-    if known or is_name(name):
-        raise InvalidPipeline(f"lookups.{name}: {name} is a function", "call the lookup something else")
+    functions = in_memory.ask("SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = $1", [name.lower()])
+    if functions or is_name(name):
+        raise InvalidPipeline(f"lookups.{name}: {name} is a function", "rename the lookup")
 
 
 def _unknown(name: str, why: str) -> InvalidPipeline:
-    return InvalidPipeline(f"lookups.{name}: what format is it? {why}", f"write lookups.{name}.format: csv, json or parquet")
+    return InvalidPipeline(f"lookups.{name}: unknown format: {why}", f"write lookups.{name}.format: csv, json or parquet")
 
 
 def _typed(where: str, table: pa.Table) -> tuple[pa.Table, Columns]:
-    """The columns in kpipe's types, and in the staged form of these.
+    """Convert the columns to kpipe's types, and to their staged form.
 
     Raises:
-        InvalidPipeline: a column has another type.
+        InvalidPipeline: a column has an unsupported type.
     """
     have = described(table)
     parts: list[str] = []
@@ -203,16 +203,16 @@ _LOSSY = "a value cannot be kept without loss"
 
 
 def _check_keys(where: str, table: pa.Table, columns: Columns, keys: int) -> None:
-    """No key is NULL or stands there twice: a record gives one row, whatever it asks.
+    """Check that no key is NULL or duplicate: a lookup returns at most one row for a record.
 
     Raises:
-        InvalidPipeline: one is, or does; names it.
+        InvalidPipeline: a key is; the message contains it.
     """
     names = columns.names()[:keys]
     nested = [name for name, kind in columns.items[:keys] if not isinstance(kind, Scalar)]
     if nested:
         raise InvalidPipeline(
-            f"{where}: {nested[0]} is no key: it is {columns.get(nested[0])}", "a key is text, a number or a time"
+            f"{where}: {nested[0]}: not a type of a key: {columns.get(nested[0])}", "a key is text, a number or a time"
         )
     for name in names:
         if table.column(name).null_count:
@@ -226,6 +226,6 @@ def _check_keys(where: str, table: pa.Table, columns: Columns, keys: int) -> Non
     if twice:
         key = ", ".join(f"{name} {str(twice[0][place])[:40]!r}" for name, place in zip(names, places, strict=True))
         raise InvalidPipeline(
-            f"{where}: {key} stands there {twice[0]['n']} times, and a key has one row",
+            f"{where}: duplicate key {key}: expected one row, found {twice[0]['n']}",
             "remove all but one, or add a column to the key",
         )

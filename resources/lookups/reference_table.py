@@ -1,4 +1,4 @@
-"""A lookup that has been read: its rows in Arrow's own format, and where a key stands among them."""
+"""A lookup in memory: its rows in Arrow format, and an index of its keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Held", "Here", "Reference", "packed"]
 
 
 class Held(Protocol):
-    """What gives a lookup's rows in the process that asks: Spark's broadcast, or `Here`."""
+    """Provider of a lookup's rows in the process that reads them: Spark's broadcast, or `Here`."""
 
     @property
     def value(self) -> Reference:
@@ -27,21 +27,21 @@ class Held(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """A lookup that is in this process already."""
+    """Provider of a lookup that is already in this process."""
 
     value: Reference
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """One version of a lookup. Pickles as its rows; what is made of them is made once in each process.
+    """One version of a lookup. Pickles as its rows; each process builds the index once.
 
     Attributes:
         name: of the lookup.
-        keys: how many of the columns are the key.
-        columns: the key's columns, then those that are asked for, as they are spelt where it comes from.
+        keys: number of key columns.
+        columns: the key's columns, then the requested ones, in the source's spelling.
         required: whether a key without a row is an error of the record.
-        version: what was read.
+        version: hash of the content.
         data: the rows, an Arrow IPC stream of staged types.
     """
 
@@ -59,7 +59,7 @@ class Reference:
 
     @cached_property
     def _index(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
-        """Hashes of the keys in order, the row of each, and how many rows share one at most (one, but by chance)."""
+        """Hashes of the keys in order, the row of each, and the largest number of rows with the same hash (normally one)."""
         hashes = _hashed(self.table.select(list(range(self.keys))))
         rows = np.argsort(hashes, kind="stable")
         hashes = hashes[rows]
@@ -67,50 +67,50 @@ class Reference:
         return hashes, rows, int(np.diff(np.append(-1, ends)).max(initial=0))
 
     def find(self, keys: pa.Table) -> pa.Array:
-        """Row of each key; null where there is none, or a part of the key is NULL.
+        """Return the row of each key; null without a row, or if a part of the key is NULL.
 
-        The cost does not depend on how many rows there are, but for the depth of a binary search: a batch of a few records
-        must not pay for a large lookup.
+        The cost is that of a binary search, so that a batch of a few records stays cheap with a
+        large lookup.
 
         Args:
-            keys: columns of the types of the key.
+            keys: columns with the types of the key.
         """
-        hashes, rows, most = self._index
+        hashes, order, most = self._index
         wanted = _hashed(keys)
-        found = np.full(len(wanted), -1, np.int64)
+        rows = np.full(len(wanted), -1, np.int64)
         at = np.searchsorted(hashes, wanted)
         for step in range(most):
-            near = np.flatnonzero((found < 0) & (at + step < len(hashes)))
+            near = np.flatnonzero((rows < 0) & (at + step < len(hashes)))
             near = near[hashes[at[near] + step] == wanted[near]]
             if not len(near):
                 break
-            candidates = rows[at[near] + step]
+            candidates = order[at[near] + step]
             same = np.ones(len(near), bool)
             for column in range(self.keys):
                 mine = self.table.column(column).take(pa.array(candidates))
                 equal = pc.equal(mine, keys.column(column).take(pa.array(near)))
                 same &= pc.fill_null(equal, False).to_numpy()
-            found[near[same]] = candidates[same]
-        return pa.array(found, mask=found < 0)
+            rows[near[same]] = candidates[same]
+        return pa.array(rows, mask=rows < 0)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("table", "_index")}
 
 
 def _hashed(keys: pa.Table) -> np.ndarray[Any, Any]:
-    """A number for each row of these columns: of one integer itself, else DuckDB's hash.
+    """Return a number for each row of these columns: a single integer itself, else DuckDB's hash.
 
-    Only compared within a process: versions of DuckDB may differ.
+    Hashes are compared only within a process: versions of DuckDB may differ.
     """
     if keys.num_columns == 1 and pa.types.is_integer(keys.column(0).type):  # a query for each block costs more than the search
         return np.asarray(pc.fill_null(keys.column(0), 0).to_numpy())
     names = [f"k{at}" for at in range(keys.num_columns)]
-    found = in_memory.query(f"SELECT hash({', '.join(names)}) AS h FROM block", keys.rename_columns(names))  # noqa: S608 - our own names
-    return np.asarray(found.column("h").to_numpy())
+    hashes = in_memory.query(f"SELECT hash({', '.join(names)}) AS h FROM block", keys.rename_columns(names))  # noqa: S608 - our own names
+    return np.asarray(hashes.column("h").to_numpy())
 
 
 def packed(table: pa.Table) -> bytes:
-    """The rows as `Reference.data`."""
+    """Serialize rows for `Reference.data`."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -1,4 +1,4 @@
-"""Lookups that are asked of the destination: a table, or the user's own SELECT, through connections that cannot write."""
+"""Read lookups from the destination: a table, or a SELECT of the user, through read-only connections."""
 
 # ruff: noqa: S608 - names are quoted, and a query is the user's own, checked to be one SELECT
 from __future__ import annotations
@@ -21,27 +21,27 @@ from resources.lookups.file_source import chosen, too_large
 
 __all__ = ["Asking", "asking", "check_query"]
 
-#: Gives the columns that are asked for, of a lookup of that name.
+#: Returns the requested columns of a lookup.
 Asking = Callable[[str, Lookup, Sequence[str]], pa.Table]
 
 _AT_ONCE = 10_000
 
 
 def asking(pipeline: Pipeline, home: Home) -> Asking:
-    """What asks the pipeline's destination. Opens nothing yet."""
+    """Return a function that queries the pipeline's destination. Opens nothing yet."""
 
     def ask(name: str, lookup: Lookup, wanted: Sequence[str]) -> pa.Table:
-        place = open_destination(pipeline, home)
-        return _READERS[pipeline.into.type](place, name, lookup, wanted)
+        destination: Any = open_destination(pipeline, home)
+        return _READERS[pipeline.into.type](destination.engine, name, lookup, wanted)
 
     return ask
 
 
 def check_query(pipeline: Pipeline, name: str, lookup: Lookup) -> None:
-    """Whether the destination can be asked, as far as can be told without it.
+    """Check that the destination can be queried, as far as possible without a connection.
 
     Raises:
-        NotAvailable: not this destination.
+        NotAvailable: the destination does not support it.
         InvalidPipeline: the query is not one SELECT.
     """
     if lookup.kind not in ("table", "query"):
@@ -49,26 +49,26 @@ def check_query(pipeline: Pipeline, name: str, lookup: Lookup) -> None:
     if pipeline.into.type not in _READERS:
         raise NotAvailable(
             f"pipeline {pipeline.name}: lookups.{name}: a {lookup.kind} of a destination of type {pipeline.into.type} cannot be"
-            " asked",
+            " queried",
             "name a file: path: dim.parquet",
         )
-    if lookup.query is None or pipeline.into.type != "duckdb":  # PostgreSQL has its own grammar, and is asked itself
+    if lookup.query is None or pipeline.into.type != "duckdb":  # PostgreSQL checks its own grammar
         return
     try:
-        found = duckdb.extract_statements(lookup.query)
+        statements = duckdb.extract_statements(lookup.query)
     except duckdb.Error as error:
         raise InvalidPipeline(f"lookups.{name}.query: {_first(error)}") from None
-    if len(found) != 1 or found[0].type.name != "SELECT":
-        raise InvalidPipeline(f"lookups.{name}.query is not one SELECT", "a lookup only asks; make tables beforehand")
+    if len(statements) != 1 or statements[0].type.name != "SELECT":
+        raise InvalidPipeline(f"lookups.{name}.query: not one SELECT", "use one SELECT; create tables beforehand")
 
 
-def _duckdb(place: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa.Table:
+def _duckdb(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa.Table:
     where = f"lookups.{name}: {lookup.describe()}"
-    if not place.database.exists():
+    if not engine.database.exists():
         raise InvalidPipeline(
-            f"{where}: there is no {place.database.path} yet", "make the table first: kpipe sql 'CREATE TABLE ...'"
+            f"{where}: {engine.database.path} does not exist yet", "create the table first: kpipe sql 'CREATE TABLE ...'"
         )
-    with place.database.read() as connection, _told(where, duckdb.Error):
+    with engine.database.read() as connection, _errors(where, duckdb.Error):
         source = quote(lookup.table) if lookup.table is not None else f"({_bare(lookup.query)}\n)"
         described = connection.sql(f"SELECT * FROM {source} AS q LIMIT 0")
         picked = chosen(where, list(described.columns), wanted)
@@ -82,16 +82,16 @@ def _duckdb(place: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa.
             return pa.Table.from_batches(parts, reader.schema)
 
 
-def _postgres(place: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa.Table:
-    """Every value as PostgreSQL's own text, read as its type: nothing is lost on the way, and no type needs a driver's help."""
+def _postgres(engine: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> pa.Table:
+    """Read each value as PostgreSQL's text, which loses nothing and needs no type support of the driver."""
     import psycopg
 
     where = f"lookups.{name}: {lookup.describe()}"
-    with _told(where, psycopg.Error), place.server.session() as session:
+    with _errors(where, psycopg.Error), engine.server.session() as session:
         session.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
         session.execute("SELECT set_config('statement_timeout', $1, true)", [f"{max(1, int(lookup.timeout_s * 1000))}ms"])
         source = quote(lookup.table) if lookup.table is not None else f"({_bare(lookup.query)}\n)"
-        # With a parameter the server takes one statement only: nothing can end the transaction that cannot write.
+        # With a parameter, the server accepts one statement only, so that the query cannot end the read-only transaction.
         found = session.execute(f"SELECT * FROM {source} AS q WHERE $1::boolean LIMIT 0", [True]).pgresult
         names = [found.fname(at).decode() for at in range(found.nfields)]
         picked = chosen(where, names, wanted)
@@ -111,29 +111,31 @@ def _postgres(place: Any, name: str, lookup: Lookup, wanted: Sequence[str]) -> p
 def _kind(session: Any, where: str, name: str, found: Any, at: int) -> Type:
     from resources.destinations.postgres.types import kpipe_type
 
-    said = str(session.execute("SELECT format_type($1::oid, $2::int)", [found.ftype(at), found.fmod(at)]).fetchone()[0])
-    kind = VARCHAR if said.startswith("character") else kpipe_type(said, None)
+    type_name = str(session.execute("SELECT format_type($1::oid, $2::int)", [found.ftype(at), found.fmod(at)]).fetchone()[0])
+    kind = VARCHAR if type_name.startswith("character") else kpipe_type(type_name, None)
     if kind is None or kind == BLOB:
-        raise InvalidPipeline(f"{where}: {name} has type {said}", "CAST it in a query: to numeric(38,9), to text, for instance")
+        raise InvalidPipeline(
+            f"{where}: {name} has type {type_name}", "CAST it in a query: to numeric(38,9), to text, for instance"
+        )
     return kind
 
 
 def _bare(query: str | None) -> str:
-    """The query without the semicolon that people write behind it."""
+    """Return the query without a trailing semicolon."""
     return str(query).rstrip().removesuffix(";")
 
 
 @contextmanager
-def _told(where: str, errors: type[Exception]) -> Iterator[None]:
-    """What a database has against the question, in one sentence."""
+def _errors(where: str, errors: type[Exception]) -> Iterator[None]:
+    """Convert a database's errors to kpipe's, in one sentence."""
     try:
         yield
     except errors as error:
         state = str(getattr(error, "sqlstate", None) or "")
         if state in ("57014", "") and "timeout" in str(error):
-            raise LookupFailed(f"{where} took too long", "ask for less, or raise its timeout_s") from None
+            raise LookupFailed(f"{where} took too long", "read less, or raise its timeout_s") from None
         if state.startswith(("08", "57", "53")) or state == "40001":
-            raise LookupFailed(f"{where}: {_first(error)}", "see that the server runs") from None
+            raise LookupFailed(f"{where}: {_first(error)}", "check that the server runs") from None
         raise InvalidPipeline(f"{where} cannot be read: {_first(error)}", "try it in a client of the database") from None
 
 

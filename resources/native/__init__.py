@@ -1,7 +1,7 @@
-"""The loops that touch every byte, in C: records out of librdkafka's queue, lines, formats into columns, columns into COPY.
+"""Loops over bytes in C: records from librdkafka's queue, lines, formats to columns, columns to COPY.
 
-Built by setuptools where there is a C compiler. Speed depends on it, and that a program cannot read the memory of Spark's JVM.
-`KPIPE_NATIVE=0` leaves the loops unused.
+Built by setuptools if there is a C compiler. Without it kpipe is slower, and programs can read the memory of Spark's JVM.
+`KPIPE_NATIVE=0` disables the loops.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LOG = logging.getLogger("kpipe.native")
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
 _NEWEST = ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep", "kp_json_members")
-"""Functions and marks that sources of this version have."""
+"""Functions and symbols that a library of this version contains."""
 
 
 def agent() -> Path | None:
-    """Return the file that a JVM loads with -agentpath (agent.c); None where it was not built, or from older sources."""
+    """Return the file that a JVM loads with -agentpath (agent.c); None if it was not built, or from older sources."""
     for file in sorted(Path(__file__).parent.glob("_kpipe*.so")):
         with suppress(OSError):  # built for another machine
             if hasattr(ctypes.CDLL(str(file)), "Agent_OnLoad"):
@@ -33,7 +33,7 @@ def agent() -> Path | None:
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
-    """The compiled part; None where it was not built, or is not wanted."""
+    """Return the compiled library; None if it was not built, or is disabled."""
     if os.environ.get("KPIPE_NATIVE") == "0":
         return None
     for file in sorted(Path(__file__).parent.glob("_kpipe*.so")):
@@ -41,7 +41,7 @@ def library() -> ctypes.CDLL | None:
             found = ctypes.CDLL(str(file))
         except OSError:  # built for another machine: a shared folder, an image
             continue
-        # Built from older sources: `make install` builds it again.
+        # Built from older sources: `make install` rebuilds it.
         if not all(hasattr(found, name) for name in _NEWEST):
             _LOG.warning("%s was built from older sources and is not used, which costs speed: run `make install`", file.name)
             continue

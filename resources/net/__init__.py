@@ -1,1 +1,1 @@
-"""HTTP requests to addresses that have been checked."""
+"""HTTP requests with limits of time and size, over sockets whose addresses a caller can check."""

@@ -1,8 +1,8 @@
-"""Connections of urllib3 on which every step ends at the deadline of the exchange, however slowly the peer sends.
+"""Connections of urllib3 with one deadline and one size limit for a whole exchange.
 
-urllib3 and http.client limit each read. A peer that sends a byte now and then (of a status line, a header, a chunk's extension, a
-trailer), or one `100 Continue` after the other, keeps them busy without end. So sockets lower their timeout before each call to
-what is left of the exchange, and count what they receive.
+The timeouts of urllib3 and http.client apply to each read. A peer can send one byte at a time (of a status line, a header,
+a chunk extension, a trailer), or repeat `100 Continue`, without end. So before each call the sockets set
+their timeout to the time that is left of the exchange, and count the bytes that they receive.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from urllib3.exceptions import NameResolutionError, NewConnectionError
 
 __all__ = ["Connections", "Exchange", "Pool", "TlsPool", "TooMuch", "exchange"]
 
-#: Bytes before the body: status line, headers and all interim answers (1xx) together.
+#: Limit in bytes before the body: status line, headers and all interim answers (1xx) together.
 MOST_BEFORE_BODY = 64 << 10
-#: Bytes on the wire for each byte of a body: a chunk of one byte takes six.
+#: Limit of bytes on the wire for each byte of a body: a chunk of one byte takes six.
 _FRAMING = 8
 
 
@@ -35,13 +35,13 @@ class TooMuch(Exception):
 
 @dataclass
 class Exchange:
-    """One request and its answer.
+    """The limits and the progress of one request and its answer.
 
     Attributes:
-        ends: monotonic time until which all of it must be there.
-        largest: bytes of the answer's body.
-        status: of HTTP; 0 until the headers are there.
-        received: bytes so far, TLS aside.
+        ends: the deadline, in monotonic seconds.
+        largest: limit of the answer's body, in bytes.
+        status: the HTTP status; 0 until the headers are read.
+        received: bytes received, without those of TLS.
     """
 
     ends: float
@@ -51,14 +51,14 @@ class Exchange:
 
     @property
     def late(self) -> bool:
-        """Whether the deadline has passed."""
+        """True if the deadline has passed."""
         return time.monotonic() >= self.ends
 
     def left(self) -> float:
-        """Return the seconds that are left.
+        """Return the seconds until the deadline.
 
         Raises:
-            TimeoutError: none are.
+            TimeoutError: the deadline has passed.
         """
         seconds = self.ends - time.monotonic()
         if seconds <= 0:
@@ -66,10 +66,10 @@ class Exchange:
         return seconds
 
     def took(self, count: int) -> int:
-        """Count received bytes, and return their number.
+        """Add received bytes, and return their number.
 
         Raises:
-            TooMuch: the exchange has more than it may.
+            TooMuch: the exchange has exceeded its limit.
         """
         self.received += count
         most = MOST_BEFORE_BODY + (_FRAMING * self.largest if self.status else 0)
@@ -79,33 +79,33 @@ class Exchange:
         return count
 
 
-_BUFFER = 8192  # http.client reads ahead so far: bytes of the body may arrive with the headers
+_BUFFER = 8192  # http.client reads this far ahead: bytes of the body may arrive with the headers
 _now: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 @contextmanager
 def exchange(ends: float, largest: int) -> Iterator[Exchange]:
-    """Bound what this thread does on connections of this module while inside."""
-    made = Exchange(ends, largest)
-    token = _now.set(made)
+    """Limit this thread's calls on this module's connections to one exchange."""
+    current = Exchange(ends, largest)
+    token = _now.set(current)
     try:
-        yield made
+        yield current
     finally:
         _now.reset(token)
 
 
 def _left() -> float | None:
-    found = _now.get()
-    return None if found is None else found.left()
+    current = _now.get()
+    return None if current is None else current.left()
 
 
 def _took(count: int) -> int:
-    found = _now.get()
-    return count if found is None else found.took(count)
+    current = _now.get()
+    return count if current is None else current.took(count)
 
 
 class _Socket(socket.socket):
-    """A socket whose calls end with the exchange."""
+    """A socket whose calls end at the exchange's deadline."""
 
     def connect(self, address: Any) -> None:
         self.settimeout(_left())
@@ -121,7 +121,7 @@ class _Socket(socket.socket):
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """The same with TLS. Each call may take several reads; ssl's own timeout is one for all reads of a call."""
+    """A TLS socket whose calls end at the exchange's deadline: ssl's timeout covers all reads of one call."""
 
     def do_handshake(self, block: bool = False) -> None:
         self.settimeout(_left())
@@ -137,7 +137,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 def _connected(connection: HTTPConnection) -> socket.socket:
-    """Connect to one of the host's addresses. How long a name is looked up is up to the machine's resolver."""
+    """Connect to one of the host's addresses. The system's resolver limits the time of the name lookup."""
     try:
         found = socket.getaddrinfo(connection._dns_host, connection.port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
@@ -192,7 +192,7 @@ class Connections(urllib3.PoolManager):
 
 
 def _is_foreign(_: logging.LogRecord) -> bool:
-    """Drop what urllib3 logs about an exchange: it names the URL, whose path may be a secret."""
+    """Drop urllib3's log lines during an exchange: they contain the URL, whose path may be a secret."""
     return _now.get() is None
 
 

@@ -1,4 +1,4 @@
-"""One request over urllib3, bounded as a whole: no redirects, no retries, no compression, no answer too large or too slow."""
+"""Send one HTTP request with limits of time and size for the whole answer, without redirects, retries and compression."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Answer", "HttpFailed", "TooLarge", "TooSlow", "Untrusted", "ask", "a
 
 
 class HttpFailed(Exception):
-    """There was no whole answer. The text may hold what a server said: redact it."""
+    """The answer is missing or incomplete. The text may quote the server: redact it."""
 
 
 class TooLarge(HttpFailed):
     """The answer has more bytes than allowed.
 
     Attributes:
-        status: of HTTP, which stands before them.
+        status: the HTTP status.
     """
 
     def __init__(self, what: str, status: int) -> None:
@@ -33,24 +33,24 @@ class TooLarge(HttpFailed):
 
 
 class TooSlow(HttpFailed):
-    """The answer was not there in time."""
+    """The answer was not complete at the deadline."""
 
 
 class Untrusted(HttpFailed):
-    """The server's certificate is none that is trusted, or is another server's."""
+    """The server's certificate is not trusted, or belongs to a different server."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered.
+    """A server's answer.
 
     Attributes:
-        status: of HTTP.
-        body: all of it.
-        type: media type, in lower case, without parameters.
-        encoding: how the body is compressed all the same; empty: not.
-        sized: whether it said how long it is, so that one that was cut off is noticed.
-        retry_after: the header of that name; empty where there is none.
+        status: the HTTP status.
+        body: the whole body.
+        type: the media type, in lower case, without parameters.
+        encoding: `Content-Encoding`, although no compression was requested; empty if absent.
+        sized: whether the answer declares its length; without it, a truncated body cannot be detected.
+        retry_after: the header `Retry-After`; empty if absent.
     """
 
     status: int
@@ -62,12 +62,12 @@ class Answer:
 
     @property
     def redirects(self) -> bool:
-        """Whether it sends elsewhere, which is not followed."""
+        """True if it is a redirect, which is not followed."""
         return 300 <= self.status < 400
 
 
 def authorization(username: str, password: str, token: str) -> dict[str, str]:
-    """The header of a token, or of a name and a password; nothing where there is neither."""
+    """Build the header of a token, or of a user name and password; empty without credentials."""
     if token:
         return {"Authorization": f"Bearer {token}"}
     if username:
@@ -76,7 +76,7 @@ def authorization(username: str, password: str, token: str) -> dict[str, str]:
 
 
 def get(pool: Pool | TlsPool | Connections, url: str, headers: Mapping[str, str], limit_s: float, largest: int) -> Answer:
-    """A GET; see `ask`."""
+    """Send a GET; see `ask`."""
     return ask(pool, "GET", url, headers, limit_s, largest)
 
 
@@ -89,19 +89,19 @@ def ask(
     largest: int,
     body: bytes | None = None,
 ) -> Answer:
-    """Send a request and return its answer. Time and size are bounded as a whole, whatever the peer sends.
+    """Send a request, and return its answer. The limits apply to the whole exchange, whatever the peer sends.
 
     Args:
-        pool: where connections come from; its retries are not used.
-        method: of HTTP.
-        url: the address, as the pool takes it.
-        headers: beside those that are always sent.
-        limit_s: seconds until the whole answer is there, from before the connection is made.
-        largest: bytes of it.
-        body: what is sent.
+        pool: the connections; its retries are not used.
+        method: the HTTP method.
+        url: the address, in the form that the pool takes.
+        headers: added to those that are always sent.
+        limit_s: seconds from connecting to the end of the answer.
+        largest: limit of the answer's body, in bytes.
+        body: the request's body.
 
     Raises:
-        HttpFailed: it is not there, not whole, too large or too slow.
+        HttpFailed: the answer is missing, incomplete, too large or too slow.
     """
     with exchange(time.monotonic() + limit_s, largest) as now:
         try:
@@ -110,7 +110,7 @@ def ask(
                 url,
                 body=body,
                 headers={"Accept-Encoding": "identity", "User-Agent": "kpipe", **headers},
-                timeout=max(limit_s, 0.001),  # of each step; connections end them all together
+                timeout=max(limit_s, 0.001),  # for each call; `Connections` limits their sum
                 redirect=False,
                 retries=False,
                 preload_content=False,
@@ -132,7 +132,7 @@ def ask(
             raise (Untrusted if wrong else HttpFailed)(str(error)) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if now.late:
-                raise TooSlow(f"no whole answer within {limit_s:g} s") from None
+                raise TooSlow(f"no complete answer within {limit_s:g} s") from None
             raise HttpFailed(str(error)) from None
 
 

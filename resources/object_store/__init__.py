@@ -1,1 +1,1 @@
-"""Object stores with S3's API: for staged files, the ledger's files and the files of tables. Imported by Spark's workers."""
+"""Read and write S3-compatible object stores: staged files, ledger files, table files. Spark's workers import this package."""

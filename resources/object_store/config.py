@@ -1,4 +1,4 @@
-"""How to reach an object store, handed from one process to another. Plain values; loads no client."""
+"""Settings to connect to an object store: plain values that can be sent to another process. Loads no S3 client."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["StoreAccess"]
 
 @dataclass(frozen=True)
 class StoreAccess:
-    """What a client of a store is made of.
+    """Settings of an object store's client.
 
     Attributes:
-        endpoint: address; None: AWS's own.
-        region: of the store.
-        secrets: by the names of resources/object_store/s3.py; not shown by repr.
+        endpoint: URL of the store; None: AWS's endpoint.
+        region: region of the store.
+        secrets: credentials by the names in `resources.object_store.s3.SECRETS`; not shown by repr.
     """
 
     endpoint: str | None

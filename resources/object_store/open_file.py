@@ -1,4 +1,4 @@
-"""Files and objects opened for reading, by their names alone. The client of a store is loaded when an object is asked for."""
+"""Open a local file or an object for reading. The S3 client is loaded only when an object is opened."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["opened"]
 
 
 class _Ranges(io.RawIOBase):
-    """An object read in ranges, as Parquet's readers read a file: what they ask for is fetched, and no more."""
+    """Read an object in byte ranges, as Parquet readers read a file: only requested bytes are fetched."""
 
     def __init__(self, held: Store, found: Found) -> None:
         super().__init__()
@@ -41,17 +41,17 @@ class _Ranges(io.RawIOBase):
             return b""
         data = self._store.get(self._found.uri, self._at, end)
         if data is None or len(data) != end - self._at:
-            raise OSError(5, "the object was removed or changed while it was read", self._found.uri)
+            raise OSError(5, "the object was removed or changed during the read", self._found.uri)
         self._at = end
         return data
 
 
 def opened(path: str, held: Store | None = None) -> BinaryIO:
-    """A file, or an object, to be read.
+    """Open a local file or an object for reading.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: it cannot be read.
+        FileNotFoundError: the file or object does not exist.
+        OSError: the file or object cannot be read.
     """
     if not is_remote(path):
         return Path(path).open("rb")
@@ -60,5 +60,5 @@ def opened(path: str, held: Store | None = None) -> BinaryIO:
     held = held or store()
     found = held.head(path)
     if found is None:
-        raise FileNotFoundError(2, "there is no such object", path)
+        raise FileNotFoundError(2, "the object does not exist", path)
     return cast("BinaryIO", _Ranges(held, found))

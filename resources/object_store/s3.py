@@ -1,8 +1,8 @@
-"""An object store with S3's API: whole objects, put there at once or not at all, named `s3://bucket/key`.
+"""A client of an S3-compatible object store. Objects are named `s3://bucket/key`; a put is atomic.
 
-Endpoint and region are AWS's own variables (`AWS_ENDPOINT_URL`, `AWS_REGION`); credentials are given, or found as every AWS
-client finds them (variables, profiles, roles of the machine). boto3, and no lighter client: what is staged is proven by the
-store's own SHA-256, which others do not give back, and PyArrow's file system has no conditional put.
+Endpoint and region come from AWS's variables (`AWS_ENDPOINT_URL`, `AWS_REGION`). Credentials are passed, or found in AWS's
+default chain: variables, profiles, instance roles. Why boto3: staged files are verified by the SHA-256 that the store computes.
+Lighter clients do not return it, and PyArrow's file system lacks conditional puts.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Found", "Store", "StoreFailed", "store", "use"]
 
-#: What `into.credentials` may hold for a store.
+#: Names that `into.credentials` may contain for a store.
 SECRETS = ("access.key.id", "secret.access.key", "session.token")
-#: Bytes that one put can send: S3's own limit.
+#: Largest object of one put, in bytes: S3's limit.
 LARGEST = 5 << 30
-_TRIES = 5  # of one request: what an outage of some seconds, or a store that asks for patience, needs
-_CONFLICTS = 8  # of a conditional put with others: the store says 409 and wants it sent again
-_REGION = "us-east-1"  # where none is named: other stores than AWS's take any
+_TRIES = 5  # per request: enough for an outage of some seconds, or for throttling
+_CONFLICTS = 8  # conditional puts that race with others: the store answers 409, and the put is retried
+_REGION = "us-east-1"  # the default; stores other than AWS's accept any region
 
 
 class StoreFailed(OSError):
-    """The store did not do what it was asked, or its answer was lost."""
+    """A request to the store failed, or its response was lost."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
-        self.strerror = text  # what people see of an OSError
+        self.strerror = text  # the text that an OSError shows
         self.status = status
 
     @property
     def passes(self) -> bool:
-        """Whether it may be otherwise in a while: there was no answer, or one that says so."""
+        """True if a later retry may succeed: the store sent no response, or a temporary status."""
         return self.status in (0, 408, 429) or self.status >= 500
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a store knows of an object.
+    """An object's metadata in a store.
 
     Attributes:
-        uri: where it is.
+        uri: `s3://bucket/key`.
         size: bytes.
         modified: seconds since 1970, by the store's clock.
-        tag: changes with the content.
-        sha256: over its bytes, in hex, as the store has computed it; "" where it was not asked to.
+        tag: the ETag; changes with the content.
+        sha256: of the content, in hex, as the store computed it; "" where it was not requested.
     """
 
     uri: str
@@ -68,19 +68,19 @@ class Found:
     sha256: str = ""
 
 
-_given: StoreAccess | None = None  # what `use` was told
+_given: StoreAccess | None = None  # set by `use`
 
 
 @lru_cache(maxsize=16)
 def store(secrets: tuple[tuple[str, Secret], ...] = ()) -> Store:
-    """The client for these credentials, one for a process; none: those that it was given, or that the process finds."""
+    """Return this process's client for these credentials. Without any: those set by `use`, or AWS's default chain."""
     if not secrets and _given is not None:
         return Store(dict(_given.secrets), _given.endpoint, _given.region)
     return Store(dict(secrets))
 
 
 def use(access: StoreAccess | None) -> None:
-    """From now on, clients of this process for which no credentials are named are made of that; None: they find their own."""
+    """Set the default credentials of this process's clients. None: AWS's default chain."""
     global _given
     if access != _given:
         _given = access
@@ -88,12 +88,12 @@ def use(access: StoreAccess | None) -> None:
 
 
 class Store:
-    """A client. Threads may share it.
+    """A client of an object store. Thread-safe.
 
     Args:
-        secrets: by the names of `SECRETS`; empty: found as every AWS client finds them.
-        endpoint: address of the store; None: as AWS's variables say.
-        region: of the store; empty: as AWS's variables say.
+        secrets: by the names in `SECRETS`; empty: AWS's default chain.
+        endpoint: URL of the store; None: from AWS's variables.
+        region: of the store; empty: from AWS's variables.
     """
 
     def __init__(self, secrets: Mapping[str, Secret] | None = None, endpoint: str | None = None, region: str = "") -> None:
@@ -109,7 +109,7 @@ class Store:
             retries={"mode": "standard", "total_max_attempts": _TRIES},
             connect_timeout=10,
             read_timeout=60,
-            # Other stores than AWS's know no bucket as a host, and not all know the checksums that AWS puts into every request.
+            # Stores other than AWS's do not resolve a bucket as a host name, and not all support AWS's default checksums.
             s3={"addressing_style": "path"} if self.endpoint else {},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -117,7 +117,7 @@ class Store:
         self._client = self._session.client("s3", endpoint_url=self.endpoint, region_name=self.region, config=settings)
 
     def credentials(self) -> dict[str, Secret]:
-        """What was found, for a library that cannot find it itself; fresh, as roles' credentials expire."""
+        """Return the credentials for a library that cannot find them. Resolved at each call, as credentials of roles expire."""
         held = self._session.get_credentials()
         if held is None:
             return {}
@@ -126,14 +126,14 @@ class Store:
         return {name: Secret(value) for name, value in found if value}
 
     def access(self) -> StoreAccess:
-        """What a client like this one is made of, elsewhere."""
+        """Return settings with which another process creates an equal client."""
         return StoreAccess(self.endpoint, self.region, tuple(sorted(self.credentials().items())))
 
     def get(self, uri: str, start: int = 0, end: int | None = None) -> bytes | None:
-        """The object's bytes, or some of them; None when there is no such object.
+        """Read an object's bytes from `start` to `end` (exclusive). None: the object does not exist.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         some = {} if end is None else {"Range": f"bytes={start}-{end - 1}"}
         try:
@@ -144,13 +144,13 @@ class Store:
                 if error.status == 404:
                     return None
                 raise
-            raise self._failed(uri, error) from None  # its body broke off
+            raise self._failed(uri, error) from None  # the response's body ended early
 
     def head(self, uri: str) -> Found | None:
-        """What the store knows of the object; None when there is none.
+        """Read an object's metadata. None: the object does not exist.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         try:
             answer = self._ask(uri, self._client.head_object, ChecksumMode="ENABLED")
@@ -163,22 +163,22 @@ class Store:
         return Found(uri, answer["ContentLength"], answer["LastModified"].timestamp(), answer.get("ETag", ""), summed)
 
     def put(self, uri: str, data: bytes | IO[bytes], sha256: str | None = None) -> None:
-        """Put an object there, or other bytes in its place. The store refuses bytes that are not of that hash, and remembers it.
+        """Create or replace an object. The store rejects content that does not match the hash, and keeps the hash.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(cast("bytes", data)).digest()
         self._ask(uri, self._client.put_object, Body=data, ChecksumSHA256=base64.b64encode(digest).decode())
 
     def put_new(self, uri: str, data: bytes) -> bool:
-        """Put an object there unless there is one: of any number of callers one is told True.
+        """Create an object unless it exists. Among concurrent callers, exactly one gets True.
 
-        An answer that was lost is asked for again, and the store then says that the name is taken. So the bytes must be
-        such as no other caller puts there: who finds its own is the one.
+        After a lost response, the request is sent again, and the store answers that the name is taken. The caller whose bytes
+        are stored then gets True, so no two callers may put equal bytes.
 
         Raises:
-            StoreFailed: also when it is not known whether it is there.
+            StoreFailed: the request failed; the object may exist.
         """
         for attempt in range(_CONFLICTS):
             try:
@@ -193,27 +193,27 @@ class Store:
         raise AssertionError  # the last attempt raises
 
     def copy(self, origin: str, uri: str) -> None:
-        """Copy an object inside of the store: its bytes do not pass through here.
+        """Copy an object inside the store; its bytes do not pass through this process.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         bucket, key = split(origin)
         self._ask(uri, self._client.copy_object, CopySource={"Bucket": bucket, "Key": key})
 
     def remove(self, uri: str) -> None:
-        """Remove an object, if there is one.
+        """Delete an object, if it exists.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         self._ask(uri, self._client.delete_object)
 
     def listed(self, prefix: str) -> Iterator[Found]:
-        """All objects whose names begin so, in order.
+        """List all objects whose names start with the prefix, in order of their names.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         for page in self._pages(prefix):
             for item in page.get("Contents", ()):
@@ -222,10 +222,10 @@ class Store:
                 )
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """What would be folders directly below a prefix that ends with a slash, without slashes.
+        """List the names of folders directly below a prefix that ends with a slash; names have no slashes.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         key = split(prefix)[1]
         for page in self._pages(prefix, Delimiter="/"):
@@ -233,10 +233,10 @@ class Store:
                 yield item["Prefix"].removeprefix(key).rstrip("/")
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Names of objects directly below a prefix that ends with a slash.
+        """List the names of objects directly below a prefix that ends with a slash.
 
         Raises:
-            StoreFailed: it could not be asked, or refused.
+            StoreFailed: the request failed or was rejected.
         """
         key = split(prefix)[1]
         for page in self._pages(prefix, Delimiter="/"):
@@ -265,7 +265,7 @@ class Store:
             return call(**how)
         except ClientError as error:
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-            raise self._failed(uri, error, status) from None  # what is chained shows up in tracebacks
+            raise self._failed(uri, error, status) from None  # a chained exception would show secrets in tracebacks
         except BotoCoreError as error:
             raise self._failed(uri, error) from None
 

@@ -1,4 +1,4 @@
-"""Names of files and of objects: a path, or `s3://bucket/key`."""
+"""Distinguish paths of files from names of objects (`s3://bucket/key`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ SCHEME = "s3://"
 
 
 def is_remote(path: object) -> bool:
-    """Whether that is the name of an object and not of a file."""
+    """Return whether the name is an object's, not a file's."""
     return str(path).startswith(SCHEME)
 
 
 def split(uri: str) -> tuple[str, str]:
-    """Bucket and key."""
+    """Split an object's name into bucket and key."""
     bucket, _, key = uri.removeprefix(SCHEME).partition("/")
     return bucket, key

@@ -1,1 +1,1 @@
-"""A schema registry with Confluent's API: which schema an id names. Imported by Spark's workers."""
+"""Fetch schemas by id from a schema registry with Confluent's API. Imported by Spark's workers."""

@@ -1,8 +1,8 @@
-"""Look schemas up by their id: one request for each id, and another one for an unknown id after some seconds.
+"""Look up schemas by id: one request for each id. An unknown id is requested again after some seconds.
 
-Written over urllib3 (which Dagster brings along) and not over the client of confluent-kafka's `schemaregistry` extra: that
-follows redirects, reads answers of any size, repeats requests behind our back, and brings ten packages more. All that is
-needed is two GETs.
+The client uses urllib3, which Dagster installs, and sends two kinds of GET. The client of confluent-kafka's
+`schemaregistry` extra is not used: it follows redirects, reads answers of any size, retries requests by itself,
+and installs ten more packages.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from resources.secrets import redact
 
 __all__ = ["Registry", "Schema", "UnknownSchema", "registry"]
 
-# A schema is kept in one record of Kafka, 1 MB by default. With everything that it refers to it may take so much, and so many
-# requests, which together may take so many times the limit of one.
+# Limits for one schema with all of its references: bytes, number of references, and time as a multiple of one request's
+# time limit. The registry stores a schema in one Kafka record, 1 MB by default.
 _LARGEST = 8 << 20
 _MOST_REFERENCES = 200
 _PATIENCE = 6
-# For as long an unknown id is not asked for again: it may be registered any moment, and hostile records hold many.
+# Seconds before an unknown id is requested again: it may be registered later, and hostile records can contain many ids.
 _FORGET_S = 10.0
-# Of schemas and of unknown ids that are kept, the least recently used ones are dropped beyond these numbers.
+# Limits of the cache: schemas, bytes of schemas, unknown ids. Beyond them, the least recently used entry is dropped.
 _MOST_KNOWN, _MOST_KNOWN_BYTES, _MOST_UNKNOWN = 1_000, 64 << 20, 10_000
-# Confluent's error codes: no such subject, version, schema.
+# Confluent's error codes: subject not found, version not found, schema not found.
 _UNKNOWN = {40401, 40402, 40403}
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
 class UnknownSchema(Exception):
-    """The registry has no such schema, or none that can be used: the record's fault. The text says why."""
+    """The registry does not have the schema, or the schema cannot be used. The record is invalid; the text has the reason."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema and all that it refers to.
+    """A schema and its references.
 
     Attributes:
         kind: `AVRO`, `PROTOBUF` or `JSON`.
-        text: as it was registered.
-        references: (name, text) of the schemas that it refers to, directly or not, each behind those that it needs itself.
+        text: the schema as registered.
+        references: (name, text) of direct and indirect references, each after its own references.
     """
 
     kind: str
@@ -61,31 +61,32 @@ class Schema:
 
     @property
     def size(self) -> int:
-        """Characters of all texts."""
+        """Number of characters of all texts."""
         return len(self.text) + sum(len(name) + len(text) for name, text in self.references)
 
 
 @lru_cache(maxsize=64)
 def registry(url: str, access: Access) -> Registry:
-    """The client of that address, one for a process.
+    """Return the process's client for an address.
 
     Raises:
-        InvalidPipeline: no address; files of TLS cannot be read.
+        InvalidPipeline: invalid address.
+        RegistryFailed: the TLS files cannot be read.
     """
     return Registry(url, access)
 
 
 class Registry:
-    """A client with a cache. For several threads: no lock is held during a request, and threads that need the same id share one.
+    """A thread-safe client with a cache. Threads that need the same id share one request, and no lock is held during it.
 
     Args:
         url: `host:port` or an http(s) address.
-        access: time limit, TLS, secrets.
-        clock: seconds.
+        access: time limit, TLS and credentials.
+        clock: returns monotonic seconds.
 
     Raises:
-        InvalidPipeline: no address.
-        RegistryFailed: files of TLS cannot be read.
+        InvalidPipeline: invalid address.
+        RegistryFailed: the TLS files cannot be read.
     """
 
     def __init__(self, url: str, access: Access | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,18 +98,18 @@ class Registry:
         self._lock = threading.Lock()
         self._pool = Connections(retries=False, maxsize=2, **self._tls())
 
-    def schema(self, number: int, form: str = "", ask: bool = True) -> Schema:
-        """Return the schema of that id.
+    def schema(self, number: int, form: str = "", fetch: bool = True) -> Schema:
+        """Return the schema of an id.
 
         Args:
-            number: the id.
-            form: how the text is to be written, where its kind has several: `serialized`, Protobuf's descriptors in base64.
-            ask: whether a request may be sent; else an id that is not in the cache is unknown.
+            number: the schema id.
+            form: the `format` parameter of the request: `serialized` returns Protobuf descriptors in base64.
+            fetch: whether a request may be sent. If not, an id that is not in the cache is unknown.
 
         Raises:
-            UnknownSchema: there is none, or none that can be used.
-            CredentialsRefused: the registry wants others.
-            RegistryFailed: it gave no answer that says anything about the schema (retriable).
+            UnknownSchema: the schema does not exist or cannot be used.
+            CredentialsRefused: the registry rejects the credentials.
+            RegistryFailed: the registry did not answer, or with neither a schema nor "not found" (retriable).
         """
         key = number, form
         with self._lock:
@@ -121,7 +122,7 @@ class Registry:
             coming = self._coming.get(key)
             mine = coming is None
             if coming is None:
-                if not ask:
+                if not fetch:
                     raise UnknownSchema(f"schema {number} was not looked up")
                 coming = self._coming[key] = Future()
         if mine:
@@ -129,7 +130,7 @@ class Registry:
         return coming.result()
 
     def _settle(self, key: tuple[int, str], coming: Future[Schema]) -> None:
-        """Fetch a schema for all threads that wait for it, and keep what became of it."""
+        """Fetch a schema for all threads that wait for it, and cache the result."""
         try:
             found = self._fetch(*key)
         except BaseException as error:
@@ -155,33 +156,33 @@ class Registry:
         ends = time.monotonic() + _PATIENCE * self._access.timeout_s
         try:
             return _Fetch(self._get, number, f"?format={form}" if form else "", ends).schema()
-        except _NotSo:
+        except _NotASchema:
             if not form:
                 raise
-            # Apicurio 3.3.3 answers HTTP 500 for the descriptors of a schema with a package
+            # Apicurio 3.3.3 returns HTTP 500 for the descriptors of a schema with a package.
             return _Fetch(self._get, number, "", ends).schema()
 
     def _get(self, path: str, what: str, ends: float, largest: int) -> tuple[dict[str, Any], int]:
-        """Return the answer's object, and how many bytes it took."""
+        """Return the JSON object of an answer, and its size in bytes."""
         status, body = self._ask(path, ends, largest)
         answer = _object(body)
         if status == 200 and answer is not None:
             return answer, len(body)
         if status == 404 and answer is not None and answer.get("error_code") in _UNKNOWN:
-            raise UnknownSchema(f"{what} is not known to the registry")
+            raise UnknownSchema(f"{what} is not in the registry")
         if status in (401, 403):
             raise CredentialsRefused(
-                f"the schema registry {self._url} refuses these credentials (HTTP {status})",
-                "see source.credentials: schema.registry.username and .password, or .token",
+                f"schema registry {self._url}: credentials rejected (HTTP {status})",
+                "check source.credentials: schema.registry.username and schema.registry.password, or schema.registry.token",
             )
         if 300 <= status < 400:
-            why = "redirects elsewhere, which is not followed"
+            problem = f"expected a schema, found a redirect (HTTP {status}), which kpipe does not follow"
         else:
-            why = f"answers HTTP {status}" + ("" if answer is not None else ", and not as a registry does")
-        raise _NotSo(f"the schema registry {self._url} {why}", "see that format.registry is its address")
+            problem = f"expected a schema, found HTTP {status}" + ("" if answer is not None else " without a JSON object")
+        raise _NotASchema(f"schema registry {self._url}: {problem}", "check the address: format.registry")
 
     def _ask(self, path: str, ends: float, largest: int) -> tuple[int, bytes]:
-        """Status and body of a GET."""
+        """Send a GET, and return status and body."""
         access = self._access
         limit_s = min(access.timeout_s, ends - time.monotonic())
         headers = {"Accept": _ACCEPT, **authorization(access.username, access.password, access.token)}
@@ -189,13 +190,13 @@ class Registry:
             answer = get(self._pool, self._url + path, headers, limit_s, largest)
         except TooLarge:
             raise UnknownSchema(
-                f"the registry's answer has more than {_LARGEST:,} bytes, the schemas that it refers to among them"
+                f"the registry's answers for the schema and its references have more than {_LARGEST:,} bytes"
             ) from None
         except TooSlow:
-            raise RegistryFailed(f"the schema registry {self._url} did not answer within {access.timeout_s:g} s", _HINT) from None
+            raise RegistryFailed(f"schema registry {self._url}: did not answer within {access.timeout_s:g} s", _HINT) from None
         except HttpFailed as error:
             why = redact(str(error), access.secrets)
-            raise RegistryFailed(f"the schema registry {self._url} cannot be reached: {why}", _HINT) from None
+            raise RegistryFailed(f"schema registry {self._url}: cannot be reached: {why}", _HINT) from None
         return answer.status, answer.body
 
     def _tls(self) -> dict[str, Any]:
@@ -208,19 +209,20 @@ class Registry:
                 context.load_cert_chain(access.certificate, access.key or None)
         except (OSError, ssl.SSLError) as error:
             raise RegistryFailed(
-                f"the files of schema.registry.ssl cannot be read: {error}", "see schema.registry.ssl.* in source.config"
+                f"schema registry {self._url}: the TLS files cannot be read: {error.strerror or error}",
+                "check source.config: schema.registry.ssl.*",
             ) from None
         return {"ssl_context": context}
 
 
 class _Fetch:
-    """One schema with all that it refers to, within one limit of bytes, of requests and of time.
+    """A request for one schema and its references, with limits of bytes, requests and time for all of them.
 
     Args:
-        get: sends a request: path, what is asked for, the end of its time, most bytes.
-        number: the schema's id.
-        query: of each address.
-        ends: monotonic time until which all of it must be there.
+        get: sends a request; takes the path, the subject of an error, the deadline and the largest size in bytes.
+        number: the schema id.
+        query: the query string of each request.
+        ends: the deadline, in monotonic seconds.
     """
 
     def __init__(self, get: Callable[[str, str, float, int], tuple[dict[str, Any], int]], number: int, query: str, ends: float):
@@ -229,12 +231,12 @@ class _Fetch:
         self._found: dict[tuple[str, int], tuple[str, str]] = {}
 
     def schema(self) -> Schema:
-        """Fetch it; raises as `Registry.schema`."""
-        answer = self._asked(f"/schemas/ids/{self._number}", f"schema {self._number}")
+        """Fetch the schema; raises as `Registry.schema`."""
+        answer = self._request(f"/schemas/ids/{self._number}", f"schema {self._number}")
         self._references(answer, ())
         return Schema(str(answer.get("schemaType") or "AVRO"), _text(answer, self._number), tuple(self._found.values()))
 
-    def _asked(self, path: str, what: str) -> dict[str, Any]:
+    def _request(self, path: str, what: str) -> dict[str, Any]:
         answer, size = self._get(path + self._query, what, self._ends, self._left)
         self._left -= size
         return answer
@@ -245,23 +247,23 @@ class _Fetch:
             try:
                 name, subject, version = str(item["name"]), str(item["subject"]), int(item["version"])
             except (KeyError, TypeError, ValueError, OverflowError):
-                raise UnknownSchema(f"schema {self._number}: its references cannot be read") from None
+                raise UnknownSchema(f"schema {self._number}: invalid references: expected name, subject and version") from None
             key = subject, version
             if key in self._found:
                 continue
             if key in above or len(self._found) + len(above) >= _MOST_REFERENCES:
-                raise UnknownSchema(f"schema {self._number}: it refers to itself, or to more than {_MOST_REFERENCES} schemas")
+                raise UnknownSchema(f"schema {self._number}: it refers to itself, or has more than {_MOST_REFERENCES} references")
             what = f"schema {self._number} refers to {subject!r} version {version}, which"
-            inner = self._asked(f"/subjects/{quote(subject, safe='')}/versions/{version}", what)
+            inner = self._request(f"/subjects/{quote(subject, safe='')}/versions/{version}", what)
             self._references(inner, (*above, key))
             self._found[key] = name, _text(inner, self._number)
 
 
-class _NotSo(RegistryFailed):
-    """It has answered, and not with a schema."""
+class _NotASchema(RegistryFailed):
+    """The registry's answer is not a schema."""
 
 
-_HINT = "see that it runs, and that format.registry is its address"
+_HINT = "check that it runs, and its address: format.registry"
 
 
 def _object(body: bytes) -> dict[str, Any] | None:
@@ -275,5 +277,5 @@ def _object(body: bytes) -> dict[str, Any] | None:
 def _text(answer: dict[str, Any], number: int) -> str:
     text = answer.get("schema")
     if not isinstance(text, str):
-        raise UnknownSchema(f"schema {number}: the registry's answer holds no schema")
+        raise UnknownSchema(f"schema {number}: the registry's answer has no field `schema`")
     return text

@@ -1,4 +1,4 @@
-"""How a pipeline gets at its schema registry: time limit, TLS, and secrets. Plain values that pickle."""
+"""Settings of a pipeline's schema registry client: time limit, TLS and credentials. Plain values that pickle."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ PREFIX: Final = "schema.registry."
 SETTINGS: Final = frozenset(
     PREFIX + name for name in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "timeout.ms", "username")
 )
-"""What `source.config` may hold for the registry. The name is no secret, as that of SASL is none."""
+"""The registry's settings in `source.config`. As with SASL, the user name is not a secret."""
 
 CREDENTIALS: Final = frozenset(PREFIX + name for name in ("username", "password", "token"))
-"""What `source.credentials` may hold for it: a name and a password, or a token."""
+"""The registry's settings in `source.credentials`: user name and password, or a token."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a client of the registry needs beside its address. Its repr shows no secret.
+    """Settings of a registry client, apart from the address. The repr contains no secret.
 
     Attributes:
-        username, password: for basic authentication; empty: none.
-        token: for `Authorization: Bearer`; empty: none.
-        ca, certificate, key: paths of PEM files; empty: the machine's authorities, no certificate of our own.
-        timeout_s: longest time for an answer as a whole.
+        username, password: for basic authentication; empty: not used.
+        token: for `Authorization: Bearer`; empty: not used.
+        ca, certificate, key: paths of PEM files; empty: the system's certificate authorities, no client certificate.
+        timeout_s: time limit of one request, including its whole answer.
         clear: whether credentials may be sent without TLS to another machine.
     """
 
@@ -48,57 +48,65 @@ class Access:
 
     @classmethod
     def of(cls, config: Mapping[str, str], credentials: Mapping[str, str], clear: bool) -> Access:
-        """From settings that begin with `PREFIX`; others are not looked at.
+        """Read the settings that begin with `PREFIX`, and ignore others.
 
         Raises:
-            InvalidPipeline: the time limit is no number, or credentials are of two kinds or half of one.
+            InvalidPipeline: the time limit is not a number, a user name or password is missing, or a token is given, too.
         """
         both = {**config, **credentials}
         hidden = {name: Secret(both.get(PREFIX + name, "")) for name in ("username", "password", "token")}
         if bool(hidden["username"]) != bool(hidden["password"]):
-            raise InvalidPipeline(f"source.credentials: {PREFIX}username and {PREFIX}password go together", "give both")
+            raise InvalidPipeline(
+                f"source.credentials: expected {PREFIX}username and {PREFIX}password together, found one", "set both or none"
+            )
         if hidden["token"] and hidden["username"]:
-            raise InvalidPipeline(f"source.credentials: {PREFIX}token and {PREFIX}username are two ways", "keep one of them")
-        given = config.get(f"{PREFIX}timeout.ms", "10000")
-        if not given.isdecimal() or int(given) < 1:
-            raise InvalidPipeline(f"source.config: {PREFIX}timeout.ms is {given!r}", "write milliseconds, such as 10000")
+            raise InvalidPipeline(
+                f"source.credentials: expected {PREFIX}token or {PREFIX}username, found both", "remove one of them"
+            )
+        timeout_ms = config.get(f"{PREFIX}timeout.ms", "10000")
+        if not timeout_ms.isdecimal() or int(timeout_ms) < 1:
+            raise InvalidPipeline(
+                f"source.config: invalid {PREFIX}timeout.ms: expected a number of at least 1, found {timeout_ms!r}",
+                "write milliseconds, such as 10000",
+            )
         files = {name: config.get(f"{PREFIX}ssl.{name}.location", "") for name in ("ca", "certificate", "key")}
-        return cls(**hidden, **files, timeout_s=int(given) / 1000, clear=clear)
+        return cls(**hidden, **files, timeout_s=int(timeout_ms) / 1000, clear=clear)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """For `redact`."""
+        """Texts that `redact` removes from errors."""
         return tuple(item for item in (self.password, self.token) if item)
 
 
 def address(text: str) -> str:
-    """The address of a registry with its scheme and without a slash at the end; without a scheme it is http.
+    """Normalize a registry's address: add `http://` if the scheme is missing, and remove trailing slashes.
 
     Raises:
-        InvalidPipeline: no http address, or one that holds a name and a password (it would be shown).
+        InvalidPipeline: not an http(s) address, or it contains credentials, which logs would show.
     """
     url = text.strip().rstrip("/")
     url = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query and not parts.fragment
-        parts.port  # noqa: B018 - raises where it is none
+        parts.port  # noqa: B018 - raises if it is not a port
     except ValueError:
         good = False
     if not good:
-        raise InvalidPipeline("format.registry is no address", "write host:port, or https://host:port/path")
+        raise InvalidPipeline("format.registry: not an http address", "write host:port, or https://host:port/path")
     if parts.username is not None or parts.password is not None:
         raise InvalidPipeline(
-            "format.registry holds credentials", f"move them to source.credentials: {PREFIX}username, ...password"
+            "format.registry: the address contains credentials",
+            f"move them to source.credentials: {PREFIX}username and {PREFIX}password",
         )
     return url
 
 
 def check_registry(kind: Format | None, access: Access) -> None:
-    """Refuse what could not work, or would show a secret to the network, before anything starts.
+    """Check the registry's address and the transport of its credentials before a run starts.
 
     Raises:
-        InvalidPipeline: see `address`; or credentials would be sent without TLS to another machine.
+        InvalidPipeline: invalid address (see `address`), or credentials would be sent without TLS to another machine.
     """
     if kind is None or kind.registry is None:
         return
@@ -106,13 +114,13 @@ def check_registry(kind: Format | None, access: Access) -> None:
     if parts.scheme == "https" or not (access.password or access.token) or access.clear or is_local(str(parts.hostname)):
         return
     raise InvalidPipeline(
-        "format.registry: an http address sends its credentials over the network unencrypted",
-        "use https, or, where the network is trusted, add allow.plaintext.credentials: true to source.config",
+        "format.registry: an http address sends the credentials over the network unencrypted",
+        "use https, or, if the network is trusted, add allow.plaintext.credentials: true to source.config",
     )
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine, by its name or by its address."""
+    """Return whether a host name or address is this machine."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -1,9 +1,9 @@
-"""The suite that every destination passes, for destinations of other packages, too (docs/guide/destinations.md)."""
+"""The conformance suite of destinations, also for those of other packages (docs/how-to/destinations/your-own.md)."""
 
 from __future__ import annotations
 
 import pytest
 
-# Before any of them is imported: so that an assertion that fails shows its values.
+# Registered before the modules are imported, so that failed assertions show their values.
 _MODULES = ("commits", "counting", "keyed", "killed", "lake", "place", "state", "tables", "telling")
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES))

@@ -1,4 +1,4 @@
-"""What a commit is: everything or nothing, upon the ledger that it was planned on, whatever its answer."""
+"""Test commits: atomicity, compare-and-swap on the planned ledger, and recovery from lost responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Commits"]
 
 
 class Commits:
-    """Compare-and-swap, and three outcomes. Needs a fixture `place`."""
+    """Tests of compare-and-swap and of the three outcomes of a commit. Needs a fixture `place`."""
 
     def test_nothing_exists_before_the_first_commit(self, place: Place) -> None:
         destination = place.open()
@@ -60,7 +60,7 @@ class Commits:
         assert found.ok and (found.span, found.counts.rows, found.counts.dead_letters, found.counts.gaps) == (15, 13, 1, 1)
 
     def test_batches_of_a_single_offset(self, place: Place) -> None:
-        """The next offset and the last one are not the same: off by one, a record would be lost or doubled at each cut."""
+        """Test that the next offset is exclusive: an error by one would lose or duplicate a record at each batch end."""
         destination = begun(place)
         for end in range(1, 9):
             at = end - 1
@@ -129,7 +129,7 @@ class Commits:
         destination = begun(place)
         ledger = destination.ledger()[1]
         first = batch(place, ledger, {0: 5})
-        second = batch(place, ledger.apply(first.changes), {0: 9})
+        second = batch(place, ledger.after(first.changes), {0: 9})
         with pytest.raises(Fenced):
             destination.commit(second)
         destination.commit(first)
@@ -146,7 +146,7 @@ class Commits:
         assert a.ledger()[1].seq == 1
 
     def test_racing_commits_one_wins(self, place: Place) -> None:
-        """Threads at a barrier: first commits, then batches; exactly one of them lands each time."""
+        """Start threads at a barrier, first with `begin` commits, then with batches: exactly one commit succeeds each time."""
         for make in (lambda _: begin("tweets", [0, 1]), lambda d: batch(place, d.ledger()[1], {0: 10, 1: 5})):
             racers = [place.open() for _ in range(4)]
             commits, barrier = [make(racer) for racer in racers], threading.Barrier(4)
@@ -169,7 +169,7 @@ class Commits:
         assert len(place.rows()) == 15 and proof(place.open()).ok and place.open().ledger()[1].seq == 2
 
     def test_racing_pipelines_all_land(self, place: Place) -> None:
-        """Commits that have nothing to do with each other but the tables of the ledger."""
+        """Commit concurrently to pipelines that share nothing but the ledger's tables."""
         destinations = [begun(place, 1, pipeline=f"p{n}", table=f"t{n}") for n in range(4)]
         errors: list[BaseException] = []
 
@@ -230,7 +230,7 @@ class Commits:
         commit = batch(place, destination.ledger()[1], {0: 10}, dead=[(0, 0)])
         first = destination.commit(commit)
         destination.commit(batch(place, destination.ledger()[1], {0: 12}))
-        for file in (*commit.files, *commit.dead_letters):
-            Path(file.path).unlink()  # collected since
+        for file in (*commit.only.files, *commit.dead_letters):
+            Path(file.path).unlink()  # deleted by garbage collection meanwhile
         assert destination.commit(commit) == first
         assert len(place.rows()) == 11 and destination.ledger()[1].seq == 3 and proof(destination).ok

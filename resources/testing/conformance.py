@@ -1,4 +1,4 @@
-"""What every destination must hold (kpipe/interfaces.py), run over a `Place`."""
+"""The conformance suite: what every destination must guarantee (kpipe/interfaces), run on a `Place`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["QUICK", "Conformance", "sampled"]
 
 
 class Conformance(Commits, Counting, Tables, Telling):
-    """All of it. Needs a fixture `place`."""
+    """All tests for destinations without keys. Needs a fixture `place`."""
 
     @pytest.fixture(autouse=True)
     def _disarmed(self) -> Iterator[None]:
@@ -27,7 +27,7 @@ class Conformance(Commits, Counting, Tables, Telling):
 
 
 def sampled(suite: type, quick: Collection[str]) -> type:
-    """The suite for a destination that takes its time: all but these tests in `make chaos`."""
+    """Mark all tests but the quick ones for `make chaos`: for a destination whose tests are slow."""
     tests = {name: getattr(suite, name) for name in dir(suite) if name.startswith("test_")}
     assert set(quick) <= set(tests), set(quick) - set(tests)
     rest = {name: pytest.mark.chaos(_copy(function)) for name, function in tests.items() if name not in quick}
@@ -35,14 +35,14 @@ def sampled(suite: type, quick: Collection[str]) -> type:
 
 
 def _copy(function: Any) -> Any:
-    """Of its own: a mark on the original would be for every destination."""
+    """Copy a function: a mark on the original would apply to every destination."""
     made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     made.__dict__.update({**vars(function), "pytestmark": list(getattr(function, "pytestmark", ()))})
     made.__kwdefaults__ = function.__kwdefaults__
     return made
 
 
-#: One of each kind: what comes together, who is fenced, what an answer is worth, what is found out, which values survive.
+#: One test of each kind: atomicity, fencing, lost responses, verification, values.
 QUICK = (
     "test_first_commit_registers_and_later_ones_count",
     "test_rows_and_offsets_come_together",

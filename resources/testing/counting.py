@@ -1,4 +1,4 @@
-"""What the ledger says is what is there: decisions are kept, and what hands have changed is found."""
+"""Test that ledger and table agree: operator decisions are recorded, and changes made by hand are detected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Counting"]
 
 
 class Counting:
-    """Decisions, and counts. Needs a fixture `place`."""
+    """Tests of operator decisions and counts. Needs a fixture `place`."""
 
     def test_jump_loss_and_backfill(self, place: Place) -> None:
         destination = loaded(place)
@@ -39,7 +39,7 @@ class Counting:
         ledger = destination.ledger()[1]
         filling = next(lane for lane in ledger.of(where) if lane.start == 20)
         newest = live(ledger, 0)
-        # Both were planned on the same ledger, and neither is in the other's way.
+        # Both batches were planned on the same ledger; they change different lanes, so both succeed.
         old = batch(place, ledger, {0: 30}, lanes=[filling])
         new = batch(place, ledger, {0: 65}, lanes=[newest])
         destination.commit(new)
@@ -75,7 +75,7 @@ class Counting:
     def test_empty_batch_advances(self, place: Place) -> None:
         destination = begun(place)
         commit = batch(place, destination.ledger()[1], {0: 4}, gaps=[(0, n) for n in range(4)])
-        assert not commit.files
+        assert not commit.only.files
         destination.commit(commit)
         assert positions(destination)[0] == 4 and destination.columns() == COLUMNS and place.rows() == []
         destination.commit(batch(place, destination.ledger()[1], {0: 6}))
@@ -83,11 +83,11 @@ class Counting:
 
     def test_deleted_row_is_found(self, place: Place) -> None:
         if not place.rows_go:
-            pytest.skip("nobody can take a single row away")
+            pytest.skip("this destination cannot delete a single row")
         destination = loaded(place)
         place.delete_row(0, 3)
         found = proof(destination)
-        assert any("partition 0: the table holds 9 rows, the ledger says 10" in p for p in found.problems)
+        assert any("partition 0: expected 10 rows, found 9 in the table" in p for p in found.problems)
         assert any("9 rows found, 10 committed" in p for p in found.problems)
 
     def test_doubled_row_is_found_even_when_another_was_deleted(self, place: Place) -> None:
@@ -104,11 +104,11 @@ class Counting:
         destination = loaded(place, dead=[(0, 1), (0, 2)])
         assert proof(destination).ok
         place.delete_dead_letter()
-        assert proof(destination).problems == ["partition 0: 1 dead letters are kept, the ledger says 2"]
+        assert proof(destination).problems == ["partition 0: expected 2 dead letters, found 1"]
 
     @pytest.mark.parametrize("to", [12, 3, None])
     def test_ledger_that_was_edited_by_hand_is_no_ledger(self, place: Place, to: int | None) -> None:
-        """Moved ahead it would lose records, moved back or erased it would read them twice."""
+        """A lane moved ahead would lose records; a lane moved back or deleted would read them again."""
         destination = loaded(place)
         rows = place.rows()
         if to is None:
@@ -127,13 +127,13 @@ class Counting:
         destination = loaded(place)
         commit = batch(place, destination.ledger()[1], {0: 12})
         place.drop_table()
-        if place.ledger_in_table:  # gone together: the home's memory notices (kpipe/run_events.py)
+        if place.ledger_in_table:  # dropped together; kpipe/run_events.py detects it
             assert destination.ledger() == ("", Ledger("tweets"))
             with pytest.raises(Fenced, match="found no lane"):
                 destination.commit(commit)
             return
         for act in (destination.columns, lambda: destination.commit(commit)):
-            with pytest.raises(LedgerMismatch, match=f"table {place.name('tweets')} is gone"):
+            with pytest.raises(LedgerMismatch, match=f"table {place.name('tweets')} is missing"):
                 act()
         assert not proof(destination).ok and destination.ledger()[1].seq == 2
 
@@ -154,7 +154,7 @@ class Counting:
         assert (found.span, found.counts.rows, len(place.rows())) == (21, 21, 21)
 
     def test_rows_that_land_before_the_ledger(self, place: Place) -> None:
-        """`delivery: at_least_once`: what landed and was not recorded may be read again, and is counted each time."""
+        """Test `delivery: at_least_once`: rows committed without their offsets may be read again; each read is counted."""
         destination = begun(place)
         whole = batch(place, destination.ledger()[1], {0: 10, 1: 5}, dead=[(0, 3)])
         destination.commit(replace(whole, kind="rows", changes=()))
@@ -176,7 +176,7 @@ class Counting:
             assert not proof(destination).ok
 
     def test_offsets_that_are_claimed_before_their_rows(self, place: Place) -> None:
-        """`delivery: at_most_once`: what is claimed is lost until its rows are there; a claim is given back, or landed, once."""
+        """Test `delivery: at_most_once`: claimed offsets are lost until their rows are committed; a claim ends once."""
         destination = loaded(place)
         for end, fate in ((14, "landed"), (17, "released"), (19, "landed"), (23, "lost"), (25, "landed")):
             ledger = destination.ledger()[1]
@@ -187,12 +187,8 @@ class Counting:
             taken = planned.steps[0].range
             assert all(at in after.unread(source(0), LOST) for at in range(taken.start, taken.end))
             assert positions(destination)[0] == end and proof(destination).ok and proof(destination).lost
-            landing = replace(
-                planned,
-                changes=found.landing,
-                steps=found.batch.steps,
-                counts={found.batch.steps[0].lane.key: planned.totals},
-            )
+            landing = replace(planned, changes=found.landing, steps=found.batch.steps)
+            landing = landing.stored({found.batch.steps[0].lane.key: planned.totals})
             if fate == "landed":
                 destination.commit(landing)
             elif fate == "released":
@@ -204,7 +200,7 @@ class Counting:
         assert have == [*range(19), 23, 24] and proof(destination).lost == ["tweets/0 [19, 23)"]
 
     def test_rows_of_a_program_with_many_answers(self, place: Place) -> None:
-        """Offsets may repeat, and need not be known."""
+        """Rows of a program may repeat an offset or lack one."""
         destination = begun(place)
         ledger = destination.ledger()[1]
         for at, offset in ((0, 1), (1, None)):
@@ -213,6 +209,6 @@ class Counting:
             rows = [{"id": n, "text": "x", **where} for n in range(5)]
             key = base.steps[0].lane.key
             counts = replace(base.counts[key], rows=5, given=2, inserted=5)
-            destination.commit(replace(base, files=(place.staged(rows),), counts={key: counts}))
+            destination.commit(base.writing(files=(place.staged(rows),)).stored({key: counts}))
         found = proof(destination)
         assert found.ok and found.counts.rows == 10

@@ -1,4 +1,4 @@
-"""What every destination with keys must hold for columns that records do not give: the database's own defaults."""
+"""Test that destinations with keys apply the database's defaults to columns that records do not contain."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from resources.testing.state import proof
 
 __all__ = ["Defaults"]
 
-#: The update expression sees the row that is there; `excluded.c` is the default that an inserted row would have.
+#: The update expression reads the existing row; `excluded.c` is the default that an inserted row would have.
 ADD = KeyRule(("id",), "update", {"c": "c + 1", "e": "concat(e, excluded.e)", "n": "coalesce(n, 0) + excluded.n"}, deletes=True)
 _COLUMNS = "id BIGINT, text TEXT, n BIGINT, c INTEGER DEFAULT 7 NOT NULL, e VARCHAR(20) DEFAULT (upper('x'))"
 
 
 def _table(place: Place) -> None:
-    """A table of the user's: a constant and an expression as defaults, a time, a number that counts up, a computed column."""
+    """Create the user's table: constant and expression as defaults, a time, a counter, a computed column."""
     for statement in place.tables_with_defaults:
         place.sql(statement.format(columns=_COLUMNS))
 
@@ -39,7 +39,7 @@ def _commit(place: Place, destination: Destination, rule: KeyRule, *writes: Writ
 
 
 class Defaults:
-    """Needs a fixture `place`."""
+    """Tests of columns with defaults. Needs a fixture `place`."""
 
     def test_an_inserted_row_has_the_defaults_and_an_update_sees_them(self, place: Place) -> None:
         _table(place)
@@ -50,7 +50,7 @@ class Defaults:
         _commit(place, destination, ADD, Write(0, 3, 1, "d", 1), Write(0, 4, 1, "e", 1), Write(0, 5, 3, "f", 1))
         assert _rows(place) == {1: ("a", 3, 9, "XXX"), 2: ("b", 2, 8, "XX"), 3: ("f", 1, 7, "X")}
         assert number.items() <= {row["id"]: row["number"] for row in place.rows()}.items()
-        # Deleted and written again: a new row with defaults.
+        # A key that is deleted and written again gives a new row with defaults.
         gone = [Write(0, 6, 1, None), Write(0, 7, 1, "g", 5), Write(0, 8, 1, "h", 1), Write(0, 9, 3, None)]
         _commit(place, destination, ADD, *gone)
         assert _rows(place) == {1: ("g", 6, 8, "XX"), 2: ("b", 2, 8, "XX")}
@@ -59,7 +59,7 @@ class Defaults:
 
     @pytest.mark.parametrize("name", ["replace", "ignore", "update", "skip"])
     def test_without_expressions(self, place: Place, name: str) -> None:
-        """REPLACE makes a new row, with defaults; the others leave what records do not give."""
+        """REPLACE creates a new row with defaults; the other rules keep columns that records do not contain."""
         _table(place)
         rule = KeyRule(("id",), "error", duplicates="skip") if name == "skip" else KeyRule(("id",), name)  # type: ignore[arg-type]
         destination = begun(place, rule, 1)
@@ -78,7 +78,7 @@ class Defaults:
         plain = place.open()
         commit = commit_of(place, destination.ledger()[1], [Write(0, 0, 1, "a", 1), Write(0, 1, 1, "b", 1)], ADD)
         counts = {lane: replace(count, inserted=count.rows) for lane, count in commit.counts.items()}
-        plain.commit(replace(commit, counts=counts))
+        plain.commit(commit.stored(counts))
         assert sorted((row["text"], row["c"], row["e"], row["computed"]) for row in place.rows()) == [
             ("a", 7, "X", 2), ("b", 7, "X", 2)
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Test destinations that have keys (kpipe/tables/upsert.py) against a dict, over each `Place` with `keyed`."""
+"""Test destinations with keys (kpipe/tables/upsert.py) against a dict, on each `Place` with `keyed`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kpipe.batch.batch import Commit, Counts
+from kpipe.batch.batch import Commit, Counts, TableWrite
 from kpipe.errors import DestinationError, Fenced, InvalidPipeline, NotAvailable, SchemaConflict
 from kpipe.interfaces import Destination, Keyed
 from kpipe.ledger.ledger import Lane, Ledger, Step
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL, KeyRule
+from kpipe.testing.commits import commit_to
 from resources.testing.place import COORDINATES, HEADERS, Place, arrow, batch, begin, live
 from resources.testing.state import proof
 
@@ -53,7 +54,7 @@ RECORD = pa.struct([("key", pa.binary()), ("value", pa.binary()), ("headers", HE
 
 @dataclass(frozen=True)
 class Write:
-    """One record: of which key, its value (None: a tombstone), and its place; `topic` where rows name it."""
+    """One record: its coordinates, key and value (None: a tombstone); `topic`: for rows with a topic column."""
 
     partition: int
     offset: int
@@ -65,7 +66,7 @@ class Write:
 
 @dataclass
 class Oracle:
-    """A table as a dict, to which writes are applied one by one."""
+    """A table as a dict, to which writes are applied in order."""
 
     rule: KeyRule
     rows: dict[int, tuple[str | None, int | None, int, int]] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Oracle:
     )
 
     def apply(self, write: Write) -> None:
-        """The next write."""
+        """Apply the next write."""
         there = self.rows.get(write.id)
         new = (write.text, write.n, write.partition, write.offset)
         if write.text is None:
@@ -104,7 +105,7 @@ RULES = {
 
 
 def begun(place: Place, rule: KeyRule, partitions: int = 2) -> Destination:
-    """A pipeline with this rule that has begun and read nothing."""
+    """Open a pipeline with this rule and commit its start offsets."""
     destination = place.open(rule=rule)
     destination.commit(begin("tweets", range(partitions)))
     return destination
@@ -113,7 +114,7 @@ def begun(place: Place, rule: KeyRule, partitions: int = 2) -> Destination:
 def commit_of(
     place: Place, ledger: Ledger, writes: Sequence[Write], rule: KeyRule, cuts: int = 1, lanes: Sequence[Lane] | None = None
 ) -> Commit:
-    """A batch of these writes, in `cuts` files of rows for each partition, given in another order than Kafka's."""
+    """Build a batch of these writes, with `cuts` files of rows for each partition, not in Kafka's order."""
     ends = {w.partition: max(x.offset for x in writes if x.partition == w.partition) + 1 for w in writes}
     chosen = lanes or [live(ledger, number) for number in sorted(ends)]
     steps = tuple(Step(lane, ends[lane.source.partition]) for lane in chosen)
@@ -128,15 +129,13 @@ def commit_of(
         counts[step.lane.key] = Counts(
             messages=len(mine), rows=len(rows), gaps=len(step.range) - len(mine), bytes=len(mine), deletes=len(gone)
         )
-    return Commit(
+    return commit_to(
+        TableWrite(columns=COLUMNS, files=tuple(reversed(files)), deletes=tuple(deletes)),
+        counts,
         id=uuid.uuid4().hex,
         pipeline="tweets",
         changes=tuple(step.change for step in steps),
         steps=steps,
-        columns=COLUMNS,
-        files=tuple(reversed(files)),
-        deletes=tuple(deletes),
-        counts=counts,
         ends={step.source: (0, step.end) for step in steps},
         metadata={step.source: {"rows": counts[step.lane.key].rows, "inserted": 0, "updated": 0} for step in steps},
         started_ms=1_700_000_000_123,
@@ -145,7 +144,7 @@ def commit_of(
 
 
 def staged(place: Place, writes: Sequence[Write], rule: KeyRule) -> Any:
-    """A staged file of rows."""
+    """Write a staged file of rows."""
     fields = [(name, arrow(kind)) for name, kind in COLUMNS] + list(COORDINATES.items())
     rows: list[dict[str, Any]] = [{"id": w.id, "text": w.text, "n": w.n, **_place(w)} for w in writes]
     if any(w.topic for w in writes):
@@ -167,19 +166,19 @@ def _place(write: Write) -> dict[str, Any]:
 
 
 def contents(place: Place) -> dict[int, tuple[Any, ...]]:
-    """The table: text, n, partition and offset by id."""
+    """Read the table: text, n, partition and offset by id."""
     rows = place.rows()
     found = {r["id"]: (r["text"], r["n"], r["_kafka_partition"], r["_kafka_offset"]) for r in rows}
-    assert len(found) == len(rows), "a key stands there twice"
+    assert len(found) == len(rows), "duplicate key in the table"
     return found
 
 
 class KeyedConformance:
-    """Needs a fixture `place`."""
+    """Tests of destinations with keys. Needs a fixture `place`."""
 
     @pytest.mark.parametrize("name", RULES)
     def test_any_history_ends_as_the_writes_one_by_one(self, place: Place, name: str) -> None:
-        """Random keys, tombstones, batches, files of sub-ranges, lost answers, failures, zombies."""
+        """Commit random keys, tombstones, batches and files of sub-ranges, with lost responses, failures and zombies."""
         rule, chance = RULES[name], random.Random(name)
         if rule.update and not place.expressions:
             with pytest.raises(NotAvailable, match=r"into\.update"):
@@ -192,7 +191,7 @@ class KeyedConformance:
             writes = []
             for partition in chance.sample((0, 1), chance.choice((1, 2))):
                 for _ in range(chance.randint(1, 25)):
-                    at[partition] += chance.choice((1, 1, 1, 2))  # two: a gap before it
+                    at[partition] += chance.choice((1, 1, 1, 2))  # 2: a gap before the record
                     text = None if chance.random() < 0.25 else f"t{chance.random()}"
                     writes.append(Write(partition, at[partition] - 1, chance.randint(0, 12), text, chance.randint(0, 9)))
             ledger = destination.ledger()[1]
@@ -209,7 +208,7 @@ class KeyedConformance:
             for write in sorted(writes, key=lambda w: (w.partition, w.offset)):
                 oracle.apply(write)
             assert contents(place) == oracle.rows, (name, number)
-            again = destination.commit(commit)  # landed before: the same answer, and nothing changes
+            again = destination.commit(commit)  # already committed: the same result, and nothing changes
             assert again == done and contents(place) == oracle.rows
             with pytest.raises(Fenced):
                 place.open(rule=rule).commit(zombie)
@@ -226,9 +225,9 @@ class KeyedConformance:
         assert destination.view("pipelines")[0]["rows"] == len(oracle.rows)
 
     def test_expressions_take_and_give_every_value(self, place: Place) -> None:
-        """`excluded.x` is what a row without an expression would be; `x` is what is there."""
+        """`excluded.x` is the value without an expression; `x` is the existing row's value."""
         if not place.expressions:
-            return  # that they are refused is the test above
+            return  # the test above covers their rejection
         names = [name for name, _ in EVERY if name != "id"]
         empty = {"id": 1, **dict.fromkeys(names)}
         new = KeyRule(("id",), "update", {name: f"excluded.{name}" for name in names})
@@ -242,7 +241,7 @@ class KeyedConformance:
         for at, (rule, values) in enumerate(steps):
             destination = place.open(table="every", rule=rule)
             commit = batch(place, destination.ledger()[1], {0: at + 1}, EVERY, values)
-            destination.commit(replace(commit, counts={lane: replace(c, inserted=0) for lane, c in commit.counts.items()}))
+            destination.commit(commit.stored({lane: replace(c, inserted=0) for lane, c in commit.counts.items()}))
         found = {row.pop("id"): {name: row[name] for name in names} for row in place.rows("every")}
         assert found[1] == found[2] == found[3]
         assert found[4] == dict.fromkeys(names) and None not in found[1].values()
@@ -313,10 +312,10 @@ class KeyedConformance:
         destination.commit(commit_of(place, destination.ledger()[1], writes, rule))
         assert proof(destination).ok
         place.delete_row(0, 29)
-        assert any("holds 6 rows" in problem for problem in proof(destination).problems)
-        place.double_row(0, 28)  # the number of rows is right again
+        assert any("found 6 in the table" in problem for problem in proof(destination).problems)
+        place.double_row(0, 28)  # restores the number of rows
         problems = proof(destination).problems
-        assert any("offsets sum up" in p for p in problems) and any("more than once" in p for p in problems)
+        assert any("sum of their offsets" in p for p in problems) and any("more than once" in p for p in problems)
 
     def test_a_table_that_holds_a_key_twice_is_refused(self, place: Place) -> None:
         rule = RULES["replace"]

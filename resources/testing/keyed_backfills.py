@@ -1,4 +1,4 @@
-"""What every destination that knows keys must hold where older offsets are read behind newer ones (docs/design.md, 11)."""
+"""Test destinations with keys when older offsets are read after newer ones (docs/design.md, 11)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["KeyedBackfills"]
 
 
 class KeyedBackfills:
-    """Needs a fixture `place`."""
+    """Tests of backfills into tables with keys. Needs a fixture `place`."""
 
     def test_an_older_range_does_not_overwrite_what_came_later(self, place: Place) -> None:
-        """A backfill beside the live lane."""
+        """Commit a backfill behind the live lane."""
         rule = replace(RULES["replace"], deletes=False)
         destination = begun(place, rule, 1)
         where = source(0)
@@ -39,7 +39,7 @@ class KeyedBackfills:
     @pytest.mark.parametrize("named", [False, True])
     @pytest.mark.parametrize("other", [TopicId("cluster-1", "topic-id-0", "tweets"), TopicId("cluster-1", "topic-id-2", "a")])
     def test_offsets_of_another_topic_do_not_make_a_row_newer(self, place: Place, other: TopicId, named: bool) -> None:
-        """A topic recreated, or another one read before: the rows that it left have larger offsets, and are older."""
+        """After a topic was recreated or replaced, existing rows have larger offsets, but are older."""
         rule = replace(RULES["replace"], deletes=False)
         destination = begun(place, rule, 1)
         destination.commit(begin("tweets", [0], topic=other))

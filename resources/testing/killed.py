@@ -1,6 +1,6 @@
-"""Processes that are killed or stopped while they commit, and others that take over. Nothing of it is told to the destination.
+"""Kill or stop processes during a commit, and let other processes take over. The destination gets no notice.
 
-Where it comes by crash-points (`kpipe.failpoints.reach`), processes are struck at each of them; else, and besides, at any moment.
+A destination with failpoints (`kpipe.failpoints.reach`) is struck at each of them. Every destination is struck at random moments.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from resources.testing.state import begun, loaded, proof
 
 __all__ = ["POINTS", "Killed"]
 
-#: Those on a destination's own way.
+#: Failpoints inside a destination's commit.
 POINTS = tuple(point for point in failpoints.POINTS if point.startswith("commit.") or point == "readback")
 _FENCED = 3
 _PATIENCE_S = 120
-# From the start of the interpreter: a fork of this process would have its locks, and not the threads that open them.
+# spawn, not fork: a fork would inherit locks without the threads that release them.
 _processes = multiprocessing.get_context("spawn")
 
 
 def _commit(place: Place, commits: list[Commit], fault: str) -> None:
-    """What the process does; the first commit is the one that the fault strikes."""
+    """Commit in a child process; the fault strikes the first commit."""
     if fault:
         failpoints.arm(failpoints.Fault(fault))
     destination = place.open()
@@ -50,7 +50,7 @@ def _commit(place: Place, commits: list[Commit], fault: str) -> None:
 
 
 def _chain(place: Place, number: int) -> None:
-    """As many small batches as there is time for."""
+    """Commit `number` small batches, or until the process is killed."""
     destination = place.open()
     for _ in range(number):
         at = {where.partition: offset for where, offset in destination.ledger()[1].positions().items()}
@@ -70,7 +70,7 @@ def _started(place: Place, *commits: Commit, fault: str = "") -> Iterator[BasePr
 
 
 def _is_stopped(process: BaseProcess) -> bool:
-    """Wait until it stands still; False: it has come to its end instead."""
+    """Wait until the process is stopped (SIGSTOP); False: it ended instead."""
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
         if not process.is_alive():
@@ -81,7 +81,7 @@ def _is_stopped(process: BaseProcess) -> bool:
         except psutil.NoSuchProcess:
             return False
         time.sleep(0.01)
-    raise AssertionError("the process neither stood still nor ended")
+    raise AssertionError("the process neither stopped nor ended")
 
 
 def _seen(place: Place, destination: Destination) -> tuple[int, int, int]:
@@ -90,7 +90,7 @@ def _seen(place: Place, destination: Destination) -> tuple[int, int, int]:
 
 
 class Killed:
-    """Needs a fixture `place`, whose class is in a module that a process of its own can import: the place is pickled."""
+    """Tests with killed processes. Needs a fixture `place` of an importable class, as the place is pickled."""
 
     @pytest.fixture(autouse=True)
     def _travels(self, place: Place) -> None:
@@ -98,7 +98,7 @@ class Killed:
             pickle.dumps(place)
         except Exception as error:
             pytest.fail(
-                f"{type(place).__name__} cannot be pickled ({error}): define it in a module, and keep no connections in it"
+                f"{type(place).__name__} cannot be pickled ({error}): define it in a module, without connections as attributes"
             )
 
     @pytest.mark.parametrize("point", POINTS)
@@ -109,11 +109,11 @@ class Killed:
         with _started(place, commit, fault=f"{point}:1:kill") as process:
             process.join(_PATIENCE_S)
         if process.exitcode == 0:
-            pytest.skip(f"the destination does not come by {point}")
+            pytest.skip(f"the destination does not reach {point}")
         assert process.exitcode == -signal.SIGKILL
         after = (before[0] + 3, before[1] + 1, before[2] + 1)
         found = _seen(place, place.open())
-        assert found in (before, after), "rows, dead letters and ledger are of different commits"
+        assert found in (before, after), "rows, dead letters and ledger belong to different commits"
         assert found == after or point != "readback"
         assert place.open().commit(commit).seq == after[2]
         assert _seen(place, place.open()) == after and proof(place.open()).ok, proof(place.open()).problems
@@ -125,13 +125,13 @@ class Killed:
         with _started(place, commit, fault=f"{point}:1:kill") as process:
             process.join(_PATIENCE_S)
         if process.exitcode == 0:
-            pytest.skip(f"the destination does not come by {point}")
+            pytest.skip(f"the destination does not reach {point}")
         assert _seen(place, place.open()) in ((0, 0, 1), (5, 0, 2))
         assert place.open().commit(commit).seq == 2
         assert _seen(place, place.open()) == (5, 0, 2) and proof(place.open()).ok
 
     def test_killed_at_any_moment(self, place: Place) -> None:
-        """Without a crash-point: batch after batch, until the time is up."""
+        """Kill a process without failpoints, at random moments while it commits batch after batch."""
         destination, chance = begun(place), random.Random(1)
         for _ in range(4):
             before = _seen(place, destination)
@@ -144,18 +144,18 @@ class Killed:
             process.kill()
             process.join(_PATIENCE_S)
             rows, _, seq = _seen(place, place.open())
-            assert rows == 6 * (seq - 1), "rows and ledger are of different commits"
+            assert rows == 6 * (seq - 1), "rows and ledger belong to different commits"
             assert proof(place.open()).ok, proof(place.open()).problems
 
     @pytest.mark.parametrize("point", POINTS)
     def test_stopped_then_overtaken_then_awake(self, place: Place, point: str) -> None:
-        """Everybody takes it for dead, and it goes on: of the two that were planned upon one ledger one lands."""
+        """A stopped process is replaced and then resumes: of two commits planned on one ledger, one succeeds."""
         destination = loaded(place)
         ledger = destination.ledger()[1]
         zombies, mine = batch(place, ledger, {0: 12, 1: 7}), batch(place, ledger, {0: 11})
         with _started(place, zombies, fault=f"{point}:1:stop") as process:
             if not _is_stopped(process):
-                pytest.skip(f"the destination does not come by {point}")
+                pytest.skip(f"the destination does not reach {point}")
             assert process.pid is not None
             try:
                 landed = place.open().commit(mine).seq == ledger.seq + 1
@@ -168,10 +168,10 @@ class Killed:
         assert proof(place.open()).ok, proof(place.open()).problems
 
     def test_files_stay_while_somebody_may_need_them(self, place: Place) -> None:
-        """A batch that was fenced is no reason to remove what was staged for it."""
+        """Staged files of a fenced batch are not deleted."""
         destination = loaded(place)
         commit = batch(place, destination.ledger()[1], {0: 12})
         place.open().commit(batch(place, destination.ledger()[1], {0: 11}))
         with pytest.raises(Fenced):
             destination.commit(commit)
-        assert all(Path(file.path).exists() for file in commit.files)
+        assert all(Path(file.path).exists() for file in commit.only.files)

@@ -1,4 +1,4 @@
-"""A place of a destination that keeps its ledger in files beside the data (resources/destinations/lakehouse)."""
+"""A test place for destinations with ledger files beside the data (resources/destinations/lakehouse)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["LakePlace"]
 
 
 class LakePlace(Place):
-    """Hands on the files of the ledger.
+    """A place that can edit the ledger files.
 
     Attributes:
-        folder: that tables lie in, each in a folder of its name.
+        folder: the parent folder of all tables; a table's folder has its name.
     """
 
     ledger_in_table = True
@@ -31,23 +31,23 @@ class LakePlace(Place):
 
     @abstractmethod
     def pointer(self, pipeline: str) -> str:
-        """Name of the record's file that the table `tweets` says of the pipeline (`Pointer.name`)."""
+        """Return the name of the ledger file that table `tweets` refers to for the pipeline (`Pointer.name`)."""
 
     @abstractmethod
     def point(self, seq: int, sealed: int) -> None:
-        """A hand lets the table say another of pipeline `tweets`."""
+        """Make the table refer to another ledger file of pipeline `tweets`, as an edit by hand would."""
 
     def own(self, pipeline: str = "tweets") -> Path:
-        """Where the pipeline's files of the ledger lie."""
+        """Return the folder of the pipeline's ledger files."""
         return self.folder / "tweets" / "_kpipe" / folder_of(pipeline)
 
     def record(self, pipeline: str = "tweets") -> dict[str, Any]:
-        """The newest record."""
+        """Read the newest ledger file."""
         found: dict[str, Any] = json.loads((self.own(pipeline) / self.pointer(pipeline)).read_bytes())
         return found
 
     def letters(self, pipeline: str = "tweets") -> list[Path]:
-        """Files of dead letters."""
+        """List the files of dead letters."""
         return [self.own(pipeline).parent / file["name"] for item in self.record(pipeline)["tail"] for file in item["dead"]]
 
     def dead_letters(self, pipeline: str = "tweets") -> int:
@@ -62,7 +62,7 @@ class LakePlace(Place):
         pq.write_table(rows.slice(1), path)
 
     def rewrite(self, record: dict[str, Any]) -> None:
-        """What hands that know the files, and not the seal, would do."""
+        """Replace the ledger file as an edit by hand would, without a new checksum in the table."""
         data = json.dumps(record, separators=(",", ":")).encode()
         (self.own() / f"{record['seq']:012}-{mark(data):016x}.json").write_bytes(data)
         self.point(record["seq"], mark(data))

@@ -1,4 +1,4 @@
-"""A place that the suite runs in: a destination, and the hands to stage, break and falsify things there."""
+"""A place to test a destination in: it opens destinations, stages files, injects faults and edits data by hand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kpipe import failpoints
-from kpipe.batch.batch import Commit, Counts, StagedFile
+from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.interfaces import Destination
 from kpipe.ledger.ledger import Lane, LaneChange, Ledger, Step
 from kpipe.schema.columns import Columns, ListOf, MapOf, Struct, Type
 from kpipe.tables.upsert import KeyRule
+from kpipe.testing.commits import commit_to
 from kpipe.topics import PartitionId, TopicId
 
 __all__ = [
@@ -45,19 +46,19 @@ _ARROW = {
 
 
 def source(partition: int, topic: TopicId = TOPIC) -> PartitionId:
-    """A partition of the topic."""
+    """Return a partition of the topic."""
     return PartitionId(topic, partition)
 
 
 def live(ledger: Ledger, partition: int, topic: TopicId = TOPIC) -> Lane:
-    """The lane that reads the partition's newest records."""
+    """Return the lane that reads the partition's newest records."""
     found = ledger.live(source(partition, topic))
     assert found is not None
     return found
 
 
 def arrow(kind: Type) -> pa.DataType:
-    """How values of the type stand in staged files."""
+    """Return the Arrow type of a column type in staged files."""
     if isinstance(kind, ListOf):
         return pa.list_(arrow(kind.item))
     if isinstance(kind, MapOf):
@@ -71,19 +72,19 @@ def arrow(kind: Type) -> pa.DataType:
 
 
 class Place(ABC):
-    """One database and its staging folder.
+    """One database and its staging folder. Methods that edit data do so behind the destination's back, as an operator might.
 
     Attributes:
-        ledger_in_table: the ledger is part of the table, so that both are dropped together.
-        keyed: whether the destination knows keys (keyed.py); `open` then takes a rule.
-        expressions: whether a rule may have expressions; a destination that has none refuses them.
-        null_json: whether a JSON column tells JSON's null from NULL.
-        rows_go: whether a hand can take a single row away; where none can, that cannot be noticed either.
-        ddl_in_transaction: whether a table is made, and gets columns, in the transaction of the commit.
-        longest_name: bytes of a column's name.
-        failure: makes an error of the database's own client, of a message.
-        tables_with_defaults: statements that make table `tweets` with `{columns}`, `number`, which counts up, `made`, the time,
-            and `computed`, which is twice `n`; empty where tables have no defaults.
+        ledger_in_table: the ledger is part of the table, so both are dropped together.
+        keyed: whether the destination supports keys (keyed.py); `open` then accepts a rule.
+        expressions: whether a rule may have expressions; a destination without them rejects them.
+        null_json: whether a JSON column distinguishes JSON's null from NULL.
+        rows_go: whether a single row can be deleted by hand; where it cannot, tests of that are skipped.
+        ddl_in_transaction: whether CREATE and ALTER TABLE are part of the commit's transaction.
+        longest_name: limit of a column's name, in bytes.
+        failure: returns an exception of the database's client, from a message.
+        tables_with_defaults: statements that create table `tweets` with `{columns}`, `number` (a counter), `made` (a time) and
+            `computed` (2 * `n`); empty where tables have no defaults.
     """
 
     ledger_in_table = False
@@ -102,15 +103,15 @@ class Place(ABC):
         self._faults: list[str] = []
 
     def holds(self, name: str) -> bool:
-        """Whether a column may have this name."""
+        """Return whether a column may have this name."""
         return len(name.encode()) <= self.longest_name
 
     @abstractmethod
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
-        """A destination that points here; each call makes one, as each process does."""
+        """Open a destination on this place; each call returns a new one, as each process opens its own."""
 
     def name(self, table: str) -> str:
-        """What the destination calls the table."""
+        """Return the destination's name of the table."""
         return table
 
     def sql(self, statement: str, *parameters: Any) -> list[Any]:
@@ -119,27 +120,27 @@ class Place(ABC):
 
     @abstractmethod
     def rows(self, table: str = "tweets") -> list[dict[str, Any]]:
-        """What anybody sees of the table, read without kpipe: by column, as Python's values; none where there is no table."""
+        """Read the table without kpipe: rows by column, as Python values; empty where the table does not exist."""
 
     @abstractmethod
     def dead_letters(self, pipeline: str = "tweets") -> int:
-        """How many of the pipeline are kept."""
+        """Count the pipeline's dead letters."""
 
     def fail_next(self, fault: str) -> None:
-        """The next commit fails. One that asks for two is called twice.
+        """Make the next commit fail. Call it twice to fail two commits.
 
-        Here by the failpoints of a destination (`kpipe.failpoints.reach`): `commit.before`, when all is written and COMMIT is
-        about to be sent; `commit.after`, when it was answered; `readback`, when it is about to be looked up.
+        The default uses a destination's failpoints (`kpipe.failpoints.reach`). `commit.before`: all is written, COMMIT is not
+        yet sent. `commit.after`: COMMIT was answered. `readback`: before the batch id is read back.
 
         Args:
-            fault: `before`: before anything is visible. `after_landed`: it lands, and its answer is lost. `unknown`: the same,
-                and nothing can be read then.
+            fault: `before`: fail before anything is visible. `after_landed`: commit, and lose the response. `unknown`: the
+                same, and the read-back fails, too.
         """
         self._faults.append(fault)
         failpoints.arm(self.reached)
 
     def reached(self, point: str) -> None:
-        """The commit comes by a point."""
+        """Raise the injected fault, if it is due at this failpoint."""
         fault = self._faults[0] if self._faults else ""
         if (fault, point) in {("before", "commit.before"), ("after_landed", "commit.after"), ("unknown", "commit.after")}:
             self._faults[0] = "unreadable" if fault == "unknown" else "spent"
@@ -149,44 +150,44 @@ class Place(ABC):
 
     @abstractmethod
     def delete_row(self, partition: int, offset: int) -> None:
-        """A hand takes a row of table `tweets` away."""
+        """Delete a row of table `tweets`."""
 
     @abstractmethod
     def double_row(self, partition: int, offset: int) -> None:
-        """A hand puts the same row there once more."""
+        """Insert a copy of a row of table `tweets`."""
 
     @abstractmethod
     def delete_dead_letter(self) -> None:
-        """A hand takes one of pipeline `tweets` away."""
+        """Delete one dead letter of pipeline `tweets`."""
 
     @abstractmethod
     def move_lane(self, partition: int, to: int) -> None:
-        """A hand moves the live lane of the partition in the ledger."""
+        """Move the live lane of the partition in the ledger."""
 
     @abstractmethod
     def erase_lane(self, partition: int) -> None:
-        """A hand erases the lanes of the partition from the ledger."""
+        """Delete the lanes of the partition from the ledger."""
 
     @abstractmethod
     def drop_table(self) -> None:
-        """A hand drops table `tweets`."""
+        """Drop table `tweets`."""
 
     def file(self, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> StagedFile:
-        """A staged file."""
+        """Write a staged file."""
         path = self.staging / f"{uuid.uuid4().hex}.parquet"
         pq.write_table(pa.Table.from_pylist(list(rows), schema), path)
         data = path.read_bytes()
         return StagedFile(str(path), len(data), len(rows), hashlib.sha256(data).hexdigest())
 
     def staged(self, rows: Sequence[Mapping[str, Any]], columns: Columns = COLUMNS) -> StagedFile:
-        """A staged file of rows with these columns and Kafka's coordinates."""
+        """Write a staged file of rows with these columns and Kafka's coordinates."""
         fields = [(name, arrow(kind)) for name, kind in columns] + list(COORDINATES.items())
         return self.file(rows, pa.schema(fields))
 
     def dead(
         self, where: PartitionId, offset: int | None, value: bytes | None = b"{broken", reason: str = "not JSON"
     ) -> dict[str, Any]:
-        """A dead letter as a row of its staged file."""
+        """Build a dead letter as a row of its staged file."""
         return {
             "topic": where.topic.name, "partition": where.partition, "offset": offset, "timestamp": 1_700_000_000_000_000,
             "key": b"k", "value": value, "headers": [{"name": "h", "value": b"\x00"}], "stage": "parse", "reason": reason,
@@ -194,7 +195,7 @@ class Place(ABC):
 
 
 def begin(pipeline: str, partitions: Collection[int], at: int = 0, topic: TopicId = TOPIC) -> Commit:
-    """The first commit of partitions: their lanes, nothing read."""
+    """Build the first commit of partitions: lanes of which nothing is read."""
     lanes = [Lane(source(number, topic), at, at) for number in partitions]
     return Commit(uuid.uuid4().hex, pipeline, tuple(LaneChange(None, lane) for lane in lanes), kind="begin", note="begin")
 
@@ -210,7 +211,7 @@ def batch(
     topic: TopicId = TOPIC,
     lanes: Sequence[Lane] | None = None,
 ) -> Commit:
-    """A batch that reads the live lanes (or those given) up to these ends; one row for each offset that is nothing else."""
+    """Build a batch of the live (or passed) lanes up to these ends, exclusive: a row for each offset not in `dead` or `gaps`."""
     chosen = lanes or [live(ledger, number, topic) for number in ends]
     steps = tuple(Step(lane, ends[lane.source.partition]) for lane in chosen)
     files, dead_files, counts = [], [], {}
@@ -230,15 +231,14 @@ def batch(
         counts[step.lane.key] = Counts(
             len(rows) + len(letters), len(rows), len(letters), 0, holes, bytes=10 * len(rows), inserted=len(rows)
         )
-    return Commit(
+    return commit_to(
+        TableWrite(columns=columns, files=tuple(files)),
+        counts,
         id=uuid.uuid4().hex,
         pipeline=ledger.pipeline,
         changes=tuple(step.change for step in steps),
         steps=steps,
-        columns=columns,
-        files=tuple(files),
         dead_letters=tuple(dead_files),
-        counts=counts,
         ends={step.source: (0, step.end + 7) for step in steps},
         metadata={step.source: {"end_offset": step.end, "rows": counts[step.lane.key].rows} for step in steps},
         run_id="run-1",

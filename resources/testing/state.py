@@ -1,4 +1,4 @@
-"""Destinations in a state that a test begins with, and the proof of what is there."""
+"""Open destinations in the state that a test starts with, and verify what they contain."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["begun", "loaded", "positions", "proof"]
 
 
 def proof(destination: Destination, several: bool = False) -> Audit:
-    """The ledger, its history and the table, held against each other; `several`: of a pipeline with several topics."""
+    """Compare ledger, history and table; `several`: the pipeline reads several topics."""
     return audit(destination.ledger()[1], destination.history(), destination.recount(), several)
 
 
 def positions(destination: Destination) -> dict[int, int]:
-    """The next offset of each partition."""
+    """Return the next offset of each partition."""
     return {where.partition: at for where, at in destination.ledger()[1].positions().items()}
 
 
 def begun(place: Place, partitions: int = 2, **names: Any) -> Destination:
-    """A pipeline that has begun and read nothing."""
+    """Open a pipeline and commit its start offsets."""
     destination = place.open(**names)
     destination.commit(begin(names.get("pipeline", "tweets"), range(partitions)))
     return destination
 
 
 def loaded(place: Place, ends: dict[int, int] | None = None, **more: Any) -> Destination:
-    """One that has committed a batch; `more` is for `batch`."""
+    """Open a pipeline and commit one batch; `more` is passed to `batch`."""
     destination = begun(place)
     destination.commit(batch(place, destination.ledger()[1], ends or {0: 10, 1: 5}, **more))
     return destination

@@ -1,4 +1,4 @@
-"""What rows are: files that are what was reported, columns and values that come back as they went in."""
+"""Test rows: staged files match their reports, columns are created and widened, and values are read back unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Tables"]
 
 
 class Tables:
-    """Staged files, and columns. Needs a fixture `place`."""
+    """Tests of staged files and columns. Needs a fixture `place`."""
 
     @pytest.mark.parametrize("what", ["missing", "truncated", "other bytes", "garbage", "rows", "columns", "counts"])
     @pytest.mark.parametrize("which", ["files", "dead_letters"])
@@ -34,7 +34,8 @@ class Tables:
         destination = loaded(place)
         ledger, rows = destination.ledger()[1], place.rows()
         commit = batch(place, ledger, {0: 20, 1: 20}, dead=[(0, 15)])
-        file = getattr(commit, which)[-1]
+        files = commit.only.files if which == "files" else commit.dead_letters
+        file = files[-1]
         path, data = Path(file.path), Path(file.path).read_bytes()
         if what == "missing":
             path.unlink()
@@ -45,16 +46,16 @@ class Tables:
         elif what == "garbage":
             path.write_bytes(b"\x00" * len(data))
         elif what == "rows":
-            more = (*getattr(commit, which)[:-1], replace(file, rows=file.rows + 1))
-            commit = replace(commit, files=more) if which == "files" else replace(commit, dead_letters=more)
+            more = (*files[:-1], replace(file, rows=file.rows + 1))
+            commit = commit.writing(files=more) if which == "files" else replace(commit, dead_letters=more)
         elif what == "counts":
-            fewer = getattr(commit, which)[:-1]
-            commit = replace(commit, files=fewer) if which == "files" else replace(commit, dead_letters=fewer)
+            fewer = files[:-1]
+            commit = commit.writing(files=fewer) if which == "files" else replace(commit, dead_letters=fewer)
         elif which == "files":
             odd = place.staged(
                 [{"id": 1, "odd": "x", "_kafka_partition": 1}] * file.rows, Columns.of({"id": "BIGINT", "odd": "VARCHAR"})
             )
-            commit = replace(commit, files=(*commit.files[:-1], odd))
+            commit = commit.writing(files=(*files[:-1], odd))
         else:
             pytest.skip("dead letters have one shape")
         with pytest.raises(StagingFailed):
@@ -102,7 +103,7 @@ class Tables:
         assert destination.columns() == wide
         found = next(row for row in place.rows() if row["id"] == 2)
         assert {name: found[name] for name in values} == values
-        # A batch that was staged before the table was widened still lands: the columns it lacks stay empty.
+        # A batch that was staged before the table was widened is still committed; its missing columns are NULL.
         destination.commit(batch(place, destination.ledger()[1], {1: 1}, first, {"id": 3, "s": {"a": 7}, "l": [None]}))
         found = next(row for row in place.rows() if row["id"] == 3)
         assert found["s"]["a"] == 7 and found["New"] is None and proof(destination).ok
@@ -129,7 +130,10 @@ class Tables:
         base = batch(place, destination.ledger()[1], {0: 1 + len(letters)}, dead=[(0, 1 + n) for n in range(len(letters))])
         destination.commit(
             replace(
-                base, dead_letters=(place.file(letters, DEAD_LETTERS),), note=HOSTILE[0], version=HOSTILE[1], columns=Columns()
+                base.writing(columns=Columns()),
+                dead_letters=(place.file(letters, DEAD_LETTERS),),
+                note=HOSTILE[0],
+                version=HOSTILE[1],
             )
         )
         assert {row["reason"] if "reason" in row else row["error_message"] for row in destination.view("errors")} == set(HOSTILE)
@@ -140,11 +144,11 @@ class Tables:
         assert proof(destination).ok
 
     def test_rows_go_to_the_table_that_an_edited_definition_names(self, place: Place) -> None:
-        """The ledger is the pipeline's: it goes on, into a table that is not there yet. What was left behind is still proven."""
+        """The pipeline's ledger continues with a table that does not exist yet; the previous table is still verified."""
         loaded(place)
         edited = place.open(table="renamed")
         if place.ledger_in_table:
-            assert edited.ledger()[0] == "", "the ledger is part of the table; the home's memory notices (kpipe/run_events.py)"
+            assert edited.ledger()[0] == "", "the ledger is part of the table; kpipe/run_events.py detects it"
             return
         assert edited.columns() is None
         edited.commit(Commit("d" * 32, "tweets", (), kind="accept_ledger", note="a decision that writes no row"))
@@ -156,11 +160,11 @@ class Tables:
         assert report.targets == {place.name("tweets"): {"rows": 15, "rows_found": 15}}
         if place.rows_go:
             place.delete_row(0, 3)
-            assert any("tweets: partition" in problem and "the ledger says 10" in problem for problem in proof(edited).problems)
+            assert any("tweets: partition" in problem and "expected 10 rows" in problem for problem in proof(edited).problems)
         place.drop_table()
-        assert any("the table holds 0 rows, the ledger says 10" in problem for problem in proof(edited).problems)
+        assert any("expected 10 rows, found 0 in the table" in problem for problem in proof(edited).problems)
         edited.commit(batch(place, edited.ledger()[1], {0: 13}))
         assert len(place.rows("renamed")) == 6
         if place.rows_go:
-            with pytest.raises(LedgerMismatch, match="15 rows were written to it"):
+            with pytest.raises(LedgerMismatch, match="the ledger records 15 rows"):
                 place.open().columns()

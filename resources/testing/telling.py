@@ -1,4 +1,4 @@
-"""What a destination tells: of each pipeline its own, metadata once, states and errors."""
+"""Test publication, views, states and errors, and that pipelines do not see each other's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Telling"]
 
 
 class Telling:
-    """Other pipelines, publication, views. Needs a fixture `place`."""
+    """Tests of publication, views, states and errors. Needs a fixture `place`."""
 
     def test_pipelines_share_a_table_and_nothing_else(self, place: Place) -> None:
         a, b = begun(place), begun(place, pipeline="other")
@@ -43,9 +43,9 @@ class Telling:
 
     def test_state_and_errors_are_shown(self, place: Place) -> None:
         destination = loaded(place)
-        destination.record_state("needs_operator", "tweets/0: offsets are gone", "OffsetsLost", stderr="boom")
+        destination.record_state("needs_operator", "tweets/0: offsets were deleted", "OffsetsLost", stderr="boom")
         row = destination.view("pipelines")[0]
-        assert (row["state"], row["last_error"], row["seq"]) == ("needs_operator", "tweets/0: offsets are gone", 2)
+        assert (row["state"], row["last_error"], row["seq"]) == ("needs_operator", "tweets/0: offsets were deleted", 2)
         event = destination.view("errors")[0]
         assert (event["error_type"], event["error_code"], event["std_error"]) == ("Error", "OffsetsLost", "boom")
         destination.record_state("running")

@@ -1,4 +1,4 @@
-"""The formulae of docs/scaling.md against batches that are played event by event, with partitions and cores that are uneven."""
+"""Compare the formulae of docs/explanation/scaling.md with simulated batches on uneven partitions and cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from bench.scaling import DESTINATIONS, Cluster, Load, best_tasks, commit_s, extract_s, period_s, records_s, tables, useful_cores
 from bench.simulation import Uneven, play
 
-#: How far the two may be apart, for the sizes and speeds of `Uneven`. docs/scaling.md says the same.
+#: How far the two may be apart, for the sizes and speeds of `Uneven`. docs/explanation/scaling.md says the same.
 BOUND = 0.15
 
 GRID = [
@@ -55,6 +55,6 @@ def test_more_tasks_than_the_driver_can_send_make_a_batch_slower() -> None:
 
 
 def test_the_page_has_what_the_formulae_give() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "scaling.md").read_text(encoding="utf-8")
     assert [line for line in tables().splitlines() if line not in page.splitlines()] == []
     assert f"{BOUND:.0%}" in page.replace(" %", "%")

@@ -1,4 +1,4 @@
-"""What librdkafka does, and our reader is written around (docs/reliability.md, "Libraries")."""
+"""What librdkafka does, and our reader is written around (docs/explanation/reliability.md, "Libraries")."""
 
 from __future__ import annotations
 

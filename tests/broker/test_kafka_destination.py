@@ -12,11 +12,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from kpipe import failpoints
-from kpipe.batch.batch import Commit, Counts, StagedFile
+from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.errors import DestinationBusy, DestinationError, Fenced, LedgerMismatch, RecordRejected, SchemaConflict
 from kpipe.ledger.ledger import Step
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
+from kpipe.testing.commits import commit_to
 from resources.destinations.kafka_sink import KafkaDestination
 from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
 from resources.testing.conformance import QUICK, Conformance, sampled
@@ -70,7 +71,8 @@ def test_rows_of_a_source_partition_keep_their_order(place: KafkaPlace) -> None:
     step = Step(lane, 30)
     counts = {lane.key: Counts(messages=30, rows=20, deletes=10)}
     files = (rows(range(15, 30)), rows(range(15)))
-    commit = Commit("b", "tweets", (step.change,), steps=(step,), columns=COLUMNS, files=files, deletes=(deletes,), counts=counts)
+    write = TableWrite(columns=COLUMNS, files=files, deletes=(deletes,))
+    commit = commit_to(write, counts, id="b", pipeline="tweets", changes=(step.change,), steps=(step,))
     done = destination.commit(commit)
     assert (done.commit.totals.inserted, done.commit.totals.deleted) == (20, 10)
     found = place.records(place.name("tweets"))
@@ -215,7 +217,7 @@ def test_a_topic_that_was_made_again_is_another(place: KafkaPlace) -> None:
     eventually(lambda: place.name("tweets") not in place.admin.list_topics(timeout=600).topics)
     place.made.clear()
     place.open()
-    with pytest.raises(LedgerMismatch, match="is gone"):
+    with pytest.raises(LedgerMismatch, match="is missing"):
         destination.commit(batch(place, destination.ledger()[1], {0: 12}))
 
 
@@ -224,13 +226,13 @@ def test_a_ledger_topic_that_is_gone_is_no_empty_one(place: KafkaPlace) -> None:
     name = f"{place.prefix}-ledger-tweets"
     place.admin.delete_topics([name])[name].result(120)
     eventually(lambda: name not in place.admin.list_topics(timeout=600).topics)
-    with pytest.raises(LedgerMismatch, match="commits had landed"):
+    with pytest.raises(LedgerMismatch, match="commits were made"):
         place.open().ledger()
 
 
 def test_a_ledger_topic_that_forgets_is_refused(place: KafkaPlace) -> None:
     place.topic(f"{place.prefix}-ledger-tweets", 1, **{"cleanup.policy": "delete"})
-    with pytest.raises(DestinationError, match=r"cleanup.policy delete, which would remove the ledger"):
+    with pytest.raises(DestinationError, match=r"cleanup.policy delete, which would delete the ledger"):
         place.open().commit(begin("tweets", [0]))
 
 
@@ -238,7 +240,9 @@ def test_a_record_that_is_too_large_names_its_offset(place: KafkaPlace) -> None:
     place.topic(place.name("tweets"), 2, **{"max.message.bytes": "2000"})
     destination = begun(place)
     commit = batch(place, destination.ledger()[1], {0: 3}, values={"id": 1, "text": "x" * 3000})
-    with pytest.raises(RecordRejected, match=r"partition 0 offset 0: the record would take \d+ bytes, topic .* takes 2000"):
+    with pytest.raises(
+        RecordRejected, match=r"partition 0 offset 0: record too large for topic .* at most 2000 bytes, found \d+"
+    ):
         destination.commit(commit)
     assert seen(place) == []
     destination.commit(batch(place, destination.ledger()[1], {0: 3}))
@@ -257,7 +261,7 @@ def of_times(place: KafkaPlace, moments: Sequence[int | None]) -> Commit:
          "_kafka_timestamp": None if moment is None else moment * 1000}
         for at, moment in enumerate(moments)
     ]  # fmt: skip
-    return replace(made, files=(place.staged(rows, COLUMNS),))
+    return made.writing(files=(place.staged(rows, COLUMNS),))
 
 
 def test_records_whose_time_the_topic_does_not_take_are_named(place: KafkaPlace) -> None:

@@ -152,7 +152,7 @@ def test_broker_that_comes_back_and_another_cluster_at_its_address(
     assert after.cluster != before.cluster
     lane = Lane(PartitionId(before, 0), 0, 2)
     with pytest.raises(
-        SourceIdentityChanged, match=f"belong to cluster {after.cluster}, the ledger was read from {before.cluster}"
+        SourceIdentityChanged, match=f"belong to a different cluster: expected {before.cluster}, found {after.cluster}"
     ):
         check_source(Ledger("p", 2, {lane.key: lane}), topics.snapshot())
     second.stop()

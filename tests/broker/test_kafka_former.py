@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kpipe.batch.batch import Commit, Counts
+from kpipe.batch.batch import Counts, TableWrite
 from kpipe.errors import LedgerMismatch
 from kpipe.ledger.ledger import Step
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
+from kpipe.testing.commits import commit_to
 from resources.destinations.kafka_sink import KafkaDestination
 from resources.testing.place import COLUMNS, begin, live
 from resources.testing.state import proof
@@ -49,9 +50,13 @@ def committed(place: KafkaPlace, table: str, end: int, gone: Sequence[int] = ())
     dropped = [{name: value for name, value in row.items() if name != "text"} for row in at if row["_kafka_offset"] in gone]
     counts = Counts(messages=len(at), rows=len(rows), deletes=len(dropped), inserted=len(rows))
     destination.commit(
-        Commit(
-            f"batch-{end}", "tweets", (step.change,), steps=(step,), columns=COLUMNS, counts={step.lane.key: counts},
-            files=(place.staged(rows, COLUMNS),) if rows else (), deletes=(place.staged(dropped, KEY),) if dropped else (),
+        commit_to(
+            TableWrite(
+                columns=COLUMNS,
+                files=(place.staged(rows, COLUMNS),) if rows else (), deletes=(place.staged(dropped, KEY),) if dropped else (),
+            ),
+            {step.lane.key: counts},
+            id=f"batch-{end}", pipeline="tweets", changes=(step.change,), steps=(step,),
         )
     )  # fmt: skip
     return destination
@@ -106,8 +111,8 @@ def test_a_former_topic_in_another_order_is_not_proven(place: KafkaPlace) -> Non
     said, name = problems(destination), place.name("tweets")
     assert f"table {name}: topic {name} was recreated" in said
     assert f"tweets/0: offset 3 comes behind offset 5 at {name}/0 offset 1" in said
-    assert f"tweets/0: topic {name} holds 0 tombstones, the ledger says 2" in said
-    with pytest.raises(LedgerMismatch, match="4 rows were written to it"):
+    assert f"tweets/0: topic {name}: expected 2 tombstones, found 0" in said
+    with pytest.raises(LedgerMismatch, match="the ledger records 4 rows"):
         committed(place, "tweets", 12)
 
 
@@ -153,7 +158,7 @@ def test_a_former_topic_that_does_not_keep_its_records_is_not_proven(place: Kafk
     place.admin.delete_records([where])[where].result(120)
     said = problems(destination)
     assert "does not keep all that was written (the log of partition 0 starts at 2)" in said
-    assert "what it still holds is in order" in said and "the table holds 4 rows, the ledger says 6" in said
+    assert "the remaining records are in order" in said and "expected 6 rows, found 4 in the table" in said
 
 
 def test_a_ledger_of_an_earlier_version_proves_what_it_can(place: KafkaPlace) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kpipe.batch.batch import Commit, Counts, StagedFile
+from kpipe.batch.batch import Commit, Counts, StagedFile, TableWrite
 from kpipe.errors import DestinationError
 from kpipe.interfaces import Destination
 from kpipe.ledger import transitions
@@ -17,6 +17,7 @@ from kpipe.ledger.ledger import Lane, LaneChange, Step
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
+from kpipe.testing.commits import commit_to
 from kpipe.topics import PartitionId, TopicId
 from resources.testing.place import COLUMNS, COORDINATES, arrow, begin, live, source
 from resources.testing.state import begun, loaded, proof
@@ -59,8 +60,8 @@ def commit(
         span, deleted = len(step.range), gone.get(step.source.partition, 0)
         counts[step.lane.key] = Counts(messages=span, rows=span - deleted, deletes=deleted, inserted=span - deleted)
     changes, name = tuple(step.change for step in steps), f"batch-{destination.ledger()[1].seq}"
-    files = {"files": tuple(rows), "deletes": tuple(deletes)}
-    destination.commit(Commit(name, "tweets", changes, steps=steps, columns=COLUMNS, counts=counts, **files))
+    write = TableWrite(columns=COLUMNS, files=tuple(rows), deletes=tuple(deletes))
+    destination.commit(commit_to(write, counts, id=name, pipeline="tweets", changes=changes, steps=steps))
 
 
 def written(place: KafkaPlace) -> dict[str, list[int]]:
@@ -126,7 +127,8 @@ def test_rows_of_several_topics_name_their_own(place: KafkaPlace) -> None:
     steps = tuple(Step(lane, 5) for lane in lanes)
     counts = {lane.key: Counts(messages=5, rows=5, inserted=5) for lane in lanes}
     changes, files = tuple(step.change for step in steps), (place.file(rows, pa.schema(fields)),)
-    destination.commit(Commit("b", "tweets", changes, steps=steps, columns=COLUMNS, files=files, counts=counts, several=True))
+    write = TableWrite(columns=COLUMNS, files=files)
+    destination.commit(commit_to(write, counts, id="b", pipeline="tweets", changes=changes, steps=steps, several=True))
     assert written(place) == {f"{topic.name}/0": list(range(5)) for topic in topics}
     assert proof(destination).ok
 
@@ -143,7 +145,7 @@ def test_a_record_in_another_order_is_not_proven(place: KafkaPlace) -> None:
     assert f"tweets/0: offset 3 comes behind offset 9 at {place.name('tweets')}/0 offset " in problems
     place.produce(place.name("tweets"), partition=0, key=b"7", headers=tombstone(1, 4))
     problems = " ".join(proof(destination).problems)
-    assert f"tweets/1: topic {place.name('tweets')} holds 1 tombstones, the ledger says 0" in problems
+    assert f"tweets/1: topic {place.name('tweets')}: expected 0 tombstones, found 1" in problems
 
 
 def tombstone(partition: int, offset: int) -> list[tuple[str, str | bytes | None]]:
@@ -158,10 +160,10 @@ def test_order_is_checked_where_compaction_leaves_nothing_to_count(place: KafkaP
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource.add_incremental_config(entry)
     place.admin.incremental_alter_configs([resource])[resource].result(120)
-    with pytest.raises(DestinationError, match="rows cannot be recounted; what it still holds is in order"):
+    with pytest.raises(DestinationError, match="rows cannot be recounted; the remaining records are in order"):
         destination.recount()
     place.produce(place.name("tweets"), partition=0, key=b"7", headers=tombstone(0, 2))
-    with pytest.raises(DestinationError, match="what it still holds is out of order: tweets/0: offset 2 comes behind offset 9"):
+    with pytest.raises(DestinationError, match="remaining records are out of order: tweets/0: offset 2 comes behind offset 9"):
         destination.recount()
 
 

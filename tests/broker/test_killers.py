@@ -22,7 +22,7 @@ from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 from resources.kafka.client_config import client_config
 from resources.spark.task import range_task
-from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
 
 pytestmark = pytest.mark.broker
 
@@ -106,7 +106,7 @@ class Bench:
             config,
             str(staging),
             Format(),
-            columns,
+            (TableSpec(columns),),
             transform=policy,
             program=spec,
             programs=str(staging.parent / "programs"),
@@ -130,8 +130,8 @@ def bench(brokers: str, topic: Callable[..., str], tmp_path: Path) -> Bench:
 
 
 def rows(report: RangeReport, *names: str) -> list[tuple[Any, ...]]:
-    assert report.rows is not None
-    table = pq.read_table(report.rows.path)
+    (file,) = report.tables[0].files
+    table = pq.read_table(file.path)
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
@@ -195,7 +195,7 @@ def test_fail_names_the_first_one_and_stages_nothing_more(bench: Bench, caplog: 
     assert "exited with status 1; stderr: boom: cannot take 7 (alone, 2 times; found in" in said
     assert "errors.transform: dead_letter" in said
     told = [record.message for record in caplog.records if record.name == "kpipe.transform"]
-    assert "looking for the record" in told[0] and "60 s without progress" in told[0]
+    assert "searching for the record" in told[0] and "60 s without progress" in told[0]
     assert len(told) == 2
 
 
@@ -208,7 +208,7 @@ def test_one_that_hangs_is_found_with_the_shorter_deadline(bench: Bench, caplog:
     report = bench.stage(bench.job(HANGS, idle_timeout_s=5, trial_timeout_s=2.5))
     assert list(report.killers) == [15]
     assert "no progress for 5 s" in report.killers[15]  # a record is only blamed after all the time that it may take
-    assert "each ended after 2.5 s without progress" in caplog.text
+    assert "each stopped after 2.5 s without progress" in caplog.text
 
 
 def test_those_that_are_known_are_not_searched_again(bench: Bench) -> None:
@@ -242,7 +242,7 @@ if any(b"exit" in line for line in lines) or len(lines) > 35:
 sys.stdout.buffer.writelines(lines)
 """
     said = bench.failure(bench.job(text))
-    assert "stderr: too much; so it does without the 1 that make it fail alone, the first at offset 7" in said
+    assert "stderr: too much; it also fails without the 1 poison record(s), the first at offset 7" in said
 
 
 def test_a_program_that_counts_its_records_blames_none(bench: Bench) -> None:
@@ -270,4 +270,4 @@ def test_what_is_no_records_fault_is_not_searched(bench: Bench) -> None:
     job = bench.job()
     (bench.folder / "program").write_text("#!/bin/sh\nexec cat\n")
     said = bench.failure(job)
-    assert "not the one that was checked" in said and "tries" not in said
+    assert "not the checked file" in said and "tries" not in said

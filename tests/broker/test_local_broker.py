@@ -1,4 +1,4 @@
-"""The local broker's life: start, stop, restart, two at once, stale records, the mock, the command."""
+"""The local broker's life: start, stop, restart, two at once, stale records, missing jars, the command."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kpipe.errors import BrokerUnreachable, InvalidPipeline, KpipeError
+from kpipe.errors import BrokerUnreachable, KpipeError, NotAvailable
+from kpipe_assets.cli import kpipe
 from kpipe_assets.commands.broker import broker as command
 from resources.dev_broker import broker as broker_module
+from resources.dev_broker import kafka_jars
 from resources.dev_broker.broker import LocalBroker
 from resources.dev_broker.process import Record
 
@@ -60,8 +62,7 @@ def processes_below(folder: Path) -> list[int]:
     return [
         process.pid
         for process in psutil.process_iter(["cmdline", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and any(f"{folder}/" in part or part == str(folder / "mock") for part in process.info["cmdline"] or ())
+        if process.info["status"] != psutil.STATUS_ZOMBIE and any(f"{folder}/" in part for part in process.info["cmdline"] or ())
     ]
 
 
@@ -187,9 +188,7 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone(own: LocalBroker)
     own.stop()
     with subprocess.Popen(["sleep", "3600"]) as bystander:
         stale = record_of(own)
-        Record(bystander.pid, "another boot/1", "kafka", stale.version, stale.port, stale.cluster_id).write(
-            own.folder / "broker.json"
-        )
+        Record(bystander.pid, "another boot/1", stale.version, stale.port, stale.cluster_id).write(own.folder / "broker.json")
         assert not own.status().running
         own.stop()
         assert bystander.poll() is None
@@ -210,7 +209,7 @@ def test_a_taken_port_is_one_clear_error_and_starts_nothing(tmp_path: Path) -> N
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(KpipeError, match=f"port {port} is taken"):
+        with pytest.raises(KpipeError, match=f"port {port} is in use by another program"):
             broker.start(port)
     assert not broker.status().running
 
@@ -262,70 +261,53 @@ def test_nothing_runs_where_nothing_was_started(tmp_path: Path) -> None:
         broker.create_topic("x")
 
 
-def test_mock(running_broker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KPIPE_BROKER_KIND", "mock")
-    broker = running_broker(tmp_path / "broker")
-    status = broker.status()
-    assert (status.running, status.kind) == (True, "mock")
-    assert status.notice is not None
-    broker.create_topic("three", 3)
-    with pytest.raises(KpipeError, match="already exists"):
-        broker.create_topic("three", 3)
-    admin = AdminClient({"bootstrap.servers": status.brokers})
-    assert len(admin.list_topics("three", timeout=600).topics["three"].partitions) == 3
-    described = admin.describe_topics(TopicCollection(["three"]), request_timeout=10)["three"].result(120)
-    assert str(described.topic_id)
-    assert admin.describe_cluster(request_timeout=10).result(120).cluster_id
-    produce(status.brokers, "three", 4, partition=2)
-    assert consume(status.brokers, "three", 4, partition=2) == [b"0", b"1", b"2", b"3"]
-    broker.delete_topic("three")
-    assert "three" not in admin.list_topics(timeout=600).topics
-    broker.stop()
-    assert processes_below(broker.folder) == []
-    assert broker.start().running  # empty again, elsewhere
-
-
-def test_mock_ends_when_its_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KPIPE_BROKER_KIND", "mock")
-    broker = LocalBroker(tmp_path / "broker")
-    broker.start()
-    (broker.folder / "mock").rename(tmp_path / "gone")
-    deadline = time.monotonic() + 300
-    while broker.status().running and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not broker.status().running
-
-
-def test_an_unknown_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KPIPE_BROKER_KIND", "redpanda")
-    with pytest.raises(InvalidPipeline, match="redpanda"):
-        LocalBroker(tmp_path / "broker").start()
-
-
-def test_without_java_the_mock_stands_in_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_nothing_starts_and_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resources.java.importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    status = LocalBroker(tmp_path / "broker").status()
-    assert status.kind == "mock"
-    assert "no Java 17" in str(status.notice)
+    broker = LocalBroker(tmp_path / "broker")
+    with pytest.raises(NotAvailable, match="no Java 17"):
+        broker.start()
+    assert not broker.status().running and broker.status().brokers is None
+
+
+def test_without_jars_nothing_starts_and_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_jars, "default_folder", lambda: tmp_path / "nowhere")
+    monkeypatch.setenv("KPIPE_HOME", str(tmp_path / "home"))
+    with pytest.raises(NotAvailable, match="jars are not installed") as missing:
+        LocalBroker(tmp_path / "broker").start()
+    assert "kpipe broker install" in missing.value.hint and "Maven Central" in missing.value.hint
+    assert not LocalBroker(tmp_path / "broker").status().running
+    for words in (["demo"], ["broker", "start"]):
+        refused = CliRunner().invoke(kpipe, words)
+        assert isinstance(refused.exception, NotAvailable) and "jars" in str(refused.exception), words
+    assert not (tmp_path / "home" / "broker" / "broker.json").exists()
+
+
+def test_a_record_of_another_version_still_names_its_process(own: LocalBroker) -> None:
+    own.start()
+    file = own.folder / "broker.json"
+    written = json.loads(file.read_text())
+    file.write_text(json.dumps({**written, "kind": "kafka"}))
+    try:
+        assert own.status().running and own.status().pid == written["pid"]
+    finally:
+        file.write_text(json.dumps(written))
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KPIPE_HOME", str(tmp_path))
-    monkeypatch.setenv("KPIPE_BROKER_KIND", "mock")
     runner = CliRunner()
     try:
         assert json.loads(runner.invoke(command, ["status", "--json"]).stdout) == {
             "running": False,
             "brokers": None,
-            "kind": "mock",
+            "kind": "kafka",
             "version": LocalBroker(tmp_path).status().version,
         }
         started = runner.invoke(command, ["start"])
         assert started.exit_code == 0
-        assert started.stdout.startswith("mock ")
-        assert started.stderr.startswith("notice: ")
+        assert started.stdout.startswith("kafka ")
         status = json.loads(runner.invoke(command, ["status", "--json"]).stdout)
         assert list(status) == ["running", "brokers", "kind", "version"]
         assert status["running"] is True

@@ -1,4 +1,4 @@
-"""What the brokers say about topics: a real Kafka, and librdkafka's mock."""
+"""What the brokers say about topics, on a real Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from kpipe.definition.pipeline import Source, Timestamp
-from kpipe.errors import BrokerUnreachable, NotAvailable, TopicUnknown
+from kpipe.errors import BrokerUnreachable, TopicUnknown
 from kpipe.topics import PartitionState, TopicSnapshot
 from resources.dev_broker.broker import LocalBroker
 from resources.kafka.topic_metadata import KafkaTopics
@@ -171,7 +171,7 @@ def test_answers_that_are_cut_short_are_errors(brokers: str, topic: Callable[...
     monkeypatch.setattr(AdminClient, "describe_topics", describe)
     for some in ([], [1], [0, 2], [1, 2]):
         kept[:] = some
-        with pytest.raises(BrokerUnreachable, match=f"{name}: the brokers list partitions"):
+        with pytest.raises(BrokerUnreachable, match=f"{name}: incomplete list of partitions"):
             topics.snapshot()
     kept[:] = [0, 1, 2]
     assert len(topics.snapshot().partitions) == 3
@@ -256,21 +256,3 @@ def test_a_start_beyond_the_last_record_is_the_end(brokers: str, topic: Callable
     snapshot = topics.snapshot()
     found = topics.offsets_at(Timestamp.model_validate({"timestamp": "2100-01-01T00:00:00Z"}), snapshot)
     assert {str(key): at for key, at in found.items()} == {f"{one}/0": 5, f"{two}/0": 0}
-
-
-def test_the_mock_has_no_topic_ids() -> None:
-    mock = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
-    (broker,) = mock.list_topics(timeout=600).brokers.values()
-    address = f"{broker.host}:{broker.port}"
-    mock.produce("t", b"1", partition=0)
-    assert mock.flush(120) == 0
-    topics = KafkaTopics(Source(brokers=address, topic="t"))
-    snapshot = topics.snapshot()
-    (identity,) = snapshot.topics()
-    assert identity.cluster.startswith("mockCluster")
-    assert identity.topic_id == ""
-    assert states(snapshot)["t/0"] == (0, 1, 1)
-    with pytest.raises(NotAvailable, match="mock"):
-        topics.offsets_at(Timestamp.model_validate({"timestamp": 0}), snapshot)
-    with pytest.raises(TopicUnknown, match="no topic u"):
-        KafkaTopics(Source(brokers=address, topic="u")).snapshot()

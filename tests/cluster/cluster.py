@@ -29,7 +29,7 @@ from resources.dev_broker.kafka_jars import jars_folder
 from resources.java import find_java
 from tests.cluster import hadoop
 from tests.cluster.hosts import Host, Network, obstacle
-from tests.resources.destinations.s3 import KEY, SECRET, program
+from tests.servers.s3 import KEY, SECRET, program
 
 ROOT = Path(__file__).parent.parent.parent
 KAFKAS, WORKERS = ("kafka1", "kafka2", "kafka3"), ("worker1", "worker2", "worker3")

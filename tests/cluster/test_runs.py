@@ -41,7 +41,7 @@ def test_staging_that_workers_do_not_see_is_refused_before_the_first_batch(site:
     one.variables["KPIPE_STAGING"] = str(one.home / "private")
     (one.home / "private").mkdir()
     said = one.run(status=1)
-    assert "do not share the staging place" in said and "set KPIPE_STAGING to" in said and "worker worker" in said
+    assert "do not share the staging location" in said and "set KPIPE_STAGING to" in said and "worker worker" in said
     assert "Traceback" not in said
     assert [told.host for told in one.told()] in ([], ["client"] * len(one.told())), "a worker was given records"
 

@@ -20,7 +20,7 @@ import pytest
 from tests.cluster.cluster import BUCKET, Cluster, start_store, wait
 from tests.cluster.following import held, host_of
 from tests.cluster.site import PROGRAM, Site
-from tests.resources.destinations.s3 import SECRET, program
+from tests.servers.s3 import SECRET, program
 from tests.survival.landings import Delta
 
 pytestmark = [

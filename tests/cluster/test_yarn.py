@@ -138,7 +138,9 @@ def test_an_application_that_yarn_ends_in_mid_batch(cluster: Cluster, yarn: Yarn
     wait(lambda: bool(nodes(one.told())), "a batch at work", within=400)
     yarn.end(yarn.applications()[-1]["id"])
     assert one.started[-1].wait(120) != 0
-    assert "Traceback" not in one.said() and "the cluster has ended the application -> see its page" in one.said(), one.said()
+    assert (
+        "Traceback" not in one.said() and "the cluster has ended the application -> see the application's page" in one.said()
+    ), one.said()
     assert one.batches() == []
     assert idle(cluster) == []
     one.release()
@@ -206,7 +208,7 @@ def test_staging_that_containers_do_not_see_is_refused(cluster: Cluster, on_yarn
     (one.home / "private").mkdir()
     one.variables["KPIPE_STAGING"] = str(one.home / "private")
     said = one.run(status=1)
-    assert "do not share the staging place" in said and "set KPIPE_STAGING to" in said and "worker worker" in said
+    assert "do not share the staging location" in said and "set KPIPE_STAGING to" in said and "worker worker" in said
     assert "Traceback" not in said and nodes(one.told()) == set()
     assert idle(cluster) == []
 

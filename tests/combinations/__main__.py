@@ -22,8 +22,8 @@ from tests.combinations.servers import MySQLSite, PostgresSite
 from tests.combinations.sites import DuckDBSite, LakeSite, Site
 from tests.combinations.strategies import DESTINATIONS
 from tests.ports import free_port
-from tests.resources.destinations.mariadb import MariaServer
-from tests.resources.destinations.postgres import PostgresServer
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgres import PostgresServer
 
 
 def main() -> None:

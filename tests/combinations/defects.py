@@ -43,7 +43,9 @@ DEFECTS = (
     Defect("a bounded pipeline stops itself", ("duckdb", *_LAKES, "kafka"), r"InvalidPipeline: source\.(start|end):"),
     Defect("a backfill that deletes forbid", ("duckdb",), r"^C3 .* is there, and was deleted", r"event \d+: set_offsets"),
     Defect("a dead letter blocks a retry", ("duckdb",), r"a statement fails with SchemaConflict: .*CHECK"),
-    Defect("another table is taken for one that is gone", ("duckdb", *_LAKES), r"LedgerMismatch: .* is gone, the ledger says"),
+    Defect(
+        "another table is taken for one that is gone", ("duckdb", *_LAKES), r"LedgerMismatch: .* is missing, the ledger records"
+    ),
     Defect("an infinite time in a document", ("kafka", "webhook"), r"^C8 .*:-?infinity"),
     Defect("a number of many digits", ("duckdb",), r"column x \(DOUBLE\) is"),
     Defect("old records behind newer ones of their key", ("kafka", "webhook"), r"^C4 .* of key", r"event \d+: backfill"),

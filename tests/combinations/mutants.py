@@ -163,7 +163,7 @@ MUTANTS = (
         "duckdb",
         (
             (
-                f"{_SQL}/multi_table.py",
+                f"{_SQL}/ledger/multi_table.py",
                 "{WRITTEN} AS w WHERE pipeline_name = $1\"\n        f\" AND {dialect.same_name.format('target_table', '$2')}\",",
                 '{WRITTEN} AS w WHERE pipeline_name = $1"\n        f" AND $2 = \'{table}\'",',
             ),

@@ -186,7 +186,7 @@ def _parsed(text: str) -> Any:
 
 
 def _from_text(have: Any, kind: str, want: Any) -> Any:
-    """A value of a document as the column's own, by what docs/guide/kafka-sink.md says of documents."""
+    """A value of a document as the column's own, by what docs/how-to/destinations/kafka-sink.md says of documents."""
     if kind.startswith(("TIMESTAMP", "DATE")) and isinstance(have, str):
         return _moment(have, kind, want)
     if kind == "BLOB":

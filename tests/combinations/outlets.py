@@ -52,7 +52,7 @@ class KafkaSite(Plain):
         if topic in self._made:
             return
         self._made.add(topic)
-        # Rows keep their record's time: limits of the topic on it are the user's business (docs/guide/kafka-sink.md).
+        # Rows keep their record's time; the user sets the topic's limits on it (docs/how-to/destinations/kafka-sink.md).
         config = {"retention.ms": "-1", "cleanup.policy": policy, "message.timestamp.after.max.ms": str(2**63 - 1)}
         self._admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(120)
         until = time.monotonic() + 300

@@ -21,7 +21,7 @@ def refusal(course: Course, error: KpipeError) -> bool:
     """Whether a statement may be refused so."""
     if type(error).__name__ in ("InvalidStatement", "NotAvailable", "InvalidPipeline", "OffsetsLost"):
         return True
-    # A webhook's batch that may have been taken must be finished, or given up, first (docs/guide/webhook.md).
+    # A webhook's batch that may have been taken must be finished, or given up, first (docs/how-to/destinations/webhook.md).
     return course.definition.destination == "webhook" and "is not finished, and the receiver may have taken" in str(error)
 
 

@@ -13,9 +13,9 @@ import pymysql
 from tests.combinations.example import Definition
 from tests.combinations.found import Found, Letter, Row
 from tests.combinations.sites import Plain, create
-from tests.resources.destinations.mariadb import PASSWORD as MARIADB_PASSWORD
-from tests.resources.destinations.mariadb import MariaServer
-from tests.resources.destinations.postgres import PASSWORD, PostgresServer
+from tests.servers.mariadb import PASSWORD as MARIADB_PASSWORD
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgres import PASSWORD, PostgresServer
 
 __all__ = ["MySQLSite", "PostgresSite"]
 

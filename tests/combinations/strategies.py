@@ -56,7 +56,7 @@ def _layouts(draw: _Draw, definition: Definition) -> tuple[tuple[tuple[Item, ...
 
 @st.composite
 def _definitions(draw: _Draw, destination: str) -> Definition:
-    """One that kpipe takes; what a destination or a combination excludes is not drawn (docs/guide)."""
+    """One that kpipe takes; what a destination or a combination excludes is not drawn (docs/how-to)."""
 
     def maybe(*others: Any, usual: Any) -> Any:
         """The usual in two cases of three; it is what shrinking goes to."""

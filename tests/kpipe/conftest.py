@@ -12,8 +12,9 @@ import pytest
 
 from kpipe.batch.batch import Commit, Committed
 from kpipe.definition.pipeline import Pipeline
-from kpipe.ingest.loop import Event, Ingest, Seen
+from kpipe.ingest.loop import Ingest
 from kpipe.ledger.ledger import Ledger
+from kpipe.run_events import Event, Seen
 from kpipe.testing.memory import MemoryDestination, MemoryStore, MemoryTable, Registered
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import RECORD, FakeTopics

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from kpipe import errors
 from kpipe.errors import Fenced, KpipeError, NeedsOperator, by_name
+from tests.cases import each_case
 
 CLASSES = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, KpipeError)}
 
@@ -53,7 +52,7 @@ def test_retriable_classes_are_those_that_the_tree_calls_so() -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@each_case("name", sorted(CLASSES))
 def test_an_error_finds_its_class_again_by_name_and_keeps_its_words(name: str) -> None:
     error = by_name(name)("it broke", "do this")
     assert type(error) is CLASSES[name]
@@ -62,7 +61,7 @@ def test_an_error_finds_its_class_again_by_name_and_keeps_its_words(name: str) -
     assert error.args == ("it broke", "do this")  # survives pickling between processes
 
 
-@pytest.mark.parametrize("name", ["Nothing", "annotations", "by_name", "Exception", ""])
+@each_case("name", ["Nothing", "annotations", "by_name", "Exception", ""])
 def test_a_name_that_is_not_an_error_of_ours_is_a_plain_one(name: str) -> None:
     assert by_name(name) is KpipeError
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kpipe.errors import KpipeError
 from kpipe.terminal import as_json, plain, plain_lines
+from tests.cases import each_case
 
 HOSTILE = [
     "\x1b[31m", "\x1b]0;title\x07", "\x9b31m", "\x7f", "\r", "\x00", "\u202e", "\u2066", "\u200f", "\u200b", "\ufeff", "\u2028",
@@ -17,7 +17,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@each_case("text", HOSTILE)
 def test_what_cannot_be_printed_is_an_escape(text: str) -> None:
     assert plain(f"a{text}b").isprintable() and plain(f"a{text}b") != f"a{text}b"
     assert plain_lines(f"a\n{text}").split("\n")[0] == "a" and plain_lines(text).replace("\n", "").isprintable()

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import dagster as dg
 import pytest
 from confluent_kafka import Producer
 from pyspark import SparkContext
 
+from kpipe.testing.stager import FakeStager
+from kpipe.testing.topics import FakeTopics
+from resources.home import Home
 from resources.java import JavaHome
 from resources.spark.driver.session import start
 from tests.commandline import Kpipe
+from tests.kpipe_assets.fakes import World
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +55,16 @@ def write(brokers: str) -> Iterator[Callable[..., int]]:
         return count
 
     yield values
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A pipeline over fakes in a Dagster instance of its own, with four records in each of three partitions."""
+    topics = FakeTopics({"tweets": 3})
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    with dg.DagsterInstance.ephemeral() as instance:
+        made = World(Home(tmp_path / "home").make(), instance, topics, FakeStager(topics, staged))
+        for partition in range(3):
+            topics.produce(partition, *({"id": 10 * partition + n} for n in range(4)))
+        yield made

@@ -25,7 +25,7 @@ from resources.home import Home
 
 __all__ = ["PARTITIONS", "Ui", "processes", "running_ui", "sqlite_instance"]
 
-GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "graphql.md").read_text(encoding="utf-8")
+GUIDE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "graphql.md").read_text(encoding="utf-8")
 PARTITIONS = 3
 
 

@@ -25,7 +25,7 @@ from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.dagster_resources import KafkaResource
 from kpipe_assets.dagster_server.instance import open_instance
 from resources.destinations import open_destination
-from resources.destinations.duckdb import DuckDBDestination
+from resources.destinations.sql.destination import SqlDestination
 from resources.home import Home
 from resources.spark.driver.stager import SparkStager
 from tests.survival.small import Context, in_worker
@@ -98,14 +98,14 @@ def _at_event(number: int, torn: bool = False) -> None:
 
 #: Every step between the commit of the data and the end of the run, in order, and what arms it.
 POINTS: dict[str, Callable[[], None]] = {
-    "committed, nothing asked": lambda: _around(DuckDBDestination, "commit", after=_dies_after_a_batch),
-    "asked what waits": lambda: _around(DuckDBDestination, "unpublished", after=lambda *_: _die()),
+    "committed, nothing asked": lambda: _around(SqlDestination, "commit", after=_dies_after_a_batch),
+    "asked what waits": lambda: _around(SqlDestination, "unpublished", after=lambda *_: _die()),
     "first event half stored": lambda: _at_event(1, torn=True),
     "one event stored": lambda: _at_event(1),
     "two events stored": lambda: _at_event(2),
     "all events stored": lambda: _at_event(3),
-    "about to be marked": lambda: _around(DuckDBDestination, "published", before=lambda *_: _die()),
-    "marked": lambda: _around(DuckDBDestination, "published", after=lambda *_: _die()),
+    "about to be marked": lambda: _around(SqlDestination, "published", before=lambda *_: _die()),
+    "marked": lambda: _around(SqlDestination, "published", after=lambda *_: _die()),
 }
 
 

@@ -212,7 +212,7 @@ def test_what_cannot_be_loaded_is_shown_with_the_reason_and_takes_nothing_else_a
         "later": "later.yaml:7: columns with format: raw",
         "nobody": "nobody.yaml: Invalid owner 'nobody'",
         "definition/other": "other.yaml: pipeline other: its table good is the asset of pipeline good",
-        "mine": "my-clicks.yaml: 'my-clicks' is no name of a pipeline",
+        "mine": "my-clicks.yaml: invalid pipeline name 'my-clicks'",
         "torn": "torn.yaml:1: not YAML",
     }
     assert set(specs) == {"good", "kafka/clicks", *wrong}

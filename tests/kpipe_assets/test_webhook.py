@@ -117,7 +117,7 @@ def test_killed_in_the_middle_of_a_batch(kpipe: Any, topic: Any, write: Any, rec
     receiver.fault = lambda _: ""
     write(name, orders(60, 65), 0, b"one key")
     said = kpipe("run", "hooks").stderr
-    assert "a batch that was on its way is finished first" in said
+    assert "finishing the batch that an earlier run began to send" in said
     assert [one.json[0]["order"]["id"] for one in receiver.got] == [0, 10, 20, 20, 30, 40, 50, 60]
     assert receiver.got[2].key == receiver.got[3].key and receiver.got[2].body == receiver.got[3].body
     assert [offset for _, offset, _ in received(receiver)] == list(range(65))
@@ -189,7 +189,7 @@ def test_in_dagster(brokers: str, topic: Any, write: Any, receiver: Receiver, tm
         assert checks["complete"].metadata["kpipe/rows"].value == 60
         with duckdb.connect(str(kpipe.home / "data" / "kpipe.duckdb")) as ledger:  # a receipt is gone
             ledger.execute("DELETE FROM sent WHERE _kafka_partition = 1 AND _kafka_offset = 7")
-        assert "29 rows" in (check()["complete"].description or "")
+        assert "found 29 in the table" in (check()["complete"].description or "")
 
 
 def test_dead_letters_are_not_sent_again(kpipe: Any, topic: Any, write: Any, receiver: Receiver) -> None:
@@ -200,14 +200,14 @@ def test_dead_letters_are_not_sent_again(kpipe: Any, topic: Any, write: Any, rec
     kpipe.define("hooks", name, into=into(receiver, max_records=1), errors={"constraint": "dead_letter"})
     kpipe("run", "hooks")
     said = kpipe("errors", "hooks", "--retry", status=2).stderr
-    assert "dead letters cannot be sent again" in said and "order" in said and "write the mended records to the topic" in said
+    assert "dead letters cannot be sent again" in said and "order" in said and "produce the fixed records to the topic" in said
     assert [one.json["order"]["id"] for one in receiver.got] == [0, 1]
 
 
 def test_definitions_that_cannot_be_say_why(offline: Any) -> None:
     for fields, words in (
         ({"url": "http://example.com/"}, "use https"),
-        ({"url": "https://example.com/", "body": '{"a": "${a}"}'}, "stands inside of quotes"),
+        ({"url": "https://example.com/", "body": '{"a": "${a}"}'}, "is inside quotes"),
         ({"url": "https://example.com/", "credentials": {"token": "{{ env('NOT_SET_ANYWHERE') }}"}}, "NOT_SET_ANYWHERE"),
     ):
         offline.define("hooks", "t", into={"type": "webhook", "table": "sent", **fields})

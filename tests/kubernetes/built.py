@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-CONTAINERFILE = ROOT / "docs" / "guide" / "kubernetes" / "Containerfile"
+CONTAINERFILE = ROOT / "deploy" / "Containerfile"
 VERSION = "1.35.4"  # of Kubernetes, as in go/go.mod
 PROGRAMS = {
     "etcd": "go.etcd.io/etcd/server/v3",

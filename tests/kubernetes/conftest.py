@@ -34,7 +34,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
 
 @pytest.fixture(scope="session")
 def image() -> Iterator[Image]:
-    """The image of docs/guide/kubernetes/Containerfile, as it was built; with this checkout's code, if that is newer."""
+    """The image of deploy/Containerfile, as it was built; with this checkout's code, if that is newer."""
     if not built.built():
         pytest.skip("the image has not been built -> make kubernetes")
     with built.image() as (root, config):

@@ -1,4 +1,4 @@
-"""A pipeline in the pod of docs/guide/kubernetes/kpipe.yaml, and the oracle that judges what became of its records."""
+"""A pipeline in the pod of deploy/kubernetes/kpipe.yaml, and the oracle that judges what became of its records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.survival.landings import DuckDBFile
 from tests.survival.oracle import Observer, Oracle
 from tests.survival.truth import Writer
 
-MANIFEST = ROOT / "docs" / "guide" / "kubernetes" / "kpipe.yaml"
+MANIFEST = ROOT / "docs" / "how-to" / "kubernetes" / "kpipe.yaml"
 NAMESPACE, DRIVER = "kpipe", "kpipe-0"
 IMAGE = "registry.example.com/kpipe:0.1.0"
 PASSWORD = "canary-6f1d"

@@ -1,4 +1,4 @@
-"""The files of docs/guide/kubernetes fit together, and the project: what can be told without a cluster."""
+"""The files of deploy/ fit together, and the project: what can be told without a cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import yaml
 
 from tests.kubernetes.built import ROOT
 
-FOLDER = ROOT / "docs" / "guide" / "kubernetes"
-THINGS: dict[str, Any] = {thing["kind"]: thing for thing in yaml.safe_load_all((FOLDER / "kpipe.yaml").read_text())}
+FOLDER = ROOT / "deploy"
+MANIFEST = (FOLDER / "kubernetes" / "kpipe.yaml").read_text()
+THINGS: dict[str, Any] = {thing["kind"]: thing for thing in yaml.safe_load_all(MANIFEST)}
 
 
 def defaults() -> dict[str, str]:

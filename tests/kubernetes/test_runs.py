@@ -1,4 +1,4 @@
-"""What docs/guide/kubernetes holds, on a real API server: the manifest, its account, executors that come and go, and what is
+"""What deploy/kubernetes holds, on a real API server: the manifest, its account, executors that come and go, and what is
 said when none can come. What runs the pods is a stand-in (node.py).
 """
 
@@ -110,7 +110,7 @@ def test_an_account_that_may_not(verb: str, says: str, site: Callable[..., Site]
     assert "system:serviceaccount:kpipe:kpipe" in said and says in said and "Traceback" not in said, said
     if verb == "create":
         assert "Spark gets no executor" in said
-    assert "-> see docs/guide/kubernetes/kpipe.yaml for the Role" in said
+    assert "-> see deploy/kubernetes/kpipe.yaml for the Role" in said
 
 
 def test_an_image_that_cannot_be_had(site: Callable[..., Site]) -> None:
@@ -123,7 +123,7 @@ def test_an_image_that_cannot_be_had(site: Callable[..., Site]) -> None:
     assert time.monotonic() - began < 180
     said = one.node.log(DRIVER)
     assert "cannot start image registry.example.com/nobody:1: ErrImagePull" in said, said
-    assert "-> name an image that the cluster's nodes can get: spark.kubernetes.container.image" in said
+    assert "-> name an image that the cluster's nodes can pull: spark.kubernetes.container.image" in said
     assert "Traceback" not in said
 
 

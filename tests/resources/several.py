@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,19 +12,20 @@ from kpipe.batch.batch import Batch, Committed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ingest.loop import Ingest
 from kpipe.interfaces import Destination
-from kpipe.schema.columns import Columns
-from kpipe.tables.multi_table import targets
+from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.topics import FakeTopics
 from kpipe.verification.verify import Audit, audit
 from kpipe_assets.runs import dead_letter_retry as retry
-from resources.destinations.duckdb import DuckDBDestination
-from resources.destinations.mysql import MySQLDestination
-from resources.destinations.postgres import PostgresDestination
+from resources.destinations.duckdb import DuckDBEngine
+from resources.destinations.mysql import MySQLEngine
+from resources.destinations.postgres import PostgresEngine
+from resources.destinations.sql.destination import SqlDestination
+from resources.destinations.sql.engine import Engine, TargetTable
 from resources.home import Home
 from resources.kafka.record_block import Held
 from resources.spark.driver.sample_stager import LocalStager
-from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
 from resources.testing.place import Place
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
 from tests.resources.destinations.mysql_place import MySQLPlace
@@ -70,26 +71,18 @@ def _kind(place: Place) -> dict[str, str]:
 
 def opened(place: Place, pipeline: Pipeline) -> Destination:
     """The pipeline's tables at a place."""
-    made: Callable[..., Any]
+    engine: Engine
     if isinstance(place, (DeltaPlace, IcebergPlace, ParquetPlace)):
         return place.open(pipeline.name, pipeline.into.table)
     if isinstance(place, DuckDBPlace):
-        made = lambda part, also=(): DuckDBDestination(  # noqa: E731
-            place.path, part.into.table, part.name, {}, (place.staging,), 5, KeyRule.of(part), also
-        )
+        engine = DuckDBEngine(place.path, (place.staging,), 5)
     elif isinstance(place, MySQLPlace):
-        mysql = place.server.server(place.database, place.port)
-        made = lambda part, also=(): MySQLDestination(  # noqa: E731
-            mysql, part.into.table, part.name, {}, (place.staging,), KeyRule.of(part), also
-        )
+        engine = MySQLEngine(place.server.server(place.database, place.port), (place.staging,))
     else:
         assert isinstance(place, PostgresPlace)
-        server = place.server.server(place.schema, place.port)
-        made = lambda part, also=(): PostgresDestination(  # noqa: E731
-            server, part.into.table, part.name, {}, (place.staging,), KeyRule.of(part), also
-        )
-    first, *more = targets(pipeline)
-    return made(first, [made(part) for part in more])
+        engine = PostgresEngine(place.server.server(place.schema, place.port), (place.staging,))
+    tables = [TargetTable(part.into.table, KeyRule.of(part)) for part in table_pipelines(pipeline)]
+    return SqlDestination(engine, pipeline.name, tables)
 
 
 class _Stager(LocalStager):
@@ -97,8 +90,8 @@ class _Stager(LocalStager):
         super().__init__(pipeline, home)
         self._topics, self._staging = topics, str(place.staging)
 
-    def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
-        job = super()._job(batch, columns, program)
+    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> Job:
+        job = super()._job(batch, tables, program)
         held = {step.source: _held(self._topics.read(step.source, step.range)) for step in batch.steps}
         return type(job)(**{**{name: getattr(job, name) for name in job.__dataclass_fields__}, "held": held,
                             "staging": self._staging})  # fmt: skip

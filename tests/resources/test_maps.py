@@ -134,7 +134,7 @@ def test_types_are_read_as_they_are_written(text: str) -> None:
     "text", ["MAP", "MAP()", "MAP(BIGINT, BIGINT)", "MAP(VARCHAR)", "MAP(VARCHAR, BIGINT", "MAP(VARCHAR, X)"]
 )
 def test_keys_are_text(text: str) -> None:
-    with pytest.raises(InvalidPipeline, match="not a column type"):
+    with pytest.raises(InvalidPipeline, match="invalid column type"):
         parse_type(text)
 
 

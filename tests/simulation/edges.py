@@ -18,6 +18,7 @@ import kpipe.ingest.prefetch
 import kpipe.run_events
 import kpipe.testing.memory
 from kpipe.batch.batch import Batch, Commit, Committed, RangeReport
+from kpipe.column_growth import Closed
 from kpipe.errors import KpipeError
 from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Seen
@@ -130,11 +131,11 @@ class _Stager:
     def __init__(self, edges: Edges) -> None:
         self._ask = edges.ask
 
-    def columns(self, batch: Batch, table: int = 0) -> Columns:
+    def columns(self, batch: Batch, table: int) -> Columns:
         return COLUMNS
 
-    def stage(self, batch: Batch, columns: Columns, also: Sequence[Columns] = ()) -> Sequence[RangeReport]:
-        return self._ask("stage", batch, columns)
+    def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
+        return self._ask("stage", batch, tables)
 
     def give_up(self) -> None:
         """What it does ends by itself."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
+import kpipe.ingest.at_least_once
 import kpipe.ingest.at_most_once
 import kpipe.ingest.bad_record_isolation
 import kpipe.ingest.loop
@@ -72,19 +73,19 @@ def _names(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 _AHEAD, _ANY = "SET OFFSETS ahead, and BACKFILL", "two runs, two faults"
-_STALE = "found != change.expect and not (found and change.expect and found.next >= change.expect.next)"
+_STALE = "current != change.expect and not (current and change.expect and current.next >= change.expect.next)"
 
 MUTANTS = (
-    Mutant("a commit compares nothing", Ledger, "apply", "found != change.expect", "False", _ANY),
-    Mutant("a commit compares with >=", Ledger, "apply", "found != change.expect", _STALE, _ANY),
+    Mutant("a commit compares nothing", Ledger, "apply", "current != change.expect", "False", _ANY),
+    Mutant("a commit compares with >=", Ledger, "apply", "current != change.expect", _STALE, _ANY),
     Mutant(
-        "rows with a key are committed before the ledger", kpipe.ingest.loop.Ingest, "_commit",
-        "loose = rows_first(self.pipeline)", 'loose = self.pipeline.delivery == "at_least_once"',
+        "rows with a key are committed before the ledger", kpipe.ingest.loop.Ingest, "_delivery",
+        "rows_first(self.pipeline)", 'self.pipeline.delivery == "at_least_once"',
         "at_least_once, a key, records that come",
     ),
     Mutant(
-        "the ledger advances beyond the rows", kpipe.ingest.loop.Ingest, "_commit",
-        '[step.change for step in batch.steps], f"advance', '[replace(s, end=s.end + 1).change for s in batch.steps], f"advance',
+        "the ledger advances beyond the rows", kpipe.ingest.at_least_once.AtLeastOnce, "landed",
+        "[step.change for step in batch.steps]", "[replace(s, end=s.end + 1).change for s in batch.steps]",
         "at_least_once",
     ),
     Mutant(
@@ -98,7 +99,7 @@ MUTANTS = (
         "at_most_once, deletes",
     ),
     Mutant(
-        "a claim is not given back", kpipe.ingest.at_most_once.Claims, "give_back",
+        "a claim is not given back", kpipe.ingest.at_most_once.AtMostOnce, "give_back",
         "if open is None:", "if True:",
         "at_most_once, a destination that is busy",
     ),

@@ -7,9 +7,10 @@ from typing import Any
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced
-from kpipe.ingest.loop import Decisions, Ingest
+from kpipe.ingest.loop import Ingest
 from kpipe.planning.reconcile import Survey
 from kpipe.planning.seek import backfills, set_offsets
+from kpipe.run_events import Decisions
 from tests.kpipe.conftest import define
 from tests.simulation.edges import Edges
 from tests.simulation.world import Log

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.batch.batch import Commit, Committed, Counts, RangeReport, StagedFile
-from kpipe.batch.conflicts import applied
-from kpipe.errors import DestinationBusy, DestinationError, Fenced, ReadFailed, RecordRejected
+from kpipe.errors import DestinationBusy, DestinationError, ReadFailed, RecordRejected
 from kpipe.ledger.ledger import Ledger
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
@@ -75,8 +74,9 @@ class MemoryStager(FakeStager):
             if self._deleting and gone:
                 keys = self._log.keys[source.partition]
                 lines = [{"_kafka_partition": source.partition, "_kafka_offset": at, "k": keys[at]} for at in gone]
-                counts = replace(known.counts, deletes=len(gone), filtered=known.counts.filtered - len(gone))
-                known = replace(known, counts=counts, deletes=self._file(lines))
+                (table,), records = known.tables, known.records
+                table = replace(table, counts=replace(table.counts, deletes=len(gone)), deletes=self._file(lines))
+                known = replace(known, records=replace(records, filtered=records.filtered - len(gone)), tables=(table,))
             self._known[source, within] = known
         return known
 
@@ -110,19 +110,19 @@ class Place(MemoryDestination):
         before = known.ledger if known else Ledger(self.pipeline)
         rows = list(self.store.tables.get(self.table, MemoryTable()).rows)
         super()._land(commit)
-        if self._keyed and (commit.files or commit.deletes):
+        if self._keyed and (commit.only.files or commit.only.deletes):
             counts = self._apply(rows, commit, before)
             self.store.tables[self.table] = MemoryTable(self.store.tables[self.table].columns, rows)
             commits = self.store.pipelines[self.pipeline].commits
             done, table = commits[commit.id]
-            commits[commit.id] = (replace(done, commit=commit.settled(counts)), table)
+            commits[commit.id] = (replace(done, commit=commit.settled([counts])), table)
 
     def _apply(self, rows: list[Row], commit: Commit, before: Ledger) -> dict[tuple[PartitionId, int], Counts]:
         """Write by write, by partition and offset; writes of a range that is not the live one give way to later rows."""
-        writes = [(row, False) for file in commit.files for row in self._read(file)]
-        writes += [(row, True) for file in commit.deletes for row in self._read(file)]
+        writes = [(row, False) for file in commit.only.files for row in self._read(file)]
+        writes += [(row, True) for file in commit.only.deletes for row in self._read(file)]
         late = [step for step in commit.steps if before.overtaken(step.lane)]
-        counts = dict(commit.counts)
+        counts = dict(commit.only.counts)
         for row, gone in sorted(writes, key=lambda item: (item[0]["_kafka_partition"], item[0]["_kafka_offset"])):
             partition, offset = row["_kafka_partition"], row["_kafka_offset"]
             step = next(s for s in commit.steps if s.source.partition == partition and offset in s.range)
@@ -215,14 +215,14 @@ class World:
         states = {topics.source(number): PartitionState(start, high, high) for number, (start, high) in enumerate(self.ends)}
         return TopicSnapshot(states)
 
-    def stage(self, batch: Any, columns: Columns) -> Sequence[RangeReport]:
+    def stage(self, batch: Any, tables: Sequence[Columns]) -> Sequence[RangeReport]:
         for step in batch.steps:
             start, high = self.ends[step.source.partition]
             if step.range.start < start or step.range.end > high:
                 raise ReadFailed(f"{step.source} {step.range}: the log holds [{start}, {high})")
             if any((step.source.partition, at) in self.log.poison for at in range(step.range.start, step.range.end)):
                 raise RecordRejected(f"{step.source} {step.range}: holds a record that cannot become a row")
-        found = self.stager.stage(batch, columns)
+        found = self.stager.stage(batch, tables)
         self.stager.given.clear()
         return found
 
@@ -258,11 +258,13 @@ class World:
     def pin(self, who: str, commit: Commit, found: bool) -> None:
         """Nothing is sent for a batch that cannot land; nothing is sent before the batch is kept."""
         assert self.holder == who
-        applied(self.place.ledger()[1], commit)
+        self.place.ledger()[1].after(commit.changes, commit.id)
         self.pending = commit
 
     def send(self, who: str, commit: Commit, number: int) -> None:
-        rows = sorted((r["_kafka_partition"], r["_kafka_offset"]) for file in commit.files for r in self.stager.files[file.path])
+        rows = sorted(
+            (r["_kafka_partition"], r["_kafka_offset"]) for file in commit.only.files for r in self.stager.files[file.path]
+        )
         self.taken |= {(rows[number], commit.id)}
 
     def clear(self, who: str, commit: Commit) -> None:
@@ -274,7 +276,7 @@ class World:
         self._clean()
         if self.pending is not None and self.pending.id != commit.id:
             before = self.place.ledger()[1]
-            if _fits(before, self.pending) and not _fits(applied(before, commit), self.pending):
+            if _fits(before, self.pending) and not _fits(before.after(commit.changes, commit.id), self.pending):
                 raise DestinationError(f"{commit.kind}: batch {self.pending.id} is not finished")
         done = self.land(commit)
         self._clean()
@@ -325,11 +327,7 @@ def produce(world: World, partition: int, number: int) -> None:
 
 
 def _fits(ledger: Ledger, commit: Commit) -> bool:
-    try:
-        applied(ledger, commit)
-    except Fenced:
-        return False
-    return True
+    return isinstance(ledger.apply(commit.changes), Ledger)
 
 
 def words(commit: Commit) -> str:

@@ -27,9 +27,9 @@ from pymysql.cursors import DictCursor
 from kpipe.failpoints import POINTS
 from resources.dev_broker.broker import LocalBroker
 from tests.receiver import Receiver
-from tests.resources.destinations import mariadb
 from tests.resources.destinations.kafka_place import read_all
-from tests.resources.destinations.postgres import PASSWORD, PostgresServer
+from tests.servers import mariadb
+from tests.servers.postgres import PASSWORD, PostgresServer
 
 
 def between(first: str, last: str) -> tuple[str, ...]:

@@ -88,7 +88,8 @@ def run(home: Path, name: str, lock_timeout_s: float | None = None, follow: bool
     whole = Run.real(place.pipeline(name), place, lambda: context)
     if lock_timeout_s is not None:
         held: Any = whole.destination
-        (held.database if hasattr(held, "database") else held.server).lock_timeout_s = lock_timeout_s
+        owner = held if hasattr(held, "database") else held.engine
+        (owner.database if hasattr(owner, "database") else owner.server).lock_timeout_s = lock_timeout_s
     with in_worker():
         yield from whole.batches(follow=follow)
 

@@ -108,7 +108,7 @@ def test_what_they_left_is_collected_by_age(old: Site) -> None:
 
 
 def test_the_page_names_every_point() -> None:
-    text = (Path(__file__).parent.parent.parent / "docs" / "reliability.md").read_text()
+    text = (Path(__file__).parent.parent.parent / "docs" / "explanation" / "reliability.md").read_text()
     table = text[text.index("<!-- points") :]
     assert tuple(re.findall(r"^\| `([a-z_.]+)` \|", table[: table.index("##")], re.MULTILINE)) == POINTS
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("kpipe", "transforms", "resources", "kpipe_assets", "tests")
-LANES = "resources/destinations/sql/ledger_table.py"
+LANES = "resources/destinations/sql/ledger/ledger_table.py"
 OUTCOME = "resources/destinations/commit_protocol.py"
 READER = "resources/kafka/range_reader.py"
 
@@ -77,7 +77,7 @@ def tested(tree: Path, tests: tuple[str, ...], broker: Path) -> subprocess.Compl
 RACE = "tests/survival/test_races.py::test_two_at_once[collect.all]"
 POINT = "tests/survival/test_points.py::test_killed_in_the_middle[commit.before]"
 LOST_ANSWER = "tests/survival/test_points.py::test_failed_in_the_middle[commit.after]"
-LYING_COMMIT = "tests/resources/destinations/test_duckdb.py::test_commit_of_an_aborted_transaction_is_not_believed"
+LYING_COMMIT = "tests/resources/destinations/duckdb/test_commit.py::test_commit_of_an_aborted_transaction_is_not_believed"
 CONTROL = (RACE, POINT, LOST_ANSWER, LYING_COMMIT)
 
 VARIANTS = (

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Length-prefixed input, as SingleStore frames it: {"bytes": n, "sha256": ...} for each record; map mode.
 
-For values that hold newlines or are binary: images, Avro, compressed blocks.
+For values that contain newlines or are binary: images, Avro, compressed blocks.
 """
 
 import hashlib

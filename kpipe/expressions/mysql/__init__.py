@@ -1,1 +1,1 @@
-"""MySQL's and SingleStore's expressions: read, checked against a list of what kpipe knows, and compiled to DuckDB's SQL."""
+"""Compile expressions of MySQL and SingleStore to DuckDB's SQL: parse them, check functions against a list, emit SQL."""

@@ -1,7 +1,7 @@
-"""What MySQL's arithmetic and its operators on bits give, by the types of their operands.
+"""Compile MySQL's arithmetic and bit operators by the types of their operands.
 
 Sources: MySQL 8.4 manual, "Arithmetic Operators", "Precision Math", "Out-of-Range and Overflow Handling", "Bit Functions and
-Operators"; compared with a server in tests/kpipe/mysql/.
+Operators"; compared with a server in tests/kpipe/expressions/mysql/.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ARITHMETIC", "bit_pattern", "negated", "scaled", "unscaled"]
 
 _DIVISION_DIGITS = 4  # div_precision_increment
 _MOST_DIGITS = 38
-_USUAL_DIGITS = 19  # before the point of a product, those of a BIGINT; a record whose product has more may fail
+_USUAL_DIGITS = 19  # integer digits of a BIGINT; a record whose product has more may fail
 _TEXTS = ("text", "blob")
 
 
@@ -26,7 +26,7 @@ def _whole(value: Value) -> bool:
 
 
 def _ranged(sql: str, unsigned: bool) -> Value:
-    """A HUGEINT as BIGINT, or as the server's BIGINT UNSIGNED; running it fails where it is outside, as on the server."""
+    """Cast a HUGEINT to BIGINT, or to MySQL's BIGINT UNSIGNED. Fails at run time if it is out of range, as on the server."""
     if unsigned:
         return Value(f"CAST(CAST({sql} AS UBIGINT) AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
     return Value(f"CAST({sql} AS BIGINT)", "int")
@@ -37,7 +37,7 @@ def _huge(value: Value) -> str:
 
 
 def _computed(made: Value, precision: int, scale: int) -> Value:
-    """A result with the digits that the server shows; those behind them count where it is computed with."""
+    """Return a result with the digits that the server prints; further computations use the remaining digits, too."""
     precision = min(precision, _MOST_DIGITS)
     if made.scale <= scale:
         return Value(made.sql, "decimal", precision, scale)
@@ -57,7 +57,7 @@ def _sum(sign: str) -> Callable[[Value, Value], Value]:
             return Value(f"({a.sql} {sign} {b.sql})", "int")
         shown, digits = _added(a, b)
         a, b = unrounded(a), unrounded(b)
-        # DuckDB adds within 38 digits, and says so where a sum has more.
+        # DuckDB adds within 38 digits and fails if a sum has more.
         scale = _fitting(max(a.scale, b.scale), shown, digits - shown)
         precision = min(digits - shown + scale, _MOST_DIGITS)
         up = [decimal(item, precision, scale).sql for item in (a, b)]
@@ -67,13 +67,13 @@ def _sum(sign: str) -> Callable[[Value, Value], Value]:
 
 
 def _added(a: Value, b: Value) -> tuple[int, int]:
-    """Scale and precision of a sum."""
+    """Return scale and precision of a sum."""
     scale = max(a.scale, b.scale)
     return scale, max(a.precision - a.scale, b.precision - b.scale) + scale + 1
 
 
 def _fitting(scale: int, least: int, whole: int) -> int:
-    """As many digits behind the point as fit beside those before it, but those that are shown."""
+    """Return the scale that fits into 38 digits beside `whole` integer digits, but at least `least`."""
     return min(scale, max(_MOST_DIGITS - whole, least))
 
 
@@ -89,11 +89,11 @@ def _product(left: Value, right: Value) -> Value:
     digits, scale = a.precision + b.precision, a.scale + b.scale
     if scale > _MOST_DIGITS:
         raise Untranslated(
-            f"a product of {scale} digits behind the point: kpipe has 38", "write ROUND(value, n), or CAST(value AS DOUBLE)"
+            f"a product has {scale} decimal places: expected at most 38", "write ROUND(value, n), or CAST(value AS DOUBLE)"
         )
-    # Each has all digits behind the point that the server computes with, as long as those of the product fit.
+    # Each factor keeps all decimal places that the server computes with, as far as those of the product fit.
     wide = [_shortened(a, b.scale), _shortened(b, unrounded(a).scale)]
-    # DuckDB multiplies within 38 digits, and says so where a product has more; within 18 if both factors have so few.
+    # DuckDB multiplies within 38 digits (18 if both factors have so few) and fails if a product has more.
     factors = [decimal(item, max(item.precision, 19), item.scale).sql for item in wide]
     precision = min(sum(item.precision for item in wide), _MOST_DIGITS)
     made = Value(f"({factors[0]} * {factors[1]})", "decimal", precision, sum(item.scale for item in wide))
@@ -101,16 +101,17 @@ def _product(left: Value, right: Value) -> Value:
 
 
 def _shortened(value: Value, others: int) -> Value:
-    """With as many digits behind the point as fit beside those of the other factor, and the digits of most numbers before it."""
+    """Return the value with a scale that fits beside the other factor's and `_USUAL_DIGITS` integer digits."""
     wide = unrounded(value)
     scale = _fitting(wide.scale, value.scale, _USUAL_DIGITS + others)
     return wide if scale == wide.scale else decimal(wide, min(wide.precision - wide.scale + scale, _MOST_DIGITS), scale)
 
 
 def _quotient(left: Value, right: Value) -> Value:
-    """Exact with four digits more than the dividend has, rounded half away from zero; NULL for a division by zero.
+    """Return the exact quotient with four decimal places more than the dividend; NULL for a division by zero.
 
-    The server computes groups of nine digits, cut off behind the last one, and goes on with all of them: 1 / 3 * 3 is 1.0000.
+    It is rounded half away from zero. The server computes in groups of nine digits, truncates after the last group, and continues
+    with all of them: 1 / 3 * 3 is 1.0000.
     """
     a, b = number(left), number(right)
     if "double" in (a.kind, b.kind):
@@ -120,13 +121,13 @@ def _quotient(left: Value, right: Value) -> Value:
     shown, ahead = a.scale + _DIVISION_DIGITS, a.precision - a.scale + b.scale
     if shown > _MOST_DIGITS:
         raise Untranslated(
-            f"a quotient of {shown} digits behind the point: kpipe has 38", "write ROUND(value, n), or CAST(value AS DOUBLE)"
+            f"a quotient has {shown} decimal places: expected at most 38", "write ROUND(value, n), or CAST(value AS DOUBLE)"
         )
     wide, below = unrounded(a), unrounded(b)
     spare = [_groups(item.scale) - item.scale for item in (wide, below)]
     kept = _groups(_groups(wide.scale) + _groups(below.scale) + max(_DIVISION_DIGITS - sum(spare), 0))
     fits = max(min(kept, _MOST_DIGITS - ahead), shown)
-    halves, kept = kept > fits == shown, fits  # without digits behind those that are shown, these are rounded
+    halves, kept = kept > fits == shown, fits  # without spare digits, round the printed ones
     if kept + below.scale < wide.scale or below.precision + kept > _MOST_DIGITS:
         wide, below = a, b
         kept = max(kept, wide.scale - below.scale)
@@ -143,14 +144,14 @@ def _groups(digits: int) -> int:
 
 
 def scaled(sql: str, precision: int, scale: int) -> Value:
-    """Return a HUGEINT with a point before its last digits."""
+    """Return a HUGEINT as DECIMAL with `scale` decimal places."""
     precision = min(precision, _MOST_DIGITS)
     unit = f"CAST('{'0.' + '0' * (scale - 1) if scale else ''}1' AS DECIMAL({max(scale, 1)},{scale}))"
     return Value(f"CAST(CAST({sql} AS DECIMAL(38,0)) * {unit} AS DECIMAL({precision},{scale}))", "decimal", precision, scale)
 
 
 def unscaled(value: Value) -> str:
-    """Return a decimal without its point, as HUGEINT."""
+    """Return the digits of a decimal, without its point, as HUGEINT."""
     if not value.scale:
         return f"CAST({value.sql} AS HUGEINT)"
     if value.precision + value.scale + 1 > _MOST_DIGITS:
@@ -160,7 +161,7 @@ def unscaled(value: Value) -> str:
 
 
 def _whole_quotient(left: Value, right: Value) -> Value:
-    """DIV: the quotient without its fraction. The server reads the digits of a DOUBLE as a decimal."""
+    """Compile DIV, the quotient without its fraction. The server reads the printed digits of a DOUBLE as a decimal."""
     a, b = number(left), number(right)
     if _whole(a) and _whole(b):
         return _ranged(f"({_huge(a)} // nullif({_huge(b)}, 0))", a.unsigned or b.unsigned)
@@ -179,14 +180,14 @@ def _read_or_divided(above: str, below: str) -> str:
 
 
 def _read_quotient(above: str, below: str, scale: int) -> str:
-    """The whole quotient of numbers as they are printed; NULL where one does not fit."""
+    """Return the integer quotient of two printed numbers; NULL if one does not fit."""
     up = [f"TRY_CAST(CAST({sql} AS VARCHAR) AS DECIMAL(38,{scale}))" for sql in (above, below)]
     up = [f"CAST(replace(CAST({sql} AS VARCHAR), '.', '') AS HUGEINT)" for sql in up]
     return f"{up[0]} // nullif({up[1]}, 0)"
 
 
 def _remainder(left: Value, right: Value) -> Value:
-    """The sign is that of the dividend; NULL for a division by zero."""
+    """Compile the remainder, with the sign of the dividend; NULL for a division by zero."""
     a, b = number(left), number(right)
     if "double" in (a.kind, b.kind):
         a, b = double(a), double(b)
@@ -204,13 +205,13 @@ def _remainder(left: Value, right: Value) -> Value:
 
 
 def _bits(template: str) -> Callable[[Value, Value], Value]:
-    """Bits of 64-bit numbers; the result has no sign, so it is a DECIMAL where it may be beyond BIGINT."""
+    """Compile an operator on 64-bit numbers. The result is unsigned, so it is a DECIMAL where it may exceed BIGINT."""
 
     def rule(left: Value, right: Value) -> Value:
-        # The count of a shift is read as an integer; other operands, too, but rounded half away from zero.
+        # The shift count is read as an integer; other operands are rounded half away from zero.
         count = integer(right) if template.startswith("(CASE") and right.kind in ("text", "double") else right
         a, b = bit_pattern(left), bit_pattern(count)
-        if template.startswith("(CASE"):  # only these bits of the count are read
+        if template.startswith("(CASE"):  # the server reads the low 32 bits of the count
             b = f"({b} & 4294967295::UBIGINT)"
         return Value(f"CAST({bind_sql(template.format, a, b)} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
 
@@ -220,7 +221,7 @@ def _bits(template: str) -> Callable[[Value, Value], Value]:
 def bit_pattern(value: Value) -> str:
     """Return the 64 bits of a number as UBIGINT."""
     if value.kind in _TEXTS and value.sql == text(value).sql:
-        return bind_sql(lambda said: _pattern(replace(value, sql=said)), value.sql)
+        return bind_sql(lambda sql: _pattern(replace(value, sql=sql)), value.sql)
     return _pattern(value)
 
 
@@ -230,7 +231,7 @@ def _pattern(value: Value) -> str:
         top = f"WHEN {{0}} >= 1.8446744073709552e19 THEN {2**64 - 1}"
         bounded = f"{top} WHEN {{0}} <= -9.223372036854775e18 THEN {2**63}"
         rounded = bind_sql(f"(CASE {bounded} ELSE CAST(round({{0}}) AS HUGEINT) END)".format, whole.sql)
-        if value.kind in _TEXTS:  # digits alone are no DOUBLE
+        if value.kind in _TEXTS:  # digits alone are an integer
             digits = f"regexp_extract({text(value).sql}, '^[ \\t\\n]*([+-]?[0-9]+)(?:[^0-9.eE]|$)', 1)"
             tried = ", ".join(f"CAST(TRY_CAST({digits} AS {name}) AS HUGEINT)" for name in ("UBIGINT", "BIGINT"))
             rounded = f"coalesce({tried}, {rounded})"

@@ -1,7 +1,7 @@
-"""Compute an argument once that the SQL of a rule names several times, so that nested calls stay as long as they are written.
+"""Compute an argument only once although the SQL of a rule uses it several times, so that nested calls stay short.
 
-DuckDB's SQL has no LET. `list_transform([argument], lambda name: body)[1]` is one: it is vectorized, passes NULL on, and
-evaluates the argument once for each row, random() included. Short SQL is repeated: a column costs nothing.
+DuckDB's SQL has no LET. `list_transform([argument], lambda name: body)[1]` works as one: it is vectorized, passes NULL on,
+and evaluates the argument once for each row, including random(). Short SQL is repeated, because a column costs nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hashlib import md5
 
 __all__ = ["bind_sql", "bound", "is_leaf", "repeating"]
 
-_SHORT = 40  # characters of SQL that may stand several times
+_SHORT = 40  # characters of SQL that may be repeated
 _PLAIN = re.compile(
     r"""'(?:[^']|'')*'                                                  # a text
     |(?:\w+\.)?"(?:[^"]|"")*"                                           # a column
-    |CAST\((?:-?\d+|'(?:[^']|'')*'|"(?:[^"]|"")*")\ AS\ [A-Z]+(?:\([\d,]+\))?\)  # either in a type
+    |CAST\((?:-?\d+|'(?:[^']|'')*'|"(?:[^"]|"")*")\ AS\ [A-Z]+(?:\([\d,]+\))?\)  # either, cast to a type
     |\("(?:[^"]|"")*"\ AT\ TIME\ ZONE\ 'UTC'\)""",
     re.VERBOSE,
 )
@@ -32,7 +32,7 @@ _repeating: ContextVar[bool] = ContextVar("repeating", default=False)
 
 @contextmanager
 def repeating() -> Iterator[None]:
-    """Repeat arguments in what is compiled inside: generated columns of DuckDB take no lambda."""
+    """Repeat arguments in everything compiled inside: DuckDB's generated columns do not support lambdas."""
     token = _repeating.set(True)
     try:
         yield
@@ -41,7 +41,7 @@ def repeating() -> Iterator[None]:
 
 
 def _repeatable(sql: str) -> bool:
-    """Whether SQL may stand several times: nothing in it is drawn anew, and it is short."""
+    """Return whether SQL may be repeated: it is short and does not draw random values."""
     if _VOLATILE.search(sql):
         return False
     if len(sql) <= _SHORT or _PLAIN.fullmatch(sql) is not None:
@@ -50,17 +50,17 @@ def _repeatable(sql: str) -> bool:
 
 
 def is_leaf(sql: str) -> bool:
-    """Return whether comparisons may repeat SQL: it is short, or a variable, of which DuckDB finds what they have in common."""
+    """Return whether comparisons may repeat SQL: it is short, or a variable, whose common parts DuckDB computes once."""
     return _repeatable(sql) or _JSON_LEAF.fullmatch(sql) is not None
 
 
 def bind_sql(body: Callable[..., str], *arguments: str) -> str:
-    """Return the SQL of a rule that names its arguments several times.
+    """Return the SQL of a rule that uses its arguments several times.
 
     Args:
         body: makes the SQL of the rule from names of its arguments.
-        arguments: SQL. What is computed from different parts of an expression stands in one call: names are made of the
-            arguments' SQL, and two calls of RAND() have the same.
+        arguments: SQL. Pass values from different parts of an expression in one call: lambda names are hashes of the
+            arguments' SQL, so that two calls of RAND() get the same name.
     """
     if _repeating.get() and not any(map(_VOLATILE.search, arguments)):
         return body(*arguments)
@@ -82,5 +82,5 @@ def _named_once(body: Callable[..., str], *arguments: str) -> str:
 
 
 def bound(sql: str, rule: Callable[[str], str]) -> str:
-    """Return the same for a rule that names its argument so often that it is never repeated: how a text is read as a time."""
+    """Return the SQL of a rule whose argument is never repeated because the rule uses it very often, as when parsing times."""
     return _named_once(rule, sql)

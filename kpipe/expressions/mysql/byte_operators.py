@@ -1,6 +1,6 @@
-"""Operators on the bits of binary strings (MySQL 8.4 manual, "Bit Functions and Operators").
+"""Compile bit operators on binary strings (MySQL 8.4 manual, "Bit Functions and Operators").
 
-They take bytes where an operand is a binary string other than a literal such as `0x4D`, and numbers otherwise.
+Operators work on bytes if an operand is a binary string other than a literal such as `0x4D`, and on numbers otherwise.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _SHIFTS = ("<<", ">>")
 
 
 def is_bytes(value: Value) -> bool:
-    """Whether an operator on bits takes the bytes of a value, not its number."""
+    """Return whether a bit operator uses the bytes of a value, not its number."""
     return value.kind == "blob" and value.literal is None
 
 
 def on_bytes(sign: str, left: Value, right: Value) -> bool:
-    """Whether an operator works on bytes."""
+    """Return whether the operator works on bytes for these operands."""
     if sign in _SHIFTS:
         return is_bytes(left)
     return sign in _SIGNS and (is_bytes(left) or is_bytes(right)) and left.kind == right.kind == "blob"
 
 
 def byte_bits(sign: str, left: Value, right: Value) -> Value:
-    """Return `left sign right` as bytes, of as many as the operands have. Running it fails where these differ."""
+    """Return `left sign right` as bytes. Fails at run time if the operands differ in length."""
     if sign in _SHIFTS:
         shifted = f"CAST(CAST({{0}} AS BIT) {sign} CAST(least({{1}}, 2147483647) AS INTEGER) AS BLOB)"
         beyond = "WHEN {1} < 0 OR {1} >= bit_length(CAST({0} AS BIT)) THEN repeat('\\x00'::BLOB, octet_length({0}))"

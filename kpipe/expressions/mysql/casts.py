@@ -1,7 +1,7 @@
-"""CAST, CONVERT and SingleStore's `:>` and `!:>`.
+"""Compile CAST, CONVERT and SingleStore's `:>` and `!:>`.
 
-Sources: MySQL 8.4 manual, "Cast Functions and Operators"; SingleStore's manual, "Cast operators": `:>` is CAST with every type
-of a column; `!:>` gives a value where `:>` fails, which it does for JSON only.
+Sources: MySQL 8.4 manual, "Cast Functions and Operators"; SingleStore's manual, "Cast operators": `:>` is CAST to any
+column type; `!:>` returns a value where `:>` fails, which is for JSON only.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ __all__ = ["cast", "returned", "whole_number"]
 
 _INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "INTEGER": 32, "BIGINT": 64, "SIGNED": 64}
 _BYTES = ("BINARY", "VARBINARY", "BLOB", "TINYBLOB", "MEDIUMBLOB", "LONGBLOB")
-_FAR = 1_000_000_000  # characters; DuckDB takes no more than 2^32
+_FAR = 1_000_000_000  # characters; DuckDB's limit is 2^32
 _WHOLE = "[-+]?[0-9]+"
 _WRITTEN = {"SIGNED": _WHOLE, "UNSIGNED": _WHOLE, "DECIMAL": r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"}
 _TEXTS = ("CHAR", "NCHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "STRING")
 
 
 def cast(value: Value, name: str, sizes: tuple[int, ...], strict: bool = False) -> Value:
-    """Return the value in a type: text that is no number is 0, a number that is too large the largest one.
+    """Cast a value: text without a number becomes 0, a number that is too large becomes the largest of the type.
 
     Args:
         value: any value.
-        name: of the type, upper case, with ` UNSIGNED` behind it.
+        name: of the type, upper case, followed by ` UNSIGNED` if unsigned.
         sizes: numbers in parentheses.
-        strict: whether it is `!:>`: a text that is no JSON document is NULL to it, and an error to the others.
+        strict: whether it is `!:>`, which returns NULL for an invalid JSON document; the other casts fail.
 
     Raises:
-        Untranslated: kpipe has no such type.
+        Untranslated: kpipe does not support the type.
     """
     plain = name.removesuffix(" UNSIGNED")
     if name == "JSON":
@@ -50,7 +50,7 @@ def cast(value: Value, name: str, sizes: tuple[int, ...], strict: bool = False) 
     if plain in ("DOUBLE", "REAL"):
         return replace(double(value), digits=None)
     if plain == "FLOAT":
-        raise Untranslated("a cast to FLOAT is not translated: it would print other digits", f"write {_instead('DOUBLE')}")
+        raise Untranslated("a cast to FLOAT is not supported: it would print different digits", f"write {_instead('DOUBLE')}")
     if name in _TEXTS:
         said = text(value)
         written = said.literal if value.kind == "text" else None  # 007 prints as 7
@@ -69,17 +69,15 @@ def cast(value: Value, name: str, sizes: tuple[int, ...], strict: bool = False) 
         return _year(value)
     if name in ("BOOL", "BOOLEAN"):
         return boolean(value)
-    raise Untranslated(
-        f"{name} is no type of kpipe's", "types: BIGINT, DECIMAL(p, s), DOUBLE, CHAR, DATE, DATETIME, TIME, JSON, BOOL"
-    )
+    raise Untranslated(f"unknown type {name}", "types: BIGINT, DECIMAL(p, s), DOUBLE, CHAR, DATE, DATETIME, TIME, JSON, BOOL")
 
 
 def returned(found: Value, raw: Value, name: str, sizes: tuple[int, ...]) -> Value:
-    """Return JSON_VALUE's value in the type that RETURNING names: NULL for what is not of that type.
+    """Return JSON_VALUE's value in the type of RETURNING; NULL for a value of another type.
 
     Args:
-        found: what JSON_VALUE gives without RETURNING.
-        raw: the same as JSON, which tells true from "true".
+        found: the value without RETURNING.
+        raw: the same as JSON, which distinguishes true from "true".
         name: of the type, upper case.
         sizes: its numbers in parentheses.
     """
@@ -92,7 +90,7 @@ def returned(found: Value, raw: Value, name: str, sizes: tuple[int, ...]) -> Val
 
 
 def _year(value: Value) -> Value:
-    """A year of 1901 to 2155: two digits are of 1970 to 2069, a number 0 is none; NULL for any other number."""
+    """Compile YEAR, 1901 to 2155: two digits mean 1970 to 2069, the number 0 stays 0; NULL for any other number."""
     if value.kind in ("date", "datetime", "time"):
         return Value(f"CAST(year({datetime(value).sql}) AS BIGINT)", "int", 4)
     zero = 2000 if value.kind in ("text", "json", "blob") else 0
@@ -106,9 +104,9 @@ def _instead(name: str) -> str:
 
 
 def whole_number(value: Value) -> Value:
-    """Return the number of which MySQL takes the whole part, or the nearest whole number.
+    """Return the number whose integer part, or nearest integer, MySQL uses.
 
-    A text is read up to its first character that is no digit, a time is rounded to seconds, `0x41` is 65.
+    A text is read up to its first non-digit, a time is rounded to seconds, `0x41` is 65.
     """
     if value.kind == "blob" and value.literal is not None:
         return number(value)
@@ -121,14 +119,14 @@ def whole_number(value: Value) -> Value:
         return Value(f"CAST(kpipe_json('integer', [CAST({value.sql} AS VARCHAR)]) AS BIGINT)", "int")
     if value.kind not in ("text", "blob"):
         return number(value)
-    # 21 digits are beyond 64 bits, so that further ones change nothing.
+    # 21 digits exceed 64 bits, so further ones change nothing.
     digits = "regexp_extract({0}, '^[ \\t\\n\\v\\f\\r]*([+-]?0*[0-9]{{1,21}})', 1)"
     whole = f"(CASE WHEN {{0}} IS NOT NULL THEN coalesce(TRY_CAST({digits} AS HUGEINT), 0) END)"
     return Value(bind_sql(whole.format, text(value).sql), "decimal", 38)
 
 
 def _signed(value: Value) -> Value:
-    """A text or a whole number of 64 bits without a sign keeps its bits; others become the nearest one."""
+    """Cast to SIGNED: a text or an unsigned 64-bit integer keeps its bits; other values become the nearest integer."""
     made = whole_number(value)
     if made.kind != "decimal" or made.scale or (made.precision > 20 and value.kind not in ("text", "json", "blob")):
         return integer(made)
@@ -148,7 +146,7 @@ def _bounded(value: Value, bits: int) -> Value:
 
 
 def _unsigned(value: Value, bits: int) -> Value:
-    """Below 0 the number that has the same 64 bits, as MySQL's CAST has it; 0 of a DECIMAL, a DOUBLE, or with fewer bits."""
+    """Cast to UNSIGNED. A negative integer keeps its 64 bits, as in MySQL; a negative DECIMAL or DOUBLE becomes 0."""
     made = whole_number(value)
     top, half = 2**bits, 2 ** (bits - 1)
     if made.kind == "double":
@@ -164,9 +162,9 @@ def _unsigned(value: Value, bits: int) -> Value:
 
 
 def _decimal(value: Value, precision: int, scale: int) -> Value:
-    """The nearest number with that scale; one that has too many digits becomes the largest one that has not."""
+    """Return the nearest DECIMAL of that scale; a number with too many digits becomes the largest that fits."""
     if precision > 38 or scale > precision:
-        raise Untranslated(f"DECIMAL({precision}, {scale}) is no type of kpipe's", "a DECIMAL has at most 38 digits, in all")
+        raise Untranslated(f"DECIMAL({precision}, {scale}) is not supported", "a DECIMAL has at most 38 digits in total")
     most = f"{'9' * (precision - scale) or '0'}.{'9' * scale or '0'}"
     target = f"DECIMAL({precision},{scale})"
 
@@ -175,7 +173,7 @@ def _decimal(value: Value, precision: int, scale: int) -> Value:
         cut = f"coalesce(TRY_CAST({exact} AS {target}), CAST({beyond} AS {target}))"
         return f"(CASE WHEN {there} IS NOT NULL THEN {cut} END)"
 
-    if value.kind == "text":  # it has digits that no DOUBLE has
+    if value.kind == "text":  # a text may have more digits than a DOUBLE
         sql = bind_sql(lambda said: nearest(said, _digits(said), number(Value(said, "text")).sql), value.sql)
     else:
         sql = bind_sql(lambda made: nearest(made, made, made), unrounded(number(value)).sql)
@@ -183,28 +181,28 @@ def _decimal(value: Value, precision: int, scale: int) -> Value:
 
 
 def _digits(said: str) -> str:
-    """The number that a text begins with, as text."""
+    """Return the number at the start of a text, as text."""
     return f"regexp_extract({said}, '^[ \\t\\n\\v\\f\\r]*([+-]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)', 1)"
 
 
 def _filled(sql: str, size: int, fixed: bool) -> str:
-    """So many bytes: BINARY is filled with NUL."""
+    """Return the first `size` bytes; BINARY is padded with NUL."""
     cut = f"({sql})[1:{size}]"
     return bind_sql(lambda x: f"({x} || repeat('\\x00'::BLOB, {size} - octet_length({x})))", cut) if fixed else cut
 
 
 def _rounded(value: Value, digits: int) -> Value:
-    """A moment with so many digits of a second, rounded half up."""
+    """Round a timestamp half up to that many digits of a second."""
     unit = 10 ** (6 - min(digits, 6))
     if unit == 1 or value.sql.startswith("CAST(NULL"):
         return replace(value, digits=min(digits, 6))
-    last = LAST // unit * unit  # what would reach the year 10000 is cut off
+    last = LAST // unit * unit  # a value that would round up to the year 10000 is truncated
     rounded = f"make_timestamp(CASE WHEN {{0}} > {LAST} THEN {last} ELSE {{0}} - ({{0}} % {unit} + {unit}) % {unit} END)"
     return Value(bind_sql(rounded.format, f"(epoch_us({value.sql}) + {unit // 2})"), "datetime", digits=digits)
 
 
 def _rounded_time(value: Value, digits: int) -> Value:
-    """A time with so many digits of a second; NULL where it reaches the day's end."""
+    """Round a time to that many digits of a second; NULL if it reaches the end of the day."""
     unit = 10 ** (6 - min(digits, 6))
     if unit == 1:
         return value

@@ -1,4 +1,4 @@
-"""Columns as values: each type of kpipe's as the type of MySQL's that it is in expressions."""
+"""Map columns to values of expressions: each of kpipe's types to a type of MySQL's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kpipe.schema.columns import Columns, Type
 
 __all__ = ["Resolve", "column_name", "of_column", "of_columns"]
 
-#: Gives the value of a column by the parts of its name, as written.
+#: Returns the value of a column for the parts of its name, as written.
 Resolve = Callable[[tuple[str, ...]], Value]
 
 
 def of_column(sql: str, kind: Type | None) -> Value:
-    """Return the value of a column of that type; None: nothing is known of it, and it is text."""
+    """Return the value of a column of that type; None: unknown, treated as text."""
     name = str(kind) if kind is not None else "VARCHAR"
     if name in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"):
         return Value(f"CAST({sql} AS BIGINT)", "int")
@@ -48,7 +48,7 @@ def of_column(sql: str, kind: Type | None) -> Value:
 
 
 def of_columns(columns: Columns) -> Resolve:
-    """Return the rule for the columns of a block of records; a name that is not there is an error of the caller's."""
+    """Return a resolver for these columns. The caller must report names that are not among them."""
     folded = {name.lower(): (name, kind) for name, kind in columns}
 
     def resolve(parts: tuple[str, ...]) -> Value:
@@ -60,5 +60,5 @@ def of_columns(columns: Columns) -> Resolve:
 
 
 def column_name(name: str) -> str:
-    """Return the name of a column as DuckDB's SQL."""
+    """Quote a column name for DuckDB's SQL."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""Compile an expression of MySQL's to DuckDB's SQL: one rule for each kind of node, given by the types of its parts."""
+"""Compile a MySQL expression to DuckDB's SQL: one rule for each node type, chosen by the types of its operands."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = ["check", "columns_of", "compiled", "computed", "duckdb_text"]
 
 
 def compiled(text: str, resolve: Resolve) -> Value:
-    """Return the expression as DuckDB runs it.
+    """Compile the expression to DuckDB's SQL.
 
     Args:
         text: the expression, as its author wrote it.
-        resolve: what a column is.
+        resolve: returns the value of a column.
 
     Raises:
-        Untranslated: it is no expression, or something in it is not on the list; the error points at the place.
+        Untranslated: it is not an expression, or uses something unsupported; the error contains the position.
     """
     return _Compiler(resolve).of(parse(text))
 
 
 def check(text: str, lookups: bool = False) -> None:
-    """Check an expression of which the columns' types are not known: they are taken for texts.
+    """Check an expression without the columns' types: all columns are treated as text.
 
     Args:
         text: the expression.
-        lookups: whether `name(key).column` may be a lookup, of which nothing is known either.
+        lookups: whether `name(key).column` may be a lookup, treated as text, too.
 
     Raises:
         Untranslated: as `compiled`.
@@ -53,50 +53,50 @@ def check(text: str, lookups: bool = False) -> None:
 
 
 def computed(text: str, columns: Columns) -> str:
-    """Return the expression of a computed column, which anybody's DuckDB can run.
+    """Compile the expression of a computed column, which must run on any DuckDB.
 
     Args:
         text: the expression.
-        columns: of the table, as far as their types are kpipe's.
+        columns: of the table, as far as kpipe supports their types.
 
     Raises:
-        Untranslated: as `compiled`, or only kpipe has a function in it.
+        Untranslated: as `compiled`, or it needs a function that only kpipe's connections have.
     """
     with repeating():
         sql = _Compiler(of_columns(columns), plain=True).of(parse(text)).sql
-    if "kpipe_" in sql or "lambda" in sql:  # DuckDB takes no lambda in such a column
-        raise Untranslated("a computed column cannot hold that")
+    if "kpipe_" in sql or "lambda" in sql:  # DuckDB's generated columns do not support lambdas
+        raise Untranslated("this expression is not supported in a computed column")
     return sql
 
 
 def columns_of(text: str) -> frozenset[str]:
-    """Return the names that the expression takes values from: columns, variables with their @, Kafka's coordinates.
+    """Return the names that the expression reads: columns, variables with their @, Kafka's coordinates.
 
     Raises:
-        Untranslated: it is no expression.
+        Untranslated: it is not an expression.
     """
     from kpipe.expressions.mysql.functions.kafka_functions import coordinates
 
-    found = set()
+    names = set()
     for node in parse(text).walk():
         if node.kind == "column":
-            found.add(node.value[-1])
+            names.add(node.value[-1])
         elif node.kind == "call" and node.value == "GET_KAFKA_PIPELINE_PROP":
-            found |= coordinates(node)
-    return frozenset(found)
+            names |= coordinates(node)
+    return frozenset(names)
 
 
 def duckdb_text(text: str) -> str | None:
-    """Return what stands in DUCKDB('...') if the expression is that and nothing else; None: it is MySQL's.
+    """Return the argument of DUCKDB('...') if that is the whole expression; None: the expression is MySQL's.
 
     Raises:
-        Untranslated: it is no expression.
+        Untranslated: it is not an expression.
     """
     node = parse(text)
     if node.kind != "call" or node.value != "DUCKDB":
         return None
     if len(node.args) != 1 or node.args[0].kind != "text":
-        raise refused("DUCKDB takes one expression in quotes", "DUCKDB('list_sum(prices)')", node.start, node.end)
+        raise refused("DUCKDB takes one expression in quotes", "write DUCKDB('list_sum(prices)')", node.start, node.end)
     return str(node.args[0].value)
 
 
@@ -104,9 +104,9 @@ class _Compiler:
     """Compiles one expression.
 
     Args:
-        resolve: what a column is.
-        lookups: whether calls of lookups are taken, for texts.
-        plain: whether members of documents are found by DuckDB's own functions.
+        resolve: returns the value of a column.
+        lookups: whether lookup calls are allowed; they are treated as text.
+        plain: whether JSON members are read by DuckDB's own functions.
     """
 
     def __init__(self, resolve: Resolve, lookups: bool = False, plain: bool = False) -> None:
@@ -114,7 +114,7 @@ class _Compiler:
         self._member_of = plain_member if plain else member
 
     def of(self, node: Node) -> Value:
-        """Return the value of a node. An error that does not know its place gets the node's."""
+        """Compile a node. An error without a position gets the node's."""
         try:
             return self._of(node)
         except Untranslated as error:
@@ -127,7 +127,7 @@ class _Compiler:
             return self._binary(node)
         rule: Callable[[Node], Value] | None = self._signs.get(node.kind) or getattr(self, f"_{node.kind}", None)
         if rule is None:
-            raise refused(f"{node.kind} is not translated", "", node.start, node.end)
+            raise refused(f"{node.kind} is not supported", "", node.start, node.end)
         return rule(node)
 
     @property
@@ -175,7 +175,7 @@ class _Compiler:
             self._args(node.args[0])
             return self._resolve((str(node.value),))
         raise refused(
-            f"{node.args[0].value} is no lookup of this pipeline", "LOOKUP name KEY (column) FROM ...", node.start, node.end
+            f"lookup {node.args[0].value} does not exist", "define it: LOOKUP name KEY (column) FROM ...", node.start, node.end
         )
 
     # Operators
@@ -193,7 +193,7 @@ class _Compiler:
 
     def _later(self, node: Node, left: Value, right: Value) -> Value:
         if node.kind not in ("+", "-") or left.kind == right.kind or (node.kind == "-" and left.kind == "interval"):
-            raise refused("an interval is added to a time, or taken from it", "", node.start, node.end)
+            raise refused("an interval can only be added to a time or subtracted from it", "", node.start, node.end)
         moment, step = (right, left) if left.kind == "interval" else (left, right)
         return moved(moment, step, node.kind)
 
@@ -219,7 +219,7 @@ class _Compiler:
         return Value(f"({boolean(value).sql} IS NOT DISTINCT FROM {node.value.lower()})", "bool")
 
     def _row(self, node: Node) -> Value:
-        raise refused("a list stands behind IN, or beside another list", "write (a, b) = (1, 2)", node.start, node.end)
+        raise refused("a list is only allowed after IN or beside another list", "write (a, b) = (1, 2)", node.start, node.end)
 
     def _in(self, node: Node) -> Value:
         plain = unrowed(node)
@@ -263,7 +263,7 @@ class _Compiler:
     def _collate(self, node: Node) -> Value:
         if not node.value.lower().endswith(("_bin", "binary")):
             raise refused(
-                f"the collation {node.value} is not translated",
+                f"collation {node.value} is not supported",
                 "texts are compared by their bytes; write LOWER(a) = LOWER(b)",
                 node.start,
                 node.end,
@@ -280,7 +280,7 @@ class _Compiler:
 
     def _using(self, node: Node) -> Value:
         if node.value.lower() not in ("utf8", "utf8mb3", "utf8mb4"):
-            raise refused(f"the character set {node.value} is not translated", "texts are UTF-8 here", node.start, node.end)
+            raise refused(f"character set {node.value} is not supported", "texts are UTF-8", node.start, node.end)
         return text(self.of(node.args[0])) if node.args else Value("''", "unit")
 
     def _cast(self, node: Node) -> Value:

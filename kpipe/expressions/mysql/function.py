@@ -1,4 +1,4 @@
-"""A function that expressions may call: its rule, and how many arguments it takes."""
+"""A function of expressions: its rule and its number of arguments."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Rule = Callable[..., Value]
 
 
 class Function:
-    """A function of the list.
+    """A supported function.
 
     Attributes:
-        rule: takes compiled arguments, and gives the compiled call.
-        least, most: how many arguments it takes; None: any number.
+        rule: compiles the call from its compiled arguments.
+        least, most: number of arguments; None: unlimited.
     """
 
     def __init__(self, rule: Rule, least: int, most: int | None = -1) -> None:

@@ -1,6 +1,6 @@
-"""The list of functions: name and number of arguments to a rule. What is not on it is refused by name.
+"""Look up functions by name and number of arguments. A function that is not listed is rejected by its name.
 
-Each family has a module of its own (`FUNCTIONS` in `*_functions.py`); names stand in upper case.
+Each family has its own module (`FUNCTIONS` in `*_functions.py`). Names are upper case.
 """
 
 from __future__ import annotations
@@ -35,37 +35,38 @@ __all__ = ["SPECIAL", "called", "is_name", "known"]
 
 @lru_cache(maxsize=1)
 def known() -> Mapping[str, Function]:
-    """Return every function by its name."""
+    """Return all supported functions by name."""
     return {
         **conditions, **documents, **formats, **hashes, **numbers, **patterns, **searches, **texts, **times, **arithmetic,
         **clocks, **packed, **buckets, **date_formats, **reading, **words,
     }  # fmt: skip
 
 
-#: Calls that have a syntax or a rule of their own.
+#: Calls with their own syntax or rule.
 SPECIAL = ("CAST", "CONVERT", "EXTRACT", "TRIM", "VALUES", "GET_KAFKA_PIPELINE_PROP", "DUCKDB")
 
 
 def is_name(name: str) -> bool:
-    """Return whether a function of MySQL's or SingleStore's has that name, whether it is translated or refused."""
+    """Return whether the name is a function of MySQL or SingleStore, supported or rejected."""
     return name.upper() in {*known(), *REFUSED, *SPECIAL}
 
 
 def called(name: str, args: Sequence[Value]) -> Value:
-    """Return the compiled call.
+    """Compile a call.
 
     Raises:
-        Untranslated: the function is not on the list, or does not take so many arguments.
+        Untranslated: the function is not supported, or has the wrong number of arguments.
     """
     if name == "DUCKDB":
-        raise Untranslated("DUCKDB('...') stands alone, as the whole expression", "write all of it inside")
+        raise Untranslated("DUCKDB('...') must be the whole expression", "write all of it inside the quotes")
     function = known().get(name)
     if function is None:
         if name in REFUSED:
-            raise Untranslated(f"{name} is not translated: {REFUSED[name][0]}", REFUSED[name][1])
+            raise Untranslated(f"{name} is not supported: {REFUSED[name][0]}", REFUSED[name][1])
         near = get_close_matches(name, known(), n=1, cutoff=0.75)
         raise Untranslated(
-            f"{name} is no function that kpipe knows", f"the nearest one is {near[0]}" if near else "docs/guide/sql.md lists them"
+            f"unknown function {name}",
+            f"did you mean {near[0]}?" if near else "docs/reference/functions.md lists all functions",
         )
     if len(args) < function.least or (function.most is not None and len(args) > function.most):
         wanted = (
@@ -75,5 +76,5 @@ def called(name: str, args: Sequence[Value]) -> Value:
             if function.most is None
             else f"{function.least} to {function.most}"
         )
-        raise Untranslated(f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, {len(args)} given")
+        raise Untranslated(f"{name}: expected {wanted} argument{'' if wanted == '1' else 's'}, found {len(args)}")
     return function.rule(*args)

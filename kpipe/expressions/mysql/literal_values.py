@@ -1,4 +1,4 @@
-"""Values of literals: NULL, numbers, texts, bytes, dates and times (MySQL 8.4 manual, "Literal Values")."""
+"""Compile literals: NULL, numbers, texts, bytes, dates and times (MySQL 8.4 manual, "Literal Values")."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def _bool(node: Node) -> Value:
 
 
 def _number(node: Node) -> Value:
-    said = str(node.value)
-    if "e" in said.lower():
-        if isinf(float(said)):
+    digits = str(node.value)
+    if "e" in digits.lower():
+        if isinf(float(digits)):
             raise refused(
-                f"{said} is beyond the range of DOUBLE", "the largest one is 1.7976931348623157e308", node.start, node.end
+                f"{digits} is out of range for DOUBLE", "the largest DOUBLE is 1.7976931348623157e308", node.start, node.end
             )
-        return Value(f"CAST('{said}' AS DOUBLE)", "double", literal=said)
-    whole, _, fraction = said.partition(".")
-    digits = len((whole.lstrip("0") or "0") + fraction)
+        return Value(f"CAST('{digits}' AS DOUBLE)", "double", literal=digits)
+    whole, _, fraction = digits.partition(".")
+    precision = len((whole.lstrip("0") or "0") + fraction)
     if not fraction and int(whole) < 2**63:
-        return Value(f"CAST({whole} AS BIGINT)", "int", max(len(whole.lstrip("0")), 1), literal=said)
-    made = decimal(Value(f"'{said}'", "decimal", digits, len(fraction)), digits, len(fraction))
-    return Value(made.sql, "decimal", digits, len(fraction), said, unsigned="." not in said and int(said) < 2**64)
+        return Value(f"CAST({whole} AS BIGINT)", "int", max(len(whole.lstrip("0")), 1), literal=digits)
+    value = decimal(Value(f"'{digits}'", "decimal", precision, len(fraction)), precision, len(fraction))
+    return Value(value.sql, "decimal", precision, len(fraction), digits, unsigned="." not in digits and int(digits) < 2**64)
 
 
 def _text(node: Node) -> Value:
-    parts = [quoted(part) for part in node.value.split("\0")]  # no text of DuckDB's holds NUL where it is written out
+    parts = [quoted(part) for part in node.value.split("\0")]  # a text literal of DuckDB's cannot contain NUL
     return Value(parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})", "text", literal=node.value)
 
 
@@ -52,12 +52,12 @@ def _bits(node: Node) -> Value:
 
 
 def _temporal(node: Node) -> Value:
-    kind, said = node.value
+    kind, literal = node.value
     rule = {"DATE": date, "TIME": span}.get(kind, datetime)
-    return rule(Value(quoted(said), "text"))
+    return rule(Value(quoted(literal), "text"))
 
 
-#: Kind of a node to its rule.
+#: Node type to its rule.
 LITERALS: dict[str, Callable[[Node], Value]] = {
     "null": _null, "bool": _bool, "number": _number, "text": _text, "hex": _hex, "bits": _bits, "temporal": _temporal,
 }  # fmt: skip

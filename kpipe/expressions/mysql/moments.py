@@ -1,10 +1,10 @@
-"""Texts and numbers as moments and as spans of time, as MySQL reads them.
+"""Parse texts and numbers as timestamps and as time spans, by MySQL's rules.
 
-Sources: MySQL 8.4 manual, "Date and Time Literals" (delimiters, digits in a row, years of two digits, offsets), "Fractional
-Seconds in Time Values" (more than six digits are rounded), "The TIME Type"; both are compared with a server.
+Sources: MySQL 8.4 manual, "Date and Time Literals" (delimiters, digits in a row, years of two digits, offsets); "Fractional
+Seconds in Time Values" (more than six digits are rounded); "The TIME Type". All are tested against a server.
 
-All take and give DuckDB's SQL. A span is a BIGINT of microseconds, within 838:59:59 of 0: a TIME of MySQL's may be negative and
-longer than a day, which DuckDB's TIME cannot be.
+All functions take and return DuckDB's SQL. A span is a BIGINT of microseconds from -838:59:59 to 838:59:59: MySQL's TIME may
+be negative and longer than a day, DuckDB's may not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIRST = -62_135_596_800_000_000
 LAST = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
 
-# The common forms, which DuckDB reads alike. Everything else goes a slower way.
+# The common forms, which DuckDB parses the same way. Other forms are parsed by slower expressions.
 _COMMON = r"[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}(?:[ T](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z?)?"
 _NEXT = r"(?:T|[ \t\n\v\f\r]+|[[:punct:]])"
 _DELIMITED = (
@@ -45,10 +45,10 @@ _SPAN = (
 _SPAN_PARTS = "['sign','d','h','mi','s','f','e']"
 
 
-def moment_of_text(said: str) -> str:
-    """Return the TIMESTAMP of a text, or NULL: text behind it is left out, an offset is taken off."""
+def moment_of_text(text: str) -> str:
+    """Parse a text as TIMESTAMP: trailing text is ignored, a UTC offset is subtracted; NULL if it is not a date."""
     return bound(
-        said,
+        text,
         lambda v: (
             f"(CASE WHEN regexp_full_match({v}, '{_COMMON}') THEN TRY_CAST({v} AS TIMESTAMP)"
             f" ELSE {bound(_parts(v), _moment)} END)"
@@ -57,7 +57,7 @@ def moment_of_text(said: str) -> str:
 
 
 def _parts(v: str) -> str:
-    """Year to offset of a text; of digits in a row the year has four where there are 8, or 14 and more."""
+    """Split a text into year to offset. In a run of digits, the year has four if there are 8, or 14 or more."""
     delimited, long, short = (f"regexp_extract({v}, '{form}', {_PARTS})" for form in (_DELIMITED, _LONG_RUN, _SHORT_RUN))
     run = bound(
         f"length(regexp_extract({v}, '{_RUN}', 1))",
@@ -66,10 +66,10 @@ def _parts(v: str) -> str:
     return f"(CASE WHEN regexp_matches({v}, '{_DELIMITED}') THEN {delimited} ELSE {run} END)"
 
 
-def compared_moment(said: str) -> str:
-    """Return the TIMESTAMP as which a text is compared with a moment: before all others for one that is no date.
+def compared_moment(text: str) -> str:
+    """Parse a text that is compared with a timestamp; a text that is not a date sorts before all timestamps.
 
-    A day that its month does not have, a month 0 and a day 0 stand in the calendar's order: right before the day that follows.
+    A day beyond the end of its month, a month 0 and a day 0 sort right before the next valid day.
     """
     before_all = f"make_timestamp({_FIRST - 1})"
 
@@ -77,7 +77,7 @@ def compared_moment(said: str) -> str:
         between = bound(_parts(v), _before_the_next)
         return f"coalesce({moment_of_text(v)}, {between}, CASE WHEN {v} IS NOT NULL THEN {before_all} END)"
 
-    return bound(said, rule)
+    return bound(text, rule)
 
 
 def _before_the_next(p: str) -> str:
@@ -104,7 +104,7 @@ def within_years(moment: str, kind: str = "TIMESTAMP") -> str:
 
 
 def _moment(p: str) -> str:
-    # Numbers that are too long stay so, and are no part of a date.
+    # Numbers that are too long are not cut, so that the cast to TIMESTAMP gives NULL.
     padded = [
         f"(CASE WHEN length({p}.{name}) > 2 THEN {p}.{name} ELSE lpad({p}.{name}, 2, '0') END)"
         for name in ("mo", "d", "h", "mi", "s")
@@ -120,29 +120,29 @@ def _moment(p: str) -> str:
 
 
 def fraction(digits: str) -> str:
-    """Return digits behind a point as microseconds, rounded."""
+    """Return the decimal places of a second as microseconds, rounded."""
     return f"CAST(round(CAST('0.' || left({digits}, 12) || '0' AS DOUBLE) * 1000000) AS BIGINT)"
 
 
-def has_clock(said: str) -> str:
-    """Return whether a text is a date with a time of day, which TIME and its like read as such."""
-    return f"(regexp_matches({said}, '{_CLOCK}') OR length(regexp_extract({said}, '{_RUN}', 1)) >= 12)"
+def has_clock(text: str) -> str:
+    """Return whether a text is a date with a time of day, which TIME reads as such."""
+    return f"(regexp_matches({text}, '{_CLOCK}') OR length(regexp_extract({text}, '{_RUN}', 1)) >= 12)"
 
 
-def span_of_text(said: str) -> str:
-    """Return the microseconds of a text: `-12:30`, `1 2:3:4`, `103015`, or the time of day of a moment. NULL for none."""
-    return bound(said, lambda v: f"(CASE WHEN {has_clock(v)} THEN {time_of_day(moment_of_text(v))} ELSE {plain_span(v)} END)")
+def span_of_text(text: str) -> str:
+    """Parse a text as microseconds: `-12:30`, `1 2:3:4`, `103015`, or the time of day of a timestamp; else NULL."""
+    return bound(text, lambda v: f"(CASE WHEN {has_clock(v)} THEN {time_of_day(moment_of_text(v))} ELSE {plain_span(v)} END)")
 
 
-def plain_span(said: str) -> str:
-    """Return the microseconds of a text that is no moment: see `span_of_text`."""
-    return bound(f"regexp_extract({said}, '{_SPAN}', {_SPAN_PARTS})", _span)
+def plain_span(text: str) -> str:
+    """Parse a text that is not a timestamp as microseconds; see `span_of_text`."""
+    return bound(f"regexp_extract({text}, '{_SPAN}', {_SPAN_PARTS})", _span)
 
 
-def clock_of_text(said: str) -> str:
-    """Return the same for EXTRACT, to which a date alone is midnight."""
+def clock_of_text(text: str) -> str:
+    """Parse a text as microseconds for EXTRACT, which reads a date alone as midnight."""
     return bound(
-        said,
+        text,
         lambda v: f"(CASE WHEN regexp_matches({v}, '{DATED}') THEN {time_of_day(moment_of_text(v))} ELSE {span_of_text(v)} END)",
     )
 
@@ -161,14 +161,14 @@ def _span(p: str) -> str:
 
 
 def composed(hours: str, minutes: str, seconds: str, micros: str) -> str:
-    """Return the microseconds of parts, NULL where minutes or seconds are beyond 59, the longest span for more."""
+    """Return the microseconds of the parts, at most `LONGEST`; NULL if minutes or seconds exceed 59."""
     whole = f"(CAST({hours} AS BIGINT) * 3600 + {minutes} * 60 + {seconds}) * 1000000 + {micros}"
     within_units = f"{minutes} BETWEEN 0 AND 59 AND {seconds} BETWEEN 0 AND 59 AND {hours} IS NOT NULL"
     return f"(CASE WHEN {within_units} THEN least({whole}, {LONGEST}) END)"
 
 
 def moment_of_number(exact: str) -> str:
-    """Return the TIMESTAMP of a DECIMAL(38, 6): YYYYMMDD or YYMMDD, with hhmmss behind it or without."""
+    """Return the TIMESTAMP of a DECIMAL(38, 6): YYYYMMDD or YYMMDD, optionally followed by hhmmss."""
     return bound(exact, lambda v: bound(_expanded(v), lambda n: _split(n, v)))
 
 
@@ -200,7 +200,7 @@ def _split(n: str, v: str) -> str:
 
 
 def span_of_number(exact: str) -> str:
-    """Return the microseconds of a DECIMAL(38, 6): hhmmss, or the time of day of a moment."""
+    """Return the microseconds of a DECIMAL(38, 6): hhmmss, or the time of day of a timestamp."""
 
     def rule(v: str) -> str:
         n = f"CAST(trunc(abs({v})) AS BIGINT)"
@@ -220,7 +220,7 @@ def within(micros: str) -> str:
 
 
 def text_of_span(span: str) -> str:
-    """Return a span as MySQL prints it: hours of two digits or three, a fraction where there is one."""
+    """Print a span as MySQL does: hours of two or three digits, a fraction only if it is not 0."""
 
     def rule(v: str) -> str:
         n = f"abs({v})"

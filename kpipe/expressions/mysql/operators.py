@@ -1,7 +1,7 @@
-"""What MySQL's operators give, by the types of their operands.
+"""Compile MySQL's operators by the types of their operands.
 
 Sources: MySQL 8.4 manual, "Comparison Functions and Operators", "Type Conversion in Expression Evaluation"; compared with
-a server in tests/kpipe/mysql/. Arithmetic has a module of its own.
+a server in tests/kpipe/expressions/mysql/. For arithmetic see arithmetic.py.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["BINARY", "between", "compared", "first_equal", "one_of"]
 
 _TIMES = ("date", "datetime")
 _TEXTS = ("text", "blob")
-# A text that is written out, and no date, gives every record the same answer; MySQL 8 refuses it, too.
+# A literal that is not a date would give the same result for every record; MySQL 8 rejects it, too.
 _READS_AS_DATE = re.compile(r"\s*(\d{2,4}[^\w\s]\d{1,2}[^\w\s]\d{1,2}|\d{6}(\D|\Z)|\d{8})")
 
 
 def _same_type(left: Value, right: Value) -> tuple[Value, Value]:
-    """Return both as MySQL compares them: texts as texts, times with times, everything else as numbers."""
+    """Convert both as MySQL compares them: texts as texts, times with times, everything else as numbers."""
     kinds = {left.kind, right.kind}
     if kinds <= {"text", "blob", "null", "json"}:
-        if "blob" in kinds:  # bytes that are no text have no place among texts
+        if "blob" in kinds:  # bytes that are not UTF-8 do not sort among texts
             one, other = (item.sql if item.kind == "blob" else f"encode({text(item).sql})" for item in (left, right))
             return Value(one, "blob"), Value(other, "blob")
         return text(left), text(right)
@@ -38,7 +38,7 @@ def _same_type(left: Value, right: Value) -> tuple[Value, Value]:
         for item in (left, right):
             if item.kind == "text" and item.literal is not None and not _READS_AS_DATE.match(item.literal):
                 raise Untranslated(
-                    f"'{item.literal[:20]}' is compared with a date, and is none", "write 'YYYY-MM-DD', or IS NULL"
+                    f"'{item.literal[:20]}' is compared with a date, but is not a date", "write 'YYYY-MM-DD', or IS NULL"
                 )
         return _beside_moment(left), _beside_moment(right)
     if kinds <= {"time", "span", "null", "text"}:
@@ -58,19 +58,19 @@ def _beside_moment(value: Value) -> Value:
 
 
 def _beside_time(value: Value) -> Value:
-    """A text that is no time is midnight beside one."""
+    """Convert a value that is compared with a time: a text that is not a time is midnight."""
     if value.kind != "text":
         return span(value)
     return Value(bind_sql(lambda v: f"coalesce({span_of_text(v)}, CASE WHEN {v} IS NOT NULL THEN 0 END)", value.sql), "span")
 
 
 def _dated(value: Value) -> bool:
-    """Whether a number is written like a date, or like a date and a time."""
+    """Return whether a number literal is written like a date, or like a date and a time."""
     return value.literal is not None and re.fullmatch(r"[12]\d{7}(\d{6}(\.\d*)?)?", value.literal) is not None
 
 
 def _digits(value: Value, other: Value) -> Value:
-    """A number; a text of digits that is written beside a number without a fraction is exactly that number, not a DOUBLE."""
+    """Return the number; a text of digits compared with an integer is exactly that number, not a DOUBLE."""
     written = value.literal if value.kind == "text" and (other.kind == "int" or other.unsigned) else None
     if written is None or not re.fullmatch(r"\s*[+-]?\d{1,36}(\.0*)?", written):
         return number(value)
@@ -89,17 +89,17 @@ def compared(sign: str) -> Callable[[Value, Value], Value]:
 
 
 def _pairs(value: Value, others: Sequence[tuple[str, Value]]) -> list[tuple[Value, Value]]:
-    """Both sides of the comparisons of one value with others, each with its sign."""
+    """Return both sides of the comparisons of one value with others."""
     return [comparable(sign, value, other) or _same_type(value, other) for sign, other in others]
 
 
 def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Callable[[list[str]], str]) -> str:
-    """Compare a value with several others. What it becomes beside more than one of them, a number say, is computed once.
+    """Compare a value with several others. A conversion that several comparisons share is computed once.
 
     Args:
-        value: the one that is named several times.
+        value: the left side of each comparison.
         others: sign and right side of each comparison.
-        build: takes the SQL of the comparisons, and gives what they are put together to.
+        build: combines the SQL of the comparisons.
     """
     pairs = _pairs(value, others)
     count = Counter(left.sql for left, _ in pairs)
@@ -116,12 +116,12 @@ def _compared_with(value: Value, others: Sequence[tuple[str, Value]], build: Cal
 
 
 def _bound(rule: Callable[[Value], Value], value: Value, others: Sequence[tuple[str, Value]]) -> Value:
-    """The rule of a value that it compares with others: the value itself is computed once where they make several types of it."""
+    """Apply a rule that compares a value with others; if they convert it to several types, compute the value itself once."""
     return bind(rule, value) if len({left.sql for left, _ in _pairs(unrounded(value), others)}) > 1 else rule(value)
 
 
 def one_of(value: Value, choices: Sequence[Value]) -> Value:
-    """Return `value IN (choices)`. DuckDB's own IN and BETWEEN would repeat what they compare."""
+    """Return `value IN (choices)`. DuckDB's own IN and BETWEEN would repeat their operand."""
     return _together(unrounded(value), [("=", unrounded(choice)) for choice in choices], " OR ")
 
 
@@ -133,7 +133,7 @@ def _together(value: Value, others: Sequence[tuple[str, Value]], word: str) -> V
 
 
 def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Sequence[Value]) -> Value:
-    """Return the result that belongs to the first search that the value is equal to; the last result belongs to none."""
+    """Return the result of the first search that equals the value; the last result is the default."""
     others = [(sign, unrounded(search)) for search in searches]
 
     def rule(subject: Value) -> Value:
@@ -150,7 +150,7 @@ def first_equal(sign: str, value: Value, searches: Sequence[Value], results: Seq
 
 
 def between(value: Value, low: Value, high: Value) -> Value:
-    """Return `value BETWEEN low AND high`: all three are numbers where one is a number and none a date."""
+    """Return `value BETWEEN low AND high`: all three are compared as numbers if one is a number and none a date."""
     items = [unrounded(item) for item in (value, low, high)]
     kinds = {item.kind for item in items}
     if kinds & {"int", "decimal", "double", "bool"} and not kinds & {*_TIMES, "time"} and kinds & {*_TEXTS}:

@@ -1,7 +1,8 @@
-"""Patterns: LIKE, and regular expressions of MySQL's and SingleStore's, written for RE2, which DuckDB matches with.
+"""Compile patterns: LIKE, and regular expressions of MySQL and SingleStore, rewritten for RE2, which DuckDB uses.
 
-Letters, digits and white space are those of Unicode, as in MySQL's ICU and MariaDB's PCRE. RE2 has no look-around, no
-back-references and no word boundary for letters beyond ASCII: these are refused, and whatever the servers read in several ways.
+Letters, digits and white space are those of Unicode, as in MySQL's ICU and MariaDB's PCRE. RE2 has no lookaround, no
+back-references and no word boundary for letters beyond ASCII: these are rejected, and so is syntax that the servers read
+differently.
 `$` matches at the very end only, as in SingleStore. Sources: MySQL 8.4 manual, "Regular Expressions" and "String Comparison
 Functions and Operators"; SingleStore's manual, "Regular Expression Functions"; RE2, "Syntax".
 """
@@ -16,7 +17,7 @@ from kpipe.expressions.mysql.values import Value, quoted, text
 
 __all__ = ["anchored", "groups", "like", "matches", "pattern_of", "translated"]
 
-_MOST_WEIGHT = 1000  # of a compiled pattern: RE2 gives up on larger ones
+_MOST_WEIGHT = 1000  # of a compiled pattern: RE2 rejects larger ones
 _WORD, _SPACE = r"\p{L}\p{N}_", r"\s\x{b}\x{85}\p{Z}"
 _NO_SPACE = (
     r"\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}"
@@ -36,25 +37,25 @@ _QUANTIFIER = re.compile(r"(?:[*+?]|\{(\d+)(,?)(\d*)\})(\??)")
 
 
 def pattern_of(value: Value) -> str | None:
-    """Return the text of a pattern that is written out; None for NULL.
+    """Return the text of a literal pattern; None for NULL.
 
     Raises:
-        Untranslated: it is taken from a record.
+        Untranslated: it is not a literal.
     """
     if value.kind == "null":
         return None
     if value.kind != "text" or value.literal is None:
         raise Untranslated(
-            "a pattern must be written out in quotes", "write LIKE, or INSTR(value, text) > 0, for one of a record"
+            "a pattern must be a literal in quotes", "for a pattern from a column, write LIKE or INSTR(value, text) > 0"
         )
     return value.literal
 
 
 def like(value: Value, pattern: Value, escape: Value) -> Value:
-    """Return `value LIKE pattern ESCAPE escape`. An escape before any other character is that character, at the end it is itself.
+    """Compile `value LIKE pattern ESCAPE escape`. An escaped character matches itself, as does an escape at the end.
 
     Raises:
-        Untranslated: the escape is not one character in quotes, or empty.
+        Untranslated: the escape is not a literal of one character, or is empty.
     """
     mark = escape.literal
     if mark is None or len(mark) > 1 or escape.kind != "text":
@@ -65,18 +66,18 @@ def like(value: Value, pattern: Value, escape: Value) -> Value:
     written = text(pattern).sql
     if mark and mark != "\\":
         raise Untranslated(
-            "ESCAPE with a pattern of a record is not translated", "write LIKE without ESCAPE: it is the backslash"
+            "ESCAPE with a pattern from a column is not supported", "write LIKE without ESCAPE: the escape is the backslash"
         )
     if not mark:
         written = f"replace({written}, '\\', '\\\\')"
-    else:  # what follows a backslash is itself; DuckDB takes a backslash only before %, _ and itself
+    else:  # a backslash escapes any character; DuckDB allows it only before %, _ and itself
         written = f"regexp_replace({written}, '(\\\\[%_\\\\])|\\\\([^%_\\\\])', '\\1\\2', 'g')"
         written = f"regexp_replace({written}, '^((?s:[^\\\\]|\\\\.)*)\\\\$', '\\1\\\\\\\\')"
     return Value(f"({text(value).sql} LIKE {written} ESCAPE '\\')", "bool")
 
 
 def _escaped_for_like(pattern: str, mark: str) -> str:
-    """A LIKE pattern with another escape, as one with a backslash."""
+    """Convert a LIKE pattern with another escape character to one with a backslash."""
     made, at = "", 0
     while at < len(pattern):
         sign = pattern[at]
@@ -91,7 +92,7 @@ def _escaped_for_like(pattern: str, mark: str) -> str:
 
 
 def matches(value: Value, pattern: Value) -> Value:
-    """Return `value REGEXP pattern`: anywhere in the text."""
+    """Compile `value REGEXP pattern`, which matches anywhere in the text."""
     written = pattern_of(pattern)
     if written is None:
         return Value("CAST(NULL AS BOOLEAN)", "bool")
@@ -100,37 +101,37 @@ def matches(value: Value, pattern: Value) -> Value:
 
 @lru_cache(maxsize=256)
 def translated(pattern: str) -> str:
-    """Return the pattern as RE2 takes it.
+    """Convert the pattern to RE2's syntax.
 
     Raises:
-        Untranslated: it has something that RE2 does not have, or that servers read in several ways.
+        Untranslated: RE2 does not support it, or the servers read it differently.
     """
     if not pattern:
-        raise Untranslated("a pattern is empty", "an empty pattern is refused by the servers, too")
+        raise Untranslated("a pattern is empty", "the servers reject an empty pattern, too")
     reader = _Pattern(pattern)
     made, weight = reader.choices()
     if reader.at < len(pattern):
-        raise Untranslated("a pattern has a ) without a (", "write \\\\) for the character")
+        raise Untranslated("unmatched ) in a pattern", "write \\\\) for the character")
     if weight > _MOST_WEIGHT:
-        raise Untranslated("a pattern is too large", "repeat less: RE2 takes about 1000 characters, and 300 of classes")
+        raise Untranslated("a pattern is too large", "repeat less: RE2's limit is about 1000 characters, or 300 classes")
     return made
 
 
 def anchored(pattern: str) -> bool:
-    """Return whether the pattern looks at the beginning of the text, so that it must not be matched from a later place."""
+    """Return whether the pattern contains ^ or \\A, so that it must not be matched from a later position."""
     return "^" in re.sub(r"\[\^|\\.", "", pattern) or "\\A" in pattern
 
 
 def groups(pattern: str) -> int:
-    """Return how many groups the pattern captures."""
+    """Return the number of capturing groups."""
     return len(re.findall(r"\((?!\?)", re.sub(r"\\.|\[\^?\]?[^]]*\]", "", pattern, flags=re.DOTALL)))
 
 
 class _Pattern:
-    """Reads a pattern from the left, and writes it for RE2 with its weight: how many single characters it stands for.
+    """Rewrites a pattern for RE2, and computes its weight: the number of single characters that it can match.
 
     Args:
-        pattern: as MySQL gets it, after the quotes.
+        pattern: the value of the literal, without quotes and escapes.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -141,7 +142,7 @@ class _Pattern:
 
     def take(self) -> str:
         if self.at >= len(self.pattern):
-            raise Untranslated("a pattern ends too early", "write \\\\\\\\ for a backslash")
+            raise Untranslated("unexpected end of a pattern", "write \\\\\\\\ for a backslash")
         self.at += 1
         return self.pattern[self.at - 1]
 
@@ -166,16 +167,16 @@ class _Pattern:
         found = _QUANTIFIER.match(self.pattern, self.at)
         if found is None:
             if self.ahead("{"):
-                raise Untranslated("a { in a pattern repeats nothing", "write {2}, {2,} or {2,5}, or \\\\{ for the character")
+                raise Untranslated("invalid { in a pattern", "write {2}, {2,} or {2,5}, or \\\\{ for the character")
             return "", 1
         if atom in ("^", "$", "\\A", "\\z"):
-            raise Untranslated(f"a pattern repeats {atom}", "leave the repetition out")
+            raise Untranslated(f"a pattern repeats {atom}", "remove the repetition")
         self.at = found.end()
         if self.at < len(self.pattern) and self.pattern[self.at] in "*+?{":
-            raise Untranslated(f"{self.pattern[found.start() : self.at + 1]} in a pattern is not translated", "repeat once")
+            raise Untranslated(f"{self.pattern[found.start() : self.at + 1]} in a pattern is not supported", "repeat once")
         low, high = int(found[1] or 1), int(found[3] or 0)
         if max(low, high) > _MOST_WEIGHT or (found[3] and low > high) or (found[3] and not found[2]):
-            raise Untranslated(f"{found[0]} in a pattern is not translated", f"{{m,n}}: m up to n, n up to {_MOST_WEIGHT}")
+            raise Untranslated(f"{found[0]} in a pattern is not supported", f"write {{m,n}} with m <= n <= {_MOST_WEIGHT}")
         return found[0], max(low, high, 1)
 
     def atom(self) -> tuple[str, int]:
@@ -188,7 +189,7 @@ class _Pattern:
             case "\\":
                 return self.escaped()
             case "*" | "+" | "?" | "{":
-                raise Untranslated(f"a pattern has {sign} with nothing to repeat", f"write \\\\{sign} for the character")
+                raise Untranslated(f"{sign} in a pattern follows nothing", f"write \\\\{sign} for the character")
             case "." | "^" | "$":
                 return sign, 1
         return _plain(sign), 1
@@ -202,15 +203,15 @@ class _Pattern:
             found = re.compile(r"\?([ims]*)([:)])").match(self.pattern, self.at)
             if found is None or (found[2] == ")" and not found[1]):
                 raise Untranslated(
-                    f"({self.pattern[self.at : self.at + 3]} in a pattern is not translated: RE2 has no look-around and no names",
-                    "groups: (...), (?:...), (?i)",
+                    f"({self.pattern[self.at : self.at + 3]} in a pattern is not supported: RE2 has neither lookaround nor names",
+                    "write (...), (?:...) or (?i)",
                 )
             begin, self.at = f"({found[0]}", found.end()
             if found[2] == ")":
                 return begin, 0
         made, weight = self.choices()
         if not self.ahead(")"):
-            raise Untranslated("a pattern has a ( without a )", "write \\\\( for the character")
+            raise Untranslated("unmatched ( in a pattern", "write \\\\( for the character")
         self.at += 1
         self.depth -= 1
         return f"{begin}{made})", max(weight, 1)
@@ -228,7 +229,7 @@ class _Pattern:
         return _plain(self.character(sign)), 1
 
     def character(self, sign: str) -> str:
-        """The character that stands behind a backslash."""
+        """Return the character of an escape sequence."""
         if sign in _NAMED:
             return _NAMED[sign]
         found = re.compile(r"x\{([0-9A-Fa-f]{1,6})\}|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})").match(self.pattern, self.at - 1)
@@ -239,21 +240,22 @@ class _Pattern:
                 return chr(code)
         if sign.isalnum():
             hints = {"b": "write (^|[^[:alnum:]_]) and ([^[:alnum:]_]|$)", "B": "write [[:alnum:]_]", "Z": "write $"}
-            why = "RE2 has no back-references" if sign.isdigit() else "RE2 has none that servers agree on"
+            why = "RE2 has no back-references" if sign.isdigit() else "the servers read it differently, or RE2 lacks it"
             raise Untranslated(
-                f"\\{sign} in a pattern is not translated: {why}", hints.get(sign, "docs/guide/sql.md lists what works")
+                f"\\{sign} in a pattern is not supported: {why}",
+                hints.get(sign, "docs/reference/statements.md lists what works"),
             )
         return sign
 
     def category(self, sign: str) -> str:
         found = re.compile(r"\{(\w+)\}|([A-Z])").match(self.pattern, self.at)
         if found is None or not _CATEGORIES.fullmatch(found[1] or found[2]):
-            raise Untranslated(f"\\{sign}{self.pattern[self.at : self.at + 6]} in a pattern is not translated", "write \\\\p{L}")
+            raise Untranslated(f"\\{sign}{self.pattern[self.at : self.at + 6]} in a pattern is not supported", "write \\\\p{L}")
         self.at = found.end()
         return f"\\{sign}{{{found[1] or found[2]}}}"
 
     def set_of(self) -> tuple[str, int]:
-        """A list of characters in brackets."""
+        """Rewrite a bracket expression."""
         begin = self.at
         negated = self.ahead("^")
         self.at += negated
@@ -266,7 +268,7 @@ class _Pattern:
                 last, plain = self.member()
                 if not plain or last < item:
                     raise Untranslated(
-                        f"[{self.pattern[begin : self.at]} in a pattern is no range", "write \\\\- for the character"
+                        f"[{self.pattern[begin : self.at]} in a pattern is not a valid range", "write \\\\- for the character"
                     )
                 made += f"{_in_set(item)}-{_in_set(last)}"
             else:
@@ -275,23 +277,23 @@ class _Pattern:
         return f"[{'^' if negated else ''}{made}]", 3 if wide or negated else 1
 
     def member(self) -> tuple[str, bool]:
-        """A character, or a class as RE2 writes it, and which one it is."""
+        """Return a member of a bracket expression in RE2's syntax, and whether it is a single character."""
         sign = self.take()
         if sign == "[":
             found = re.compile(r":(\^?)(\w+):\]").match(self.pattern, self.at)
             if found is None or found[1] or found[2] not in _POSIX:
                 raise Untranslated(
-                    "a [ in brackets is not translated: servers read it differently", "write \\\\[, or [[:alpha:]]"
+                    "[ in brackets is not supported: the servers read it differently", "write \\\\[, or [[:alpha:]]"
                 )
             self.at = found.end()
             return _POSIX[found[2]], False
         if sign == "&" and self.ahead("&"):
-            raise Untranslated("&& in brackets is not translated: servers read it differently", "write \\\\&")
+            raise Untranslated("&& in brackets is not supported: the servers read it differently", "write \\\\&")
         if sign != "\\":
             return sign, True
         sign = self.take()
         if sign == "W":
-            raise Untranslated("\\W in brackets is not translated", "write [^...] with the characters that it must not match")
+            raise Untranslated("\\W in brackets is not supported", "write [^...] with the characters to exclude")
         if sign in _CLASSES:
             return _CLASSES[sign], False
         if sign in "pP":
@@ -300,7 +302,7 @@ class _Pattern:
 
 
 def _plain(sign: str) -> str:
-    """A character that means itself."""
+    """Return a literal character, escaped for RE2."""
     return f"\\{sign}" if sign in r"\.+*?()|[]{}^$" else sign
 
 

@@ -1,4 +1,4 @@
-"""How numbers are printed; compared with a server in tests/kpipe/mysql/."""
+"""Print numbers as MySQL does; compared with a server in tests/kpipe/expressions/mysql/."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ __all__ = ["printed"]
 
 
 def printed(sql: str, digits: int | None) -> str:
-    """Return a DOUBLE as MySQL prints it: all digits from 1e-15 to below 1e15, and no `.0`; no `+` in an exponent; no -0.
+    """Return a DOUBLE as MySQL prints it: all digits from 1e-15 to below 1e15; no `.0`, no `+` in an exponent, no -0.
 
     Args:
         sql: the DOUBLE.
-        digits: how many digits behind the point; None: as many as it has.
+        digits: number of decimal places; None: as many as it has.
     """
     if digits is not None:
         fixed = f"regexp_replace(format('{{:.{digits}f}}', v), '^-(0(\\.0*)?)$', '\\1')"
         figures = "regexp_extract(CAST(v AS VARCHAR), '^(-?)(\\d)\\.?(\\d*)e\\+(\\d+)$', ['minus', 'one', 'further', 'zeros'])"
         large = f"{figures}.minus || {figures}.one || rpad({figures}.further, CAST({figures}.zeros AS INTEGER), '0')"
         point = f" || '.{'0' * digits}'" if digits else ""
-        # Beyond its shortest digits a DOUBLE has zeros, as on the server.
+        # After its shortest digits, a DOUBLE is padded with zeros, as on the server.
         few = (
             f"abs(v) >= 1e{15 - digits} AND regexp_matches(CAST(v AS VARCHAR), '^-?\\d+\\.\\d{{1,{digits}}}$')"
             if digits

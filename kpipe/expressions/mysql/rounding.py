@@ -1,7 +1,7 @@
-"""ROUND, TRUNCATE, CEIL and FLOOR: exact numbers half away from zero, a DOUBLE half to even.
+"""Compile ROUND, TRUNCATE, CEIL and FLOOR: exact numbers round half away from zero, a DOUBLE half to even.
 
-Source: MySQL 8.4 manual, "Rounding Behavior"; compared with a server in tests/kpipe/mysql/. A DOUBLE is multiplied by a power of
-ten, rounded, and divided again, as on the server: ROUND(1.005e0, 2) is 1.
+Source: MySQL 8.4 manual, "Rounding Behavior"; compared with a server in tests/kpipe/expressions/mysql/. A DOUBLE is
+multiplied by a power of ten, rounded, and divided again, as on the server: ROUND(1.005e0, 2) is 1.
 """
 
 from __future__ import annotations
@@ -75,24 +75,24 @@ def _cut(value: Value, places: Value, truncating: bool) -> Value:
 
 
 def _written(places: Value) -> int | None:
-    """The number of places that is written out; None: it comes from the record."""
+    """Return the literal number of places; None: it comes from the record."""
     if places.literal is None or places.kind not in ("int", "decimal", "double", "text"):
         return None
     if places.kind == "text":
-        found = re.match(r"\s*([+-]?\d+)", places.literal)
-        return max(min(int(found[1]), 400), -400) if found else 0
+        match = re.match(r"\s*([+-]?\d+)", places.literal)
+        return max(min(int(match[1]), 400), -400) if match else 0
     written = max(min(Decimal(places.literal), Decimal(400)), Decimal(-400))
     return int(written.quantize(Decimal(1), ROUND_HALF_EVEN if places.kind == "double" else ROUND_HALF_UP))
 
 
 def _in_units(sql: str, unit: str, truncating: bool) -> str:
-    """How many units a HUGEINT has."""
+    """Return how often the unit fits into a HUGEINT."""
     step = "v[1] // v[2]" if truncating else "sign(v[1]) * ((abs(v[1]) + v[2] // 2) // v[2])"
     return f"list_transform([[{sql}, {unit}]], lambda v: {step})[1]"
 
 
 def _exactly(wide: Value, whole: int, count: int, truncating: bool) -> Value:
-    """An exact number with so many digits behind the point; below 0, zeros before it."""
+    """Return an exact number with that many decimal places; a negative count zeroes integer digits."""
     if wide.scale - count > _MOST_DIGITS:
         return Value(f"(CASE WHEN {wide.sql} IS NOT NULL THEN 0::BIGINT END)", "int", 1)
     units = _in_units(unscaled(wide), f"{10 ** (wide.scale - count)}::HUGEINT", truncating)
@@ -105,7 +105,7 @@ def _exactly(wide: Value, whole: int, count: int, truncating: bool) -> Value:
 
 
 def _by_record(made: Value, places: str, truncating: bool) -> Value:
-    """An exact number that keeps its scale: which digits are zeros is decided by each record."""
+    """Round an exact number, which keeps its scale, to a number of places that comes from the record."""
     wide = unrounded(made)
     cut = f"CAST(least({wide.scale} - greatest(least({{0}}, {made.scale}), -99), 38) AS INTEGER)"
     power = f"CAST(CASE WHEN {{0}} IS NOT NULL THEN rpad('1', {cut} + 1, '0') END AS HUGEINT)"

@@ -1,4 +1,4 @@
-"""Comparisons of lists, `(a, b) = (1, 2)` and `(a, b) IN ((1, 2), (3, 4))`, as comparisons of their parts.
+"""Expand comparisons of lists, `(a, b) = (1, 2)` and `(a, b) IN ((1, 2), (3, 4))`, to comparisons of their items.
 
 Source: MySQL 8.4 manual, "Comparison Functions and Operators": `(a, b) < (x, y)` is `a < x OR (a = x AND b < y)`.
 """
@@ -15,10 +15,10 @@ _ORDERED = ("<", "<=", ">", ">=")
 
 
 def unrowed(node: Node) -> Node | None:
-    """Return a comparison of lists as one without them; None if there is no list in it.
+    """Expand a comparison of lists; None if it contains no list.
 
     Raises:
-        Untranslated: the lists have different lengths, or the operator takes none.
+        Untranslated: the lists have different lengths, or the operator does not support them.
     """
     if all(item.kind != "row" for item in node.args):
         return None
@@ -26,21 +26,23 @@ def unrowed(node: Node) -> Node | None:
     if node.kind == "in":
         return _joined("OR", [_compared("=", left, other) for other in others])
     if node.kind not in (*_ORDERED, "=", "<>", "<=>"):
-        raise refused(f"{node.kind} takes no lists", "write (a, b) = (1, 2)", node.start, node.end)
+        raise refused(f"{node.kind} does not support lists", "write (a, b) = (1, 2)", node.start, node.end)
     return _compared(node.kind, left, others[0])
 
 
 def _compared(sign: str, left: Node, right: Node) -> Node:
     if left.kind != "row" or right.kind != "row" or len(left.args) != len(right.args):
-        raise refused("a list is compared with a list of as many values", "write (a, b) = (1, 2)", right.start, right.end)
+        raise refused(
+            "a list can only be compared with a list of the same length", "write (a, b) = (1, 2)", right.start, right.end
+        )
     pairs = list(zip(left.args, right.args, strict=True))
     if sign not in _ORDERED:
         return _joined("OR" if sign == "<>" else "AND", [_part(sign, *pair) for pair in pairs])
     *first, last = pairs
-    made = _part(sign, *last)
+    comparison = _part(sign, *last)
     for a, b in reversed(first):
-        made = _joined("OR", [_part(sign[0], a, b), _joined("AND", [_part("=", a, b), made])])
-    return made
+        comparison = _joined("OR", [_part(sign[0], a, b), _joined("AND", [_part("=", a, b), comparison])])
+    return comparison
 
 
 def _part(sign: str, left: Node, right: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Compute values once that a rule names several times (binding.py), with their types."""
+"""Compute typed values only once although a rule uses them several times (see binding.py)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["bind"]
 
 
 def bind(rule: Callable[..., Value], *values: Value) -> Value:
-    """Return the value of a rule that names its arguments several times; each keeps its type, and a literal is one.
+    """Return the value of a rule that uses its arguments several times; each keeps its type, and a literal stays one.
 
     Args:
-        rule: makes a value of values.
+        rule: computes a value from values.
         values: the arguments.
     """
     result: list[Value] = []
@@ -39,7 +39,7 @@ def bind(rule: Callable[..., Value], *values: Value) -> Value:
 
 
 def _named(value: Value, name: str) -> Value:
-    """The value under a name; of a quotient the name has all digits."""
+    """Return the value under a lambda's name; for a quotient the name has all digits."""
     if value.exact is None:
         return value if name == value.sql else replace(value, sql=name)
     if name == value.exact.sql:

@@ -1,19 +1,19 @@
-"""Values of compiled expressions: DuckDB's SQL with MySQL's type, and how MySQL makes one type of value from another.
+"""Values of compiled expressions: DuckDB's SQL with MySQL's type, and conversions between these types.
 
 Sources: MySQL 8.4 manual, "Type Conversion in Expression Evaluation", "Date and Time Literals", "Precision Math"; each rule is
-compared with a MariaDB server over generated values (tests/kpipe/mysql/). Types of the SQL:
+compared with a MariaDB server over generated values (tests/kpipe/expressions/mysql/). Types of the SQL:
 
-    null       NULL of any type
-    int        BIGINT
-    decimal    DECIMAL(precision, scale), at most 38 digits: DuckDB has no more
-    double     DOUBLE
-    bool       BOOLEAN: 1 and 0 to MySQL
-    text       VARCHAR; comparisons are those of a binary collation, as of values out of JSON in SingleStore
-    blob       BLOB
-    date, datetime, time    DATE, TIMESTAMP, TIME; UTC. There are no zero dates
-    span       BIGINT, microseconds: a TIME that may be negative, and beyond a day; no column has it
-    json       JSON
-    unit, interval          of date arithmetic; no value
+- `null`: NULL of any type
+- `int`: BIGINT
+- `decimal`: DECIMAL(precision, scale), at most 38 digits, DuckDB's limit
+- `double`: DOUBLE
+- `bool`: BOOLEAN, in MySQL 1 and 0
+- `text`: VARCHAR, compared by a binary collation, as SingleStore compares values from JSON
+- `blob`: BLOB
+- `date`, `datetime`, `time`: DATE, TIMESTAMP, TIME; UTC, without zero dates
+- `span`: BIGINT, microseconds: a TIME that may be negative or longer than a day; never the type of a column
+- `json`: JSON
+- `unit`, `interval`: operands of date arithmetic, not values
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_DIGITS = 38
-_LONGEST = 200_000  # of compiled SQL; in generated columns, arguments that a rule names twice double at each level
+_LONGEST = 200_000  # characters of SQL; in generated columns, an argument that a rule uses twice doubles at each level
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Value:
     Attributes:
         sql: DuckDB's SQL.
         kind: see above.
-        precision, scale: digits of a `decimal`, in all and behind the point; of an `int`, how many digits it may have.
-        literal: the text of a literal; None: it is none.
-        unsigned: of a `decimal` without a fraction: MySQL has it as BIGINT UNSIGNED, and so what is computed with it.
-        digits: of a `double`: how many digits behind the point are printed; None: as many as it has. Of a `decimal`, 0: zeros at
-            its end are not printed. Of a `datetime`: digits of a second; None: as many as it has.
-        exact: of a quotient: the same number with more digits, with which arithmetic goes on.
+        precision, scale: total digits and decimal places of a `decimal`; of an `int`, its largest number of digits.
+        literal: the text of a literal; None: not a literal.
+        unsigned: whether a `decimal` without a fraction is BIGINT UNSIGNED in MySQL.
+        digits: decimal places of a `double` when printed; None: as many as it has. Of a `decimal`, 0: trailing zeros are not
+            printed. Of a `datetime`: digits of a second; None: as many as it has.
+        exact: the same quotient with more digits, for further arithmetic.
     """
 
     sql: str
@@ -68,31 +68,31 @@ class Value:
 
     def __post_init__(self) -> None:
         if len(self.sql) > _LONGEST:
-            raise Untranslated("an expression is too long", "compute parts of it in a column of its own, or in a program")
+            raise Untranslated("an expression is too long", "compute parts of it in a separate column, or in a program")
 
 
 NULL = Value("NULL", "null", 0)
 
 
-def quoted(said: str) -> str:
-    """Return a text as a literal of DuckDB's."""
-    if "\0" in said:
-        raise Untranslated("a text holds NUL", "leave it out")
-    return "'" + said.replace("'", "''") + "'"
+def quoted(text: str) -> str:
+    """Quote a text as a DuckDB literal."""
+    if "\0" in text:
+        raise Untranslated("a text contains NUL", "remove it")
+    return "'" + text.replace("'", "''") + "'"
 
 
 def alike(sql: str, made: Value) -> Value:
-    """Return a value of the same type as another one."""
+    """Return SQL as a value of the same type as another one."""
     return replace(made, sql=sql, literal=None, exact=None)
 
 
 def unrounded(value: Value) -> Value:
-    """Return a quotient with all digits that the server computes; any other value as it is."""
+    """Return a quotient with all digits that the server computes; any other value unchanged."""
     return value.exact or value
 
 
 def combined(values: list[Value], build: Callable[..., str]) -> Value:
-    """Return what is chosen from values, in their common type: `build` takes their SQL, and gives that of the choice."""
+    """Return a choice among values in their common type; `build` combines their SQL."""
     made = common(values)
     if made[0].kind != "decimal" or not any(value.exact for value in values):
         return alike(build(*(item.sql for item in made)), made[0])
@@ -103,21 +103,21 @@ def combined(values: list[Value], build: Callable[..., str]) -> Value:
 
 
 def finite(sql: str, digits: int | None = None) -> Value:
-    """Return a DOUBLE that was computed; running it fails, as on the server, where it is beyond the range of DOUBLE."""
+    """Return a computed DOUBLE. It fails at run time, as on the server, if it is out of range."""
     checked = "CASE WHEN isfinite(x) OR x IS NULL THEN x ELSE error('a DOUBLE is out of range') END"
     return Value(f"list_transform([{sql}], lambda x: {checked})[1]", "double", digits=digits if (digits or 0) <= 30 else None)
 
 
-# A number at the beginning of a text, as MySQL reads one.
+# A number at the start of a text, as MySQL reads it.
 _NUMBER = r"^[ \t\n\v\f\r]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 
 
 def number(value: Value) -> Value:
-    """Return the value as MySQL has it in arithmetic: `int`, `decimal` or `double`."""
-    if value.kind == "blob" and value.literal is not None:  # 0x4D is a text, but a number beside numbers
+    """Convert the value for arithmetic: to `int`, `decimal` or `double`."""
+    if value.kind == "blob" and value.literal is not None:  # 0x4D is a text, but a number in arithmetic
         return Value(f"CAST({value.literal} AS DECIMAL(20,0))", "decimal", 20, unsigned=True)
     match value.kind:
-        case "json":  # what it says: "5" is 5, true is 1
+        case "json":  # "5" is 5, true is 1
             return Value(f"CAST(kpipe_json('number', [CAST({value.sql} AS VARCHAR)]) AS DOUBLE)", "double")
         case "int" | "decimal" | "double":
             return value
@@ -137,10 +137,10 @@ def number(value: Value) -> Value:
             return Value(f"CAST(replace({text(value).sql}, ':', '') AS DECIMAL(13,6))", "decimal", 13, 6)
         case "text" | "blob":
             digits = f"regexp_replace(regexp_extract({text(value).sql}, {quoted(_NUMBER)}, 1), '^$', '0')"
-            most = "1.7976931348623157e308"  # as the server reads larger numbers
+            most = "1.7976931348623157e308"  # the server reads larger numbers as this one
             bounded = f"CASE WHEN isinf(x) THEN sign(x) * {most} ELSE x END"
             return Value(f"list_transform([CAST({digits} AS DOUBLE)], lambda x: {bounded})[1]", "double")
-    raise Untranslated("an interval is no number", "write value + INTERVAL n UNIT")
+    raise Untranslated("an interval is not a number", "write value + INTERVAL n UNIT")
 
 
 def double(value: Value) -> Value:
@@ -150,22 +150,22 @@ def double(value: Value) -> Value:
 
 
 def decimal(value: Value, precision: int, scale: int) -> Value:
-    """Return the value as DECIMAL of at most so many digits, rounded half away from zero.
+    """Convert the value to a DECIMAL, rounded half away from zero.
 
     Raises:
-        Untranslated: it has more than 38 digits.
+        Untranslated: the precision exceeds 38.
     """
     if precision > _MOST_DIGITS:
         raise Untranslated(
-            f"a number of {precision} digits: kpipe has {_MOST_DIGITS}", "write CAST(value AS DOUBLE), or AS DECIMAL(p, s)"
+            f"a number has {precision} digits: expected at most {_MOST_DIGITS}", "write CAST(value AS DOUBLE) or AS DECIMAL(p, s)"
         )
     return Value(f"CAST({number(value).sql} AS DECIMAL({precision},{scale}))", "decimal", precision, scale)
 
 
 def integer(value: Value) -> Value:
-    """Return the value as BIGINT; what does not fit becomes the nearest one that does.
+    """Convert the value to BIGINT; a value out of range becomes the nearest BIGINT.
 
-    Numbers are rounded half away from zero, a DOUBLE half to even. A text is read up to its first sign that is no digit.
+    Numbers are rounded half away from zero, a DOUBLE half to even. A text is read up to its first non-digit.
     """
     if value.kind in ("text", "json") or (value.kind == "blob" and value.literal is None):
         digits = f"regexp_extract({text(value).sql}, '^[ \\t\\n\\v\\f\\r]*([+-]?[0-9]+)', 1)"
@@ -190,7 +190,7 @@ def integer(value: Value) -> Value:
 
 
 def boolean(value: Value) -> Value:
-    """Return whether the value is true: a number other than 0."""
+    """Return whether the value is true, that is, a number other than 0."""
     if value.kind == "bool":
         return value
     if value.kind == "null":
@@ -217,26 +217,26 @@ def text(value: Value) -> Value:
         case "datetime" if value.digits is not None:
             shown = value.digits + 1 if value.digits else 0
             return Value(f"left(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), {19 + shown})", "text")
-        case "datetime":  # a fraction is printed only where there is one
+        case "datetime":  # a fraction of 0 is not printed
             return Value(f"regexp_replace(strftime({sql}, '%Y-%m-%d %H:%M:%S.%f'), '\\.000000$', '')", "text")
         case "blob":
             return Value(f"TRY(decode({sql}))", "text")
         case "span":
             return Value(text_of_span(sql), "text")
         case "interval" | "unit":
-            raise Untranslated("an interval is no value", "write value + INTERVAL n UNIT")
+            raise Untranslated("an interval is not a value", "write value + INTERVAL n UNIT")
     return Value(f"CAST({sql} AS VARCHAR)", "text", literal=value.literal)
 
 
 def content(value: Value) -> Value:
-    """Return the value as text: of a JSON text what it says, without its quotes."""
+    """Convert the value to text: a JSON string without its quotes."""
     if value.kind != "json":
         return text(value)
     return Value(f"kpipe_json('extract_text', [CAST({value.sql} AS VARCHAR), '$'])", "text")
 
 
 def datetime(value: Value) -> Value:
-    """Return the value as TIMESTAMP; NULL for what is no date. A time is one of today's."""
+    """Convert the value to TIMESTAMP; NULL if it is not a date. A time gets today's date."""
     match value.kind:
         case "json":
             return datetime(content(value))
@@ -258,14 +258,14 @@ def _exact(value: Value) -> str:
 
 
 def date(value: Value) -> Value:
-    """Return the value as DATE; NULL for what is none."""
+    """Convert the value to DATE; NULL if it is not a date."""
     if value.kind == "date":
         return value
     return Value(f"CAST({datetime(value).sql} AS DATE)", "date")
 
 
 def span(value: Value) -> Value:
-    """Return the value as a time of MySQL's, within 838:59:59 of 0; NULL for what is none."""
+    """Convert the value to MySQL's TIME, from -838:59:59 to 838:59:59; NULL if it is not a time."""
     match value.kind:
         case "span":
             return value
@@ -285,7 +285,7 @@ def span(value: Value) -> Value:
 
 
 def time(value: Value) -> Value:
-    """Return the value as TIME; NULL for what is none within a day."""
+    """Convert the value to TIME; NULL if it is not a time of day."""
     match value.kind:
         case "json":
             return time(content(value))
@@ -302,17 +302,17 @@ def time(value: Value) -> Value:
 
 
 def json(value: Value) -> Value:
-    """Return the value as JSON: text is a document. NULL for what is none."""
+    """Convert the value to JSON: a text is parsed; NULL if it is not a document."""
     if value.kind == "json":
         return value
     if value.kind in ("text", "blob", "null"):
-        said = text(value).sql
-        return Value(f"kpipe_json_document('document', [{said}])", "json")
+        sql = text(value).sql
+        return Value(f"kpipe_json_document('document', [{sql}])", "json")
     return Value(f"to_json({value.sql})", "json")
 
 
 def common(values: list[Value]) -> list[Value]:
-    """Return the values in the one type that MySQL gives to COALESCE, CASE, IF and their like."""
+    """Convert the values to the one type that MySQL uses for COALESCE, CASE and IF."""
     kinds = {value.kind for value in values} - {"null"}
     if "datetime" in kinds and len({value.digits for value in values}) > 1:
         values = [replace(value, digits=None) if value.kind == "datetime" else value for value in values]

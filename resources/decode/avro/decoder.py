@@ -1,8 +1,8 @@
-"""Avro payloads to columns, each by the schema that it was written with.
+"""Decode Avro payloads to columns, each with its writer's schema.
 
-Measured on tweets of 182 bytes, CPU time a record: fastavro 7 to 11 µs for Python's objects and 4 for Arrow's columns of them,
-cavro 7, Apache's own library 40, pyruhvro (arrow-rs) 0.26, this 0.36. pyruhvro does not see bytes behind the datum, which is
-how a record that was written with another schema looks, fails a block as a whole, and its package names no licence: see ADR 13.
+CPU time for a tweet of 182 bytes: fastavro 7 to 11 µs for Python objects and 4 more for Arrow columns, cavro 7, Apache's
+library 40, pyruhvro (arrow-rs) 0.26, this decoder 0.36. pyruhvro ignores bytes after the datum, which indicate a wrong schema.
+It also fails a block as a whole, and its package has no licence: see ADR 13.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["AvroDecoder"]
 class AvroDecoder:
     """Decodes a datum a payload, with Confluent's prefix where the format has a registry.
 
-    A payload becomes a row only if it is a datum of its schema and no more, and every field that has a column fits it. Fields
-    of the schema without a column are reported as new columns, whether they hold something or not.
+    A payload becomes a row only if it is one datum of its schema, and every field with a column fits the column's type.
+    Fields of the schema without a column are reported as new columns, even if they are always null.
 
     Args:
         kind: the format.
         columns: the payload columns.
-        access: to the registry.
-        name: of the column, where a schema is no record.
-        bound: which new columns a schema may bring; None: any.
+        access: settings of the registry.
+        name: name of the column if the schema is not a record.
+        bound: limits on a schema's new columns; None: no limits.
 
     Raises:
-        InvalidPipeline: the registry's address is none.
+        InvalidPipeline: the registry's address is invalid.
     """
 
     takes_nulls = False
@@ -56,7 +56,7 @@ class AvroDecoder:
         """See `Decoder`.
 
         Raises:
-            RegistryFailed, CredentialsRefused: the registry did not say what an id is.
+            RegistryFailed, CredentialsRefused: the registry did not return the schema of an id.
         """
         parts = []
         for chosen, skip, reader in self._written.groups(payloads):
@@ -68,7 +68,7 @@ class AvroDecoder:
 
 
 def _schema(schema: Schema, columns: Columns, name: str, kind: Format) -> Typed:
-    """Data of one schema."""
+    """Create the decoder of one schema."""
     found = plan(schema.text, schema.references, name)
     reader, other, wanted = Reader(found), None, found
     if kind.registry is not None and kind.definition is not None:
@@ -79,7 +79,7 @@ def _schema(schema: Schema, columns: Columns, name: str, kind: Format) -> Typed:
 
 
 def _plain(item: str | Mapped, wanted: Plan) -> str | Mapped:
-    """A path as the columns have it: a branch that a record has not taken is NULL, as in SingleStore, and no reason."""
+    """Remove branch names from a path. As in SingleStore, a branch that a record does not use is NULL, not a reject."""
     path, default = (item.path, item.default) if isinstance(item, Mapped) else (item, None)
     parts, named = wanted.without_branches(parse_path(path))
     return Mapped(path=write_path(parts), default=default) if named else item

@@ -1,4 +1,4 @@
-"""Avro data to columns by compiled code; it leaves alone what is not plainly good (resources/native/avro.c)."""
+"""Decode Avro data to columns with compiled code (resources/native/avro.c). Other code decodes unusual payloads."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["NativeAvro", "native_avro", "written"]
 
 
 def native_avro(plan: Plan) -> NativeAvro | None:
-    """A decoder for data of that schema; None where nothing is compiled."""
+    """Create the decoder of a schema; None without the compiled library."""
     found = library()
     return NativeAvro(found, plan) if found is not None else None
 
 
 class NativeAvro(Decoder):
-    """Decodes blocks. Not for two threads at once.
+    """Decodes blocks. Not thread-safe.
 
     Args:
-        found: the compiled part.
-        plan: of the schema.
+        found: the compiled library.
+        plan: the plan of the schema.
     """
 
     name = "avro"
@@ -40,7 +40,7 @@ class NativeAvro(Decoder):
 
 
 def written(plan: Plan) -> tuple[np.ndarray[Any, Any], bytes]:
-    """The steps as `kp_avro_new` reads them, and the symbols of enums one behind the other."""
+    """Encode the steps for `kp_avro_new`, and concatenate the symbols of enums."""
     symbols = bytearray()
     data: list[int] = []
     for node in plan.nodes:

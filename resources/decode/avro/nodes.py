@@ -15,7 +15,7 @@ from resources.decode.payload_schemas import Unfit
 __all__ = ["WHOLE", "WITHIN", "Node", "Plan"]
 
 WHOLE = "kpipe.whole"
-"""Name of the record around a schema that is no record."""
+"""Name of the record around a schema that is not a record."""
 
 # The steps; resources/native/avro.c has the same numbers.
 (NOTHING, FLAG, INT, LONG, FLOAT, REAL, BYTES, STRING, FIXED, ENUM, RECORD, ARRAY, MAP, OPTIONAL, UNION, SPAN, SCALED, DECIMAL,
@@ -38,16 +38,16 @@ class Node:
     """A step.
 
     Attributes:
-        op: which.
-        kind: type of the column that it gives; None: none.
+        op: number of the step.
+        kind: type of its column; None if it has no column.
         a: FIXED: size; OPTIONAL: index of null; SCALED: 1 for an int; DECIMAL: size, -1 for its own.
         b: DECIMAL: precision; INT, LONG, SCALED: which of `WITHIN`.
         inner: nodes of the parts: fields, items, branches.
-        places: RECORD: which member of the struct each field is; -1: none.
+        places: RECORD: for each field the index of its member in the struct; -1 without a member.
         names: RECORD: names of fields; ENUM: symbols.
         scale: DECIMAL.
-        said: what the schema calls it.
-        given: RECORD: its fields, ENUM: itself, as the schema has them.
+        label: the schema's name for the type, for errors.
+        given: RECORD: the definitions of its fields; ENUM: its own definition.
         full: full name of a named type.
     """
 
@@ -59,7 +59,7 @@ class Node:
     places: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     scale: int = 0
-    said: str = ""
+    label: str = ""
     given: list[dict[str, Any]] = field(default_factory=list)
     full: str = ""
 
@@ -73,12 +73,12 @@ class Node:
 
 @dataclass
 class Plan:
-    """How data of one schema are read.
+    """The steps that read data of one schema.
 
     Attributes:
         nodes: the steps; the first is the record.
-        columns: of the table that data of this schema would make.
-        carried: Arrow type of each column as it is read: JSON as the bytes of the part that it is made of.
+        columns: the columns of a table with this schema.
+        carried: Arrow type of each column before conversion; JSON is carried as bytes.
     """
 
     nodes: list[Node]
@@ -91,7 +91,7 @@ class Plan:
         Source of the form: SingleStore's page "Extracting and Converting Avro Values".
 
         Raises:
-            Unfit: it names a branch of a union of several types, whose JSON has the value alone.
+            Unfit: it names a branch of a union of several types, whose JSON does not contain the branch.
         """
         at, kept, named = 0, list[str | int](), False
         for place, part in enumerate(parts):

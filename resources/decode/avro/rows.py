@@ -1,4 +1,4 @@
-"""Avro data one by one: slow, exact, with the reason and the place where one cannot be; and parts of them as JSON."""
+"""Read Avro data one by one, with the reason and the field of each reject, and convert parts to JSON. It is slow."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ class Reader:
     """Reads data of one schema.
 
     Args:
-        plan: of the schema.
+        plan: the plan of the schema.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._nodes = plan.nodes
 
     def row(self, data: bytes) -> dict[str, Any]:
-        """The values of the plan's columns, as they are carried.
+        """Return the values of the plan's columns before conversion.
 
         Raises:
-            Reject: the bytes are no datum of the schema, or go on behind it; names the field.
+            Reject: the bytes are not one datum of the schema; the text names the field.
         """
         found = _Datum(self._nodes, data)
         members = found.record(self._nodes[0], "", 0, False)
         if found.at != len(data):
-            raise Reject(f"{len(data) - found.at} bytes are left over behind the datum: not written with this schema")
+            raise Reject(f"{len(data) - found.at} bytes after the datum: not written with this schema")
         return members
 
     def leaves(self) -> Leaves:
-        """How each part that a SPAN gave becomes JSON text."""
+        """Return the functions that convert parts carried as bytes to JSON text."""
         found: Leaves = {}
 
         def look(at: int, path: tuple[str | None, ...]) -> None:
@@ -82,7 +82,7 @@ class _Datum:
     def _take(self, count: int, path: str) -> bytes:
         end = self.at + count
         if count < 0 or end > len(self._data):
-            raise self._fail(path, f"the record ends inside of it ({len(self._data)} bytes): not written with this schema")
+            raise self._fail(path, f"the record ends inside this value ({len(self._data)} bytes): not written with this schema")
         found = self._data[self.at : end]
         self.at = end
         return found
@@ -110,7 +110,7 @@ class _Datum:
     def _within(self, value: int, node: Node, path: str) -> int:
         least, most = steps.WITHIN[node.b]
         if not least <= value <= most:
-            raise self._fail(path, f"{value} is no {node.said} that a {node.kind} can hold (years 1 to 9999)")
+            raise self._fail(path, f"{value} is out of range for {node.label} as {node.kind} (years 1 to 9999)")
         return value
 
     def _sized(self, path: str) -> bytes:
@@ -120,7 +120,7 @@ class _Datum:
         return self._take(size, path)
 
     def record(self, node: Node, path: str, depth: int, as_json: bool) -> dict[str, Any]:
-        """Fields by name; those without a column are read and left out."""
+        """Read the fields by name; fields without a column are skipped."""
         found = {}
         for inner, name, place in zip(node.inner, node.names, node.places, strict=True):
             value = self.value(inner, f"{path}.{name}" if path else name, depth + 1, as_json)
@@ -129,7 +129,7 @@ class _Datum:
         return found
 
     def value(self, at: int, path: str, depth: int, as_json: bool) -> Any:
-        """The value of a node: as it is carried, or as JSON has it."""
+        """Read the value of a node, before conversion or as JSON."""
         node = self._nodes[at]
         op = node.op
         if depth > _DEEPEST:
@@ -141,7 +141,7 @@ class _Datum:
         if op == steps.OPTIONAL or op == steps.UNION:
             branch = self._number(path)
             if not 0 <= branch < (2 if op == steps.OPTIONAL else len(node.inner)):
-                raise self._fail(path, f"branch {branch} of a union that has none such: not written with this schema")
+                raise self._fail(path, f"the union has no branch {branch}: not written with this schema")
             if op == steps.OPTIONAL:
                 return None if branch == node.a else self.value(node.inner[0], path, depth + 1, as_json)
             return self.value(node.inner[branch], path, depth + 1, as_json)
@@ -165,7 +165,7 @@ class _Datum:
                 if node.op == steps.MAP:
                     name = _string(self, node, path)
                     if name in members:
-                        raise self._fail(path, f"key {name[:40]!r} is given twice")
+                        raise self._fail(path, f"duplicate key {name[:40]!r}")
                     members[name] = self.value(node.inner[0], f"{path}[{name[:40]!r}]", depth + 1, as_json)
                 else:
                     items.append(self.value(node.inner[0], f"{path}[{len(items)}]", depth + 1, as_json))
@@ -176,7 +176,7 @@ class _Datum:
     def flag(self, _: Node, path: str) -> bool:
         byte = self._take(1, path)[0]
         if byte > 1:
-            raise self._fail(path, f"byte {byte} is no boolean")
+            raise self._fail(path, f"byte {byte} is not a boolean")
         return bool(byte)
 
     def enum(self, node: Node, path: str) -> str:
@@ -248,7 +248,7 @@ _SIMPLE: dict[int, Callable[[_Datum, Node, str], Any]] = {
 
 
 def _as_json(value: Any, node: Node) -> Any:
-    """Bytes as Avro's own JSON encoding has them (a character for each), times in ISO 8601, NaN and infinities as text."""
+    """Convert a value to JSON: bytes as in Avro's JSON encoding, times in ISO 8601, NaN and infinities as text."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Decimal):

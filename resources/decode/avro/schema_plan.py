@@ -72,15 +72,15 @@ _MOST_DIGITS = 4_300
 
 
 def plan(text: str, references: Iterable[tuple[str, str]] = (), name: str = "value") -> Plan:
-    """The plan of a schema.
+    """Plan how to read data of a schema.
 
     Args:
-        text: of the schema, JSON.
-        references: (name, text) of the schemas that it refers to, each behind those that it needs itself.
-        name: of the column, where the schema is no record.
+        text: the schema, as JSON.
+        references: (name, text) of referenced schemas, each after its own references.
+        name: name of the column if the schema is not a record.
 
     Raises:
-        Unfit: not a schema, or no table fits it.
+        Unfit: it is not a schema, or has no table columns.
     """
     builder = _Builder()
     try:
@@ -119,13 +119,13 @@ class _Builder:
         self._bytes: dict[int, bool] = {}  # of records: whether a datum has a byte
 
     def type_of(self, schema: Any) -> str:
-        """The name of a schema's type."""
+        """Return the name of a schema's type."""
         if isinstance(schema, dict) and isinstance(schema.get("type"), dict | list):
             return self.type_of(schema["type"])
         return "union" if isinstance(schema, list) else str(schema.get("type") if isinstance(schema, dict) else schema)
 
     def learn(self, schema: Any, space: str = "") -> None:
-        """Named types of another schema."""
+        """Add the named types of another schema."""
         if isinstance(schema, list):
             for item in schema:
                 self.learn(item, space)
@@ -141,7 +141,7 @@ class _Builder:
                     self.learn(item.get("type"), space)
 
     def build(self, schema: Any, space: str, depth: int) -> int:
-        """Index of the node of a schema."""
+        """Build the node of a schema, and return its index."""
         if depth > _DEEPEST:
             raise Unfit("the schema is nested too deeply")
         if isinstance(schema, list):
@@ -158,7 +158,7 @@ class _Builder:
         if kind == "array":
             return self._array(schema, space, depth)
         if kind == "map":
-            at = self._add(Node(MAP, said="a map"))
+            at = self._add(Node(MAP, label="a map"))
             self.nodes[at].inner = [self.build(schema.get("values"), space, depth + 1), self._add(Node(STRING, VARCHAR))]
             return self._span(at)
         if kind == "enum":
@@ -167,13 +167,13 @@ class _Builder:
             return self._fixed(schema, space)
         logical = schema.get("logicalType")
         if logical == "decimal" and kind == "bytes":
-            return self._decimal(schema, -1) or self._add(Node(BYTES, BLOB, said="bytes"))
+            return self._decimal(schema, -1) or self._add(Node(BYTES, BLOB, label="bytes"))
         if isinstance(logical, str) and (kind, logical) in _TIMES:
             op, a, name = _TIMES[kind, logical]
             within = {"DATE": DAY, "TIME": TIME_OF_DAY}.get(name, MOMENT)
-            return self._add(Node(op, Scalar(name), a=a, b=within, said=logical))
+            return self._add(Node(op, Scalar(name), a=a, b=within, label=logical))
         if logical == "uuid" and kind == "string":
-            return self._add(Node(STRING, Scalar("UUID"), said="uuid"))
+            return self._add(Node(STRING, Scalar("UUID"), label="uuid"))
         return self._named(kind, space, depth)
 
     def _add(self, node: Node) -> int:
@@ -183,16 +183,16 @@ class _Builder:
         return len(self.nodes) - 1
 
     def _span(self, at: int) -> int:
-        return self._add(Node(SPAN, JSON, inner=[at], said=self.nodes[at].said))
+        return self._add(Node(SPAN, JSON, inner=[at], label=self.nodes[at].label))
 
     def _named(self, name: Any, space: str, depth: int) -> int:
         if not isinstance(name, str):
             raise Unfit("the schema has a part without a type")
         if name == "null":
-            return self._add(Node(NOTHING, said="null"))
+            return self._add(Node(NOTHING, label="null"))
         if name in _PLAIN:
             op, kind = _PLAIN[name]
-            return self._add(Node(op, kind, said=name))
+            return self._add(Node(op, kind, label=name))
         known = self._types.keys() | self._built.keys()
         full = f"{space}.{name}" if space and "." not in name and f"{space}.{name}" in known else name
         if full in self._open:
@@ -200,14 +200,14 @@ class _Builder:
         if full in self._built:
             return self._built[full]
         if full not in self._types:
-            raise Unfit(f"the schema does not say what {name[:80]!r} is")
+            raise Unfit(f"the schema does not define {name[:80]!r}")
         definition, around = self._types[full]
         return self.build(definition, around, depth + 1)
 
     def _define(self, schema: dict[str, Any], space: str, at: int) -> tuple[str, str]:
         full, space = _full(schema, space)
         if full in self._built:
-            raise Unfit(f"the schema defines {full[:80]} twice")
+            raise Unfit(f"the schema has a duplicate definition of {full[:80]}")
         self._built[full] = at
         self.nodes[at].full = full
         return full, space
@@ -216,7 +216,7 @@ class _Builder:
         fields = schema.get("fields")
         if not isinstance(fields, list) or not all(isinstance(item, dict) and "type" in item for item in fields):
             raise Unfit("the schema has a record without fields")
-        at = self._add(Node(RECORD, said="a record"))
+        at = self._add(Node(RECORD, label="a record"))
         full, space = self._define(schema, space, at)
         self._open.add(full)
         node, seen = self.nodes[at], set()
@@ -224,11 +224,11 @@ class _Builder:
         for item in fields:
             name = item.get("name")
             if not isinstance(name, str) or not 0 < len(name) <= 255 or "\0" in name:
-                raise Unfit("the schema has a field without a name that a column can have")
+                raise Unfit("the schema has a field whose name is not a valid column name")
             inner = self.build(item["type"], space, depth + 1)
             kind = self.nodes[inner].kind
             if name.lower() in seen:
-                raise Unfit(f"the schema has the field {name[:80]} twice (upper and lower case are the same)")
+                raise Unfit(f"the schema has a duplicate field {name[:80]} (names are compared without case)")
             seen.add(name.lower())
             node.inner.append(inner)
             node.names.append(name)
@@ -240,7 +240,7 @@ class _Builder:
         self._bytes[at] = any(self._has_bytes(inner) for inner in node.inner)
         empty = sum(self._empty_parts(inner) for inner in node.inner) + (not self._bytes[at])
         if empty > _MOST_EMPTY:
-            raise Unfit(f"{full[:80]} has more than {_MOST_EMPTY} parts that no byte stands for")
+            raise Unfit(f"{full[:80]} has more than {_MOST_EMPTY} parts of zero bytes")
         self._empty[at] = empty
         node.kind = Struct(tuple(members)) if members else None
         made = sum(self._columns.get(inner, 0) for inner in node.inner) + len(members)
@@ -250,7 +250,7 @@ class _Builder:
         return at
 
     def _array(self, schema: dict[str, Any], space: str, depth: int) -> int:
-        at = self._add(Node(ARRAY, said="an array"))
+        at = self._add(Node(ARRAY, label="an array"))
         inner = self.build(schema.get("items"), space, depth + 1)
         if not self._has_bytes(inner):
             raise Unfit("the schema has an array whose items have no bytes")
@@ -261,7 +261,7 @@ class _Builder:
         return at
 
     def _has_bytes(self, at: int) -> bool:
-        """Whether each datum of a node has a byte. Each node's answer is computed once: a part may be used in many places."""
+        """Return whether each datum of a node has a byte. The result is cached: a part may be used in many places."""
         node = self.nodes[at]
         if node.op == RECORD:
             return self._bytes[at]
@@ -286,17 +286,17 @@ class _Builder:
         nulls = [place for place, at in enumerate(inner) if self.nodes[at].op == NOTHING]
         if len(inner) == 2 and len(nulls) == 1:
             other = inner[1 - nulls[0]]
-            at = self._add(Node(OPTIONAL, self.nodes[other].kind, a=nulls[0], inner=[other], said="a union"))
+            at = self._add(Node(OPTIONAL, self.nodes[other].kind, a=nulls[0], inner=[other], label="a union"))
             self._columns[at] = self._columns.get(other, 0)
             return at
-        at = self._add(Node(UNION, inner=inner, said="a union"))
+        at = self._add(Node(UNION, inner=inner, label="a union"))
         return at if len(nulls) == len(inner) else self._span(at)
 
     def _enum(self, schema: dict[str, Any], space: str) -> int:
         symbols = schema.get("symbols")
         if not isinstance(symbols, list) or not symbols or not all(isinstance(item, str) for item in symbols):
             raise Unfit("the schema has an enum without symbols")
-        at = self._add(Node(ENUM, VARCHAR, names=symbols, said="an enum", given=[schema]))
+        at = self._add(Node(ENUM, VARCHAR, names=symbols, label="an enum", given=[schema]))
         self._define(schema, space, at)
         return at
 
@@ -308,18 +308,18 @@ class _Builder:
         at = self._decimal(schema, size) if logical == "decimal" and size else None
         if at is None:
             uuid = logical == "uuid" and size == 16
-            at = self._add(Node(UUID if uuid else FIXED, Scalar("UUID") if uuid else BLOB, a=size, said="a fixed"))
+            at = self._add(Node(UUID if uuid else FIXED, Scalar("UUID") if uuid else BLOB, a=size, label="a fixed"))
         self._define(schema, space, at)
         return at
 
     def _decimal(self, schema: dict[str, Any], size: int) -> int | None:
-        """None where precision and scale are none: then the logical type is to be ignored."""
+        """Build a decimal; None if precision or scale is invalid: the logical type is then ignored."""
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if not isinstance(precision, int) or not isinstance(scale, int) or precision <= 0 or not 0 <= scale <= precision:
             return None
         if precision > _MOST_DIGITS:
             raise Unfit(f"the schema has a decimal of more than {_MOST_DIGITS:,} digits")
-        node = Node(DECIMAL, Scalar(f"DECIMAL({precision},{scale})"), a=size, b=precision, scale=scale, said="decimal")
+        node = Node(DECIMAL, Scalar(f"DECIMAL({precision},{scale})"), a=size, b=precision, scale=scale, label="decimal")
         if precision <= 38:
             return self._add(node)
         node.kind = None
@@ -327,7 +327,7 @@ class _Builder:
 
 
 def _full(schema: dict[str, Any], space: str) -> tuple[str, str]:
-    """Full name of a named type, and the namespace inside of it."""
+    """Return the full name of a named type, and the namespace inside it."""
     name = schema.get("name")
     if not isinstance(name, str) or not name:
         raise Unfit("the schema has a type without a name")

@@ -1,8 +1,8 @@
-"""Avro's schema resolution: columns that one schema has written, as another one, the reader's, wants them.
+"""Apply Avro's schema resolution: convert columns of the writer's schema to the reader's schema.
 
-Rules: Avro 1.12, "Schema Resolution". Fields meet by name or by the reader's aliases; what the writer lacks is the reader's
-default; numbers are promoted, bytes and strings each other's. Stricter in one point: an integer that a float does not hold is a
-reason. Parts that are JSON here (maps, unions of several types) must be the same in both schemas.
+Rules: Avro 1.12, "Schema Resolution". Fields match by name or by the reader's aliases. A field that the writer lacks has the
+reader's default. Numbers are promoted; bytes and strings convert to each other. One rule is stricter: an integer that is not
+exact as a float is a reject. Parts that become JSON (maps, unions of several types) must be equal in both schemas.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLAIN = {"INTEGER", "BIGINT", "FLOAT", "DOUBLE"}
 
 
 class Resolution:
-    """What a writer's columns are to a reader.
+    """The conversion of a writer's columns to a reader's schema.
 
     Args:
         writer, reader: plans of their schemas.
@@ -42,7 +42,7 @@ class Resolution:
         columns: the reader's.
 
     Raises:
-        Unfit: the two do not go together.
+        Unfit: the schemas are incompatible.
     """
 
     def __init__(self, writer: Plan, reader: Plan) -> None:
@@ -51,7 +51,7 @@ class Resolution:
         self._root = self._record(writer.nodes[0], reader.nodes[0], "")
 
     def resolve(self, arrays: Sequence[pa.Array], rows: int, reasons: dict[int, str]) -> list[pa.Array]:
-        """The reader's columns; NULL, and a reason by row, where a value cannot be what it wants."""
+        """Convert the columns; a value that cannot be converted is NULL, with a reason by row."""
         return self._root(list(arrays), np.arange(rows), reasons)
 
     def _record(
@@ -73,7 +73,7 @@ class Resolution:
             inner, place = one.inner[one.names.index(there)], one.places[one.names.index(there)]
             if place < 0:  # only ever null
                 if wanted.op != steps.OPTIONAL:
-                    raise Unfit(f"{where} is null in the record's schema, and {wanted.said} in the reader's")
+                    raise Unfit(f"{where} is null in the record's schema, and {wanted.label} in the reader's")
                 found.append((-1, _constant(None, wanted)))
             else:
                 found.append((place, self._value(self._written[inner], wanted, where)))
@@ -108,7 +108,7 @@ class Resolution:
             return lambda array, *_: array.cast(pa.binary())
         if (one.op, two.op) == (steps.BYTES, steps.STRING) and str(two.kind) == "VARCHAR":
             return lambda array, rows, reasons: _text(array, rows, reasons, path)
-        raise Unfit(f"{path} is {one.said} ({one.kind}) in the record's schema, and {two.said} ({two.kind}) in the reader's")
+        raise Unfit(f"{path} is {one.label} ({one.kind}) in the record's schema, and {two.label} ({two.kind}) in the reader's")
 
     def _struct(self, one: Node, two: Node, path: str) -> _Step:
         if two.kind is None or one.kind is None:
@@ -140,7 +140,7 @@ class Resolution:
         return apply
 
     def _same(self, one: Node, two: Node) -> bool:
-        """Whether two parts are read alike. A part may be used in many places, and in itself: each pair is compared once."""
+        """Return whether two parts are read alike. Each pair is compared once: a part may be used in many places."""
         seen: set[tuple[int, int]] = set()
         waiting = [(one, two)]
         while waiting:
@@ -164,11 +164,12 @@ class Resolution:
         return True
 
     def _default(self, node: Node, given: Any, path: str) -> Any:
-        """A default of the reader's schema as a value of its column."""
+        """Convert a default of the reader's schema to a value of its column."""
         try:
             return self._defaulted(node, given)
         except (TypeError, ValueError, KeyError, AttributeError):
-            raise Unfit(f"{path}: the reader's default {json.dumps(given)[:60]} is no {node.said or node.kind}") from None
+            shown, kind = json.dumps(given)[:60], node.label or node.kind
+            raise Unfit(f"{path}: the reader's default {shown} is not a value of type {kind}") from None
 
     def _defaulted(self, node: Node, given: Any) -> Any:
         if node.op == steps.OPTIONAL:
@@ -201,7 +202,7 @@ def _constant(value: Any, node: Node) -> _Step:
     try:
         one = pa.array([value], kind)
     except (pa.ArrowException, OverflowError, TypeError):
-        raise Unfit(f"the reader's default {str(value)[:60]} is no {node.kind}") from None
+        raise Unfit(f"the reader's default {str(value)[:60]} is not a value of type {node.kind}") from None
     return lambda _, rows, __: one.take(pa.array(np.zeros(len(rows), np.int64)))
 
 
@@ -216,7 +217,7 @@ def _promoted(array: pa.Array, kind: pa.DataType, rows: np.ndarray[Any, Any], re
     if pa.types.is_integer(array.type) and pa.types.is_floating(kind):
         exact = pc.and_(pc.equal(found.cast(array.type, safe=False), array), pc.less(pc.abs(found.cast(pa.float64())), 2.0**63))
         for at in pc.indices_nonzero(pc.fill_null(pc.invert(exact), False)).to_pylist():
-            reasons.setdefault(int(rows[at]), f"{path}: {array[at].as_py()} is no {kind}")
+            reasons.setdefault(int(rows[at]), f"{path}: {array[at].as_py()} is not exact as {kind}")
     return found
 
 
@@ -232,7 +233,7 @@ def _text(array: pa.Array, rows: np.ndarray[Any, Any], reasons: dict[int, str], 
 
 
 def _symbols(two: Node, path: str) -> _Step:
-    """Symbols that the reader does not have are its default."""
+    """Replace symbols that the reader's schema lacks by its default."""
     known, instead = pa.array(two.names), two.given[0].get("default")
 
     def apply(array: pa.Array, rows: np.ndarray[Any, Any], reasons: dict[int, str]) -> pa.Array:
@@ -240,7 +241,7 @@ def _symbols(two: Node, path: str) -> _Step:
         if instead in two.names:
             return pc.if_else(other, instead, array)
         for at in pc.indices_nonzero(other).to_pylist():
-            reasons.setdefault(int(rows[at]), f"{path}: {array[at].as_py()} is no symbol of the reader's schema")
+            reasons.setdefault(int(rows[at]), f"{path}: {array[at].as_py()} is not a symbol of the reader's schema")
         return array
 
     return apply

@@ -1,4 +1,4 @@
-"""CSV payloads to columns, by the rules of MySQL's LOAD DATA: a payload holds one line or more, each of which is a row."""
+"""Decode CSV payloads to columns by the rules of MySQL's LOAD DATA: a payload is one or more lines, each line a row."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["CsvDecoder"]
 class CsvDecoder:
     """Decodes lines of fields.
 
-    A payload becomes rows only if every field of every line is a value of its column's type that loses nothing; else all of
-    it is a reject. A payload without a line gives no row. Fields whose column the table lacks are reported as new columns.
+    A payload becomes rows only if every field of every line converts to its column's type without loss. Otherwise the whole
+    payload is a reject. A payload without lines has no rows. Fields without a column are reported as new columns.
 
     Args:
         kind: the format.
@@ -39,7 +39,7 @@ class CsvDecoder:
         self._rules, self._schema = Rules.of(kind), schema(columns)
         fields = kind.fields or list(columns.names())
         places = {name.lower(): at for at, name in enumerate(fields)}
-        #: For each column that has a field: which.
+        #: For each column that has a field: the index of the field.
         self._places = [places[name.lower()] for name in columns.names() if name.lower() in places]
         self._texts = Texts(Columns(tuple((name, kind) for name, kind in columns if name.lower() in places)))
         self._wanted = len(fields)
@@ -51,20 +51,20 @@ class CsvDecoder:
         """See `Decoder`."""
         fields, kept, rejects = self._split(payloads)
         table, reasons = self._texts.read(fields)
-        if reasons:  # a payload with a bad line gives no row at all: its dead letter holds it whole
+        if reasons:  # a payload with a bad line is rejected whole
             bad: dict[int, str] = {}
             for row in sorted(reasons):
                 bad.setdefault(int(kept[row]), self._where(kept, row) + reasons[row])
             good = ~np.isin(kept, list(bad))
             table, kept = table.filter(pa.array(good)), kept[good]
             rejects = sorted([*rejects, *bad.items()])
-        given = set(table.column_names)
-        whole = [table.column(item.name) if item.name in given else pa.nulls(len(kept), item.type) for item in self._schema]
+        names = set(table.column_names)
+        whole = [table.column(item.name) if item.name in names else pa.nulls(len(kept), item.type) for item in self._schema]
         each = len(kept) == len(payloads) and bool((kept == np.arange(len(kept))).all())
         return Decoded(pa.table(whole, schema=self._schema), len(kept), None if each else kept.tolist(), rejects, self._new)
 
     def _where(self, kept: np.ndarray[Any, Any], row: int) -> str:
-        """Which line of its payload a row is; empty where there is one only."""
+        """Return the prefix of a reason: the line in its payload; empty if the payload has one line."""
         before, after = np.searchsorted(kept, kept[row], "left"), np.searchsorted(kept, kept[row], "right")
         if after - before == 1 and not self._rules.skip_lines:
             return ""
@@ -72,15 +72,15 @@ class CsvDecoder:
         return f"row {number}: " if self._rules.line_start else f"line {number + self._rules.skip_lines}: "
 
     def _split(self, payloads: Payloads) -> tuple[list[pa.Array], np.ndarray[Any, Any], list[tuple[int, str]]]:
-        """The fields of each column, the payload of each line, and payloads that are not lines of so many fields."""
+        """Return the fields of each column, the payload of each line, and the rejects."""
         if self._native is not None and payloads.bounds[-1] < 2**31:
             fields, rows, status = self._native.split(payloads)
-            looked = np.flatnonzero(status == LOOK).tolist()
-            found, _, rejects = self._line_by_line(payloads, looked)
-            if not found:
+            others = np.flatnonzero(status == LOOK).tolist()
+            slow, _, rejects = self._line_by_line(payloads, others)
+            if not slow:
                 return fields, np.repeat(np.arange(len(payloads)), rows), rejects
-        found, kept, rejects = self._line_by_line(payloads, range(len(payloads)))
-        fields = [pa.array([row[place] for row in found], pa.binary()) for place in self._places]
+        slow, kept, rejects = self._line_by_line(payloads, range(len(payloads)))
+        fields = [pa.array([row[field] for row in slow], pa.binary()) for field in self._places]
         return fields, np.array(kept, np.int64), rejects
 
     def _line_by_line(
@@ -91,10 +91,10 @@ class CsvDecoder:
         rejects: list[tuple[int, str]] = []
         for at in indices:
             try:
-                found = lines(payloads[at], self._rules, self._wanted)
+                split = lines(payloads[at], self._rules, self._wanted)
             except Reject as error:
                 rejects.append((at, str(error)))
                 continue
-            rows += found
-            kept += repeat(at, len(found))
+            rows += split
+            kept += repeat(at, len(split))
         return rows, kept, rejects

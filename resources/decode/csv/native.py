@@ -1,4 +1,4 @@
-"""CSV payloads to columns of text by compiled code; it leaves alone what is not plainly good (resources/native/csv.c)."""
+"""Split CSV payloads to columns of text with compiled code (resources/native/csv.c). Other code splits unusual payloads."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["NativeCsv", "native_csv"]
 
 
 def native_csv(rules: Rules, wanted: int, places: Sequence[int]) -> NativeCsv | None:
-    """A decoder for these rules; None where nothing is compiled, or a quote or an escape takes more than a byte.
+    """Create a decoder; None without the compiled library, or if the quote or the escape has more than one byte.
 
     Args:
-        rules: of the format.
-        wanted: fields of a line.
-        places: of each column that is asked for: its field.
+        rules: the format's options.
+        wanted: number of fields of a line.
+        places: for each selected column the index of its field.
     """
-    found = library()
+    compiled = library()
     plain = len(rules.quote) <= 1 and len(rules.escape) <= 1
-    return NativeCsv(found, rules, wanted, places) if found is not None and plain else None
+    return NativeCsv(compiled, rules, wanted, places) if compiled is not None and plain else None
 
 
 class NativeCsv:
-    """Splits blocks. Not for two threads at once."""
+    """Splits blocks. Not thread-safe."""
 
     def __init__(self, found: ctypes.CDLL, rules: Rules, wanted: int, places: Sequence[int]) -> None:
         self._library = found
@@ -50,7 +50,7 @@ class NativeCsv:
         weakref.finalize(self, found.kp_csv_free, self._decoder)
 
     def split(self, payloads: Payloads) -> tuple[list[pa.Array], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The fields of each column as bytes, how many rows each payload gave, and its status (`native_json.GOOD` or `LOOK`).
+        """Return the fields of each column as bytes, and each payload's number of rows and status (`GOOD` or `LOOK`).
 
         Raises:
             MemoryError: the block is too large.

@@ -1,10 +1,11 @@
-"""CSV records to lines of fields one by one, by the rules of MySQL's LOAD DATA: slow, exact, with the reason where one cannot be.
+"""Split CSV records into lines and fields by the rules of MySQL's LOAD DATA, with a reason for each reject. It is slow.
 
-The rules (MySQL 8.4 manual, 15.2.9): a field is quoted if it begins with the quote; a quoted field ends with a quote that a
-delimiter, a line end or the end of the record follows, and a quote in it is doubled or escaped. Escapes mean the same inside
-of quotes and outside. What no rule gives a meaning is taken as it stands. Two things are stricter here: a quote that is not
-closed is refused, and so is a line with more or fewer fields than there are columns. And one is plainer: the end of the record
-ends a line just as a line end does, so a last field may be empty.
+The rules (MySQL 8.4 manual, 15.2.9): A field is quoted if it begins with the quote. A quoted field ends with a quote before a
+delimiter, a line end or the end of the record. A quote inside it is doubled or escaped. Escapes mean the same inside and
+outside of quotes. All other bytes are taken literally.
+
+Three rules differ from MySQL's. An unclosed quote is a reject, and so is a line with a wrong number of fields. The end of the
+record ends a line as a line end does, so the last field may be empty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from resources.decode.json.rows import Reject
 
 __all__ = ["Rules", "lines"]
 
-# After the escape sign; every other sign stands for itself.
+# The byte after the escape, and its meaning; every other byte means itself.
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"0": b"\0", b"Z": b"\x1a"}
 
 
@@ -38,7 +39,7 @@ class Rules:
 
     @classmethod
     def of(cls, kind: Format) -> Rules:
-        """From a pipeline's format."""
+        """Read the options of a pipeline's format."""
         return cls(
             kind.delimiter.encode(),
             kind.quote.encode(),
@@ -52,22 +53,22 @@ class Rules:
 
     @cached_property
     def signs(self) -> re.Pattern[bytes]:
-        """What may mean something in a field."""
+        """The pattern of bytes with a special meaning in a field."""
         return re.compile(b"|".join(re.escape(sign) for sign in (self.quote, self.escape, self.delimiter, self.line_end) if sign))
 
     def is_plain(self, record: bytes) -> bool:
-        """Whether to cut the record at line ends, and these at delimiters, gives its fields."""
+        """Return whether splitting the record at line ends and delimiters is enough."""
         signs = any(sign and sign in record for sign in (self.quote, self.escape))
         return not (signs or self.line_start or set(self.delimiter) & set(self.line_end))
 
     def is_null(self, text: bytes, quoted: bool, escaped: bool, marked: bool) -> bool:
-        """Whether a field is NULL.
+        """Return whether a field is NULL.
 
         Args:
-            text: without quotes and escapes.
-            quoted: whether it stood in quotes.
-            escaped: whether it held an escape.
-            marked: whether one of these was the escape and an N.
+            text: the field without quotes and escapes.
+            quoted: whether it was quoted.
+            escaped: whether it contained an escape.
+            marked: whether one of the escapes was the escape and an N.
         """
         if marked and text == b"N":
             return True
@@ -77,22 +78,22 @@ class Rules:
 
 
 def lines(record: bytes, rules: Rules, wanted: int) -> list[list[bytes | None]]:
-    """The fields of each line; None is NULL.
+    """Return the fields of each line; None is NULL.
 
     Args:
         record: a payload.
-        rules: of the format.
-        wanted: fields of a line.
+        rules: the format's options.
+        wanted: number of fields of a line.
 
     Raises:
-        Reject: a line has more or fewer fields, or a quote is not closed; names the line.
+        Reject: a line has more or fewer fields, or a quote is not closed; the text names the line.
     """
-    found = []
+    result = []
     for number, line in _lines(record, rules):
         if len(line) != wanted:
-            raise Reject(f"line {number}: {len(line)} {'field' if len(line) == 1 else 'fields'}, {wanted} wanted")
-        found.append(line)
-    return found
+            raise Reject(f"line {number}: expected {wanted} {'field' if wanted == 1 else 'fields'}, found {len(line)}")
+        result.append(line)
+    return result
 
 
 def _lines(record: bytes, rules: Rules) -> Iterator[tuple[int, list[bytes | None]]]:
@@ -122,7 +123,7 @@ def _lines(record: bytes, rules: Rules) -> Iterator[tuple[int, list[bytes | None
 
 
 def _next_line(record: bytes, at: int, rules: Rules) -> int:
-    """Behind the line end; quotes say nothing there, an escape does."""
+    """Return the position after the line end; quotes are ignored, escapes are not."""
     while at < len(record):
         if rules.escape and record.startswith(rules.escape, at):
             at += len(rules.escape) + 1
@@ -134,7 +135,7 @@ def _next_line(record: bytes, at: int, rules: Rules) -> int:
 
 
 def _field(record: bytes, at: int, rules: Rules, number: int) -> tuple[bytes | None, int, bool]:
-    """The field that begins there, where the next one begins, and whether that is in the same line."""
+    """Read the field at a position; return it, the next position, and whether the line has more fields."""
     quote, escape, begin = rules.quote, rules.escape, at
     quoted = bool(quote) and record.startswith(quote, at)
     at += len(quote) if quoted else 0
@@ -149,7 +150,7 @@ def _field(record: bytes, at: int, rules: Rules, number: int) -> tuple[bytes | N
         if escape and record.startswith(escape, at) and (escape != quote or record.startswith(escape, at + len(escape))):
             after = at + len(escape)
             sign = record[after : after + 1]
-            if not sign:  # the last sign of the record stands for itself
+            if not sign:  # an escape at the end of the record means itself
                 text += escape
                 at = after
                 continue

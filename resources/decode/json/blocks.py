@@ -1,4 +1,4 @@
-"""Blocks of JSON payloads, examined as a whole: what a block reader can be trusted with, and what it costs to infer columns."""
+"""Check blocks of JSON payloads as a whole: whether Arrow's reader is exact for them, and what inferring columns costs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from resources.native import library
 
 __all__ = ["affordable", "has_constant", "is_utf8", "names_of", "one_line", "one_object_each", "too_deep"]
 
-# Cells that Arrow's reader may make of members without a column: each name takes one in every object of its list or block,
-# whether the object has such a member or not. 2^26 cells of 8 bytes are 512 MiB.
+# Limit of the cells that Arrow's reader may create for members without a column: each name takes one cell in every object of
+# its list or block, even if the object lacks the member. 2^26 cells of 8 bytes are 512 MiB.
 _MOST_CELLS = 1 << 26
-# Names without a column in a block. An ordinary one has few; to make columns of very many takes longer than row by row.
+# Limit of names without a column in a block. Usually there are few; with very many, decoding row by row is faster.
 _MOST_NAMES = 1 << 12
-# What Arrow's reader takes for a number.
+# Constants that Arrow's reader accepts as numbers.
 _CONSTANT = re.compile(rb"[:\[,]\s*-?(?:NaN|Inf)")
 _NAME = re.compile(rb'"([^"\\]*(?:\\.[^"\\]*)*)"\s*(:?)')
-_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|$)|[\[{\]}]', re.DOTALL)
+# For each byte: 1 opens a list or an object, -1 closes one, 2 begins or ends a string.
+_BRACKETS = np.zeros(256, np.int8)
+_BRACKETS[np.frombuffer(b'[{]}"', np.uint8)] = (1, 1, -1, -1, 2)
 _SPACES = bytes.maketrans(b"\n\r", b"  ")
 
 
 def affordable(data: bytes, known: int) -> bool:
-    """Return whether a reader that infers columns from the block makes no more cells than memory and time are meant for.
+    """Return whether inferring columns from the block stays within the limits of cells and names.
 
     Args:
         data: the block.
-        known: names that have a column.
+        known: number of names that have a column.
     """
     objects, members = count_of(b"{", data), count_of(b":", data)
     most = known + _MOST_NAMES
@@ -40,10 +42,10 @@ def affordable(data: bytes, known: int) -> bool:
 
 
 def names_of(data: bytes, most: int) -> int:
-    """Count the distinct names of members, as they are written; -1 where there are more than `most`."""
-    found, text = library(), np.frombuffer(data, np.uint8)
-    if found is not None:
-        return int(found.kp_names(text.ctypes.data, len(text), most))
+    """Count the distinct names of members; return -1 if there are more than `most`."""
+    compiled, text = library(), np.frombuffer(data, np.uint8)
+    if compiled is not None:
+        return int(compiled.kp_names(text.ctypes.data, len(text), most))
     names: set[bytes] = set()
     for item in _NAME.finditer(data):
         if item[2]:
@@ -54,32 +56,30 @@ def names_of(data: bytes, most: int) -> int:
 
 
 def too_deep(data: bytes, most: int = DEEPEST_JSON) -> bool:
-    """Return whether lists and objects are nested deeper than `most` levels, as far as the text is JSON.
+    """Return whether lists and objects are nested deeper than `most` levels, up to the first error in the JSON.
 
-    A reader that stops at the first error does not go deeper than what is counted up to there.
+    A reader that stops at the first error does not go deeper than that.
     """
     if data.count(b"[") + data.count(b"{") <= most:
         return False
-    found, text = library(), np.frombuffer(data, np.uint8)
-    if found is not None:
-        return bool(found.kp_too_deep(text.ctypes.data, len(text), most))
-    depth = 0
-    for item in _BRACKET.finditer(data):
-        if item[0] in b"[{":
-            depth += 1
-            if depth > most:
-                return True
-        elif item[0] in b"]}":
-            depth = max(0, depth - 1)
-    return False
+    compiled, text = library(), np.frombuffer(data, np.uint8)
+    if compiled is not None:
+        return bool(compiled.kp_too_deep(text.ctypes.data, len(text), most))
+    if b"\\" in data:  # an escaped quote does not end a string
+        text = np.frombuffer(data.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
+    steps = _BRACKETS[text]
+    steps = steps[steps != 0]
+    quotes = steps == 2
+    level = np.cumsum(np.where(quotes | (np.cumsum(quotes) & 1 == 1), 0, steps), dtype=np.int64)
+    return bool((level - np.minimum.accumulate(np.minimum(level, 0)) > most).any())  # ignore unmatched closing brackets
 
 
 def one_object_each(payloads: Payloads) -> bool:
-    """Prove, without looking at them one by one, that the k-th object of the joined payloads is the k-th payload.
+    """Prove, without parsing each payload, that the k-th object of the joined payloads is the k-th payload.
 
-    Every payload begins with a brace, ends with one and holds no newline, so at a payload's begin the reader is between
-    objects (an object left open would be followed by `}` newline `{`, and a text left open by a raw newline: both are
-    errors), and each payload holds at least one object. With as many objects as payloads, each holds exactly one.
+    Every payload begins with a brace, ends with one and contains no newline. So at its begin the reader is between objects:
+    an open object would continue with `}` newline `{`, an open string with a raw newline, and both are errors. Each payload
+    contains at least one object. With as many objects as payloads, each contains exactly one.
     """
     data, between = payloads.joined, len(payloads) - 1
     return (
@@ -103,10 +103,10 @@ def is_utf8(data: bytes) -> bool:
 
 
 def has_constant(data: bytes) -> bool:
-    """Return whether NaN or an infinity may stand there as a value; inside of a text it only costs a closer look."""
+    """Return whether NaN or an infinity may be a value; a match inside a string costs time only."""
     return (b"NaN" in data or b"Inf" in data) and _CONSTANT.search(data) is not None
 
 
 def one_line(payload: bytes) -> bytes:
-    """Return the payload without raw newlines, which in JSON are white space only, and without white space around it."""
+    """Replace raw newlines by spaces, which in JSON are both white space, and strip the payload."""
     return payload.translate(_SPACES).strip() if b"\n" in payload or b"\r" in payload else payload.strip()

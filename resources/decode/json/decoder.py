@@ -1,8 +1,8 @@
-"""JSON payloads to columns: a strict reader proves whole blocks; what it refuses is taken apart until it is exact.
+"""Decode JSON payloads to columns: Arrow's reader proves whole blocks, and rejected blocks are divided until the rest is exact.
 
-Why not DuckDB's from_json for this: measured on 2.0.0 it turns 3.5 into 4 for a BIGINT, text that is no number into
-NULL, and drops members that it was not told of, all without a word. Arrow's reader, given the types, refuses each of
-these and reports unknown members, at 270 MB/s and core against 145 MB/s for from_json with a proof beside it.
+DuckDB's from_json is not used. Version 2.0.0 silently turns 3.5 into 4 for a BIGINT and non-numeric text into NULL, and drops
+members that it was not given. With explicit types, Arrow's reader rejects the first two and reports unknown members. On one
+core it reads 270 MB/s, from_json with a check 145 MB/s.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from resources.duckdb_engine.arrow_types import beyond, from_arrow, is_direct, n
 
 __all__ = ["JsonDecoder"]
 
-# Below this many payloads a refused block is taken apart row by row. A call of Arrow's reader costs about as much as
+# A rejected block of at most this many payloads is decoded row by row. A call of Arrow's reader costs about as much as
 # converting this many rows in Python (0.1 ms, measured).
 _SMALLEST_BLOCK = 16
-# A refused block is cut into this many: with halves, ten bad rows in 60,000 make the reader read the block six times,
-# with 32 parts little more than twice.
+# A rejected block is divided into this many parts. With ten bad rows in 60,000, halves make Arrow read the block six times,
+# 32 parts little more than twice.
 _FAN_OUT = 32
 
 
 class JsonDecoder:
-    """Decodes one JSON object a payload.
+    """Decodes payloads of one JSON object each.
 
-    A payload becomes a row only if every member that has a column holds a value of the column's type that loses nothing;
-    else it is a reject. Members without a column are reported as new columns. Names that begin with `_kafka_` are
-    Kafka's own and never taken from a payload.
+    A payload becomes a row only if every member with a column converts to the column's type without loss. Otherwise it is a
+    reject. Members without a column are reported as new columns. Names that begin with `_kafka_` are reserved, and are
+    ignored in payloads.
 
     Args:
         columns: the payload columns.
-        bound: which new columns a record may hold; None: any.
+        bound: limits on a record's new columns; None: no limits.
     """
 
     takes_nulls = False
@@ -55,7 +55,7 @@ class JsonDecoder:
         self._names, self._known = set(columns.names()), sum(names_in(kind) for _, kind in columns)
         self._direct = Columns(tuple((name, kind) for name, kind in columns if is_direct(kind)))
         self._apart = Columns(tuple((name, kind) for name, kind in columns if not is_direct(kind)))
-        # Arrow's reader cannot prove these, and gives numbers otherwise than they were written: compiled, or row by row.
+        # Arrow's reader cannot check these, and rewrites numbers: they need compiled code, or are read row by row.
         self._blockwise = not self._apart
         self._wire = pa.schema([(name, wire_type(kind)) for name, kind in self._direct])
         self._options = pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="infer")
@@ -68,42 +68,43 @@ class JsonDecoder:
         return self._compiled(payloads) or self._try_block(payloads) or self._take_apart(payloads)
 
     def _compiled(self, payloads: Payloads) -> Decoded | None:
-        """The block by compiled code and, where that says so, row by row; None when nothing is compiled for it, when there
-        are members without a column, or when text cannot be cast to its column's type.
+        """Decode the block with compiled code, and row by row the payloads that it leaves.
+
+        Return None without compiled code, with members that have no column, or with text that cannot be cast.
         """
         if self._native is None or payloads.bounds[-1] >= 2**31:
             return None
         table, status = self._native.decode(payloads)
         if (status == UNKNOWN).any():
             return None
-        looked = np.flatnonzero(status == LOOK).tolist()
+        others = np.flatnonzero(status == LOOK).tolist()
         try:
             table = in_memory.cast(table, self.columns)
         except duckdb.Error:
             return None
-        if not len(looked):
+        if not len(others):
             return Decoded(table, table.num_rows)
         rejects: list[tuple[int, str]] = []
         kept: list[int] = []
-        part = self._row_by_row(Payloads.of([payloads[at] for at in looked]), lambda at: looked[at], kept, rejects)
-        places = np.concatenate((np.flatnonzero(status != LOOK), np.array(kept, np.int64)))
-        order = np.argsort(places, kind="stable")
+        part = self._row_by_row(Payloads.of([payloads[at] for at in others]), lambda at: others[at], kept, rejects)
+        indices = np.concatenate((np.flatnonzero(status != LOOK), np.array(kept, np.int64)))
+        order = np.argsort(indices, kind="stable")
         rows = pa.concat_tables([table, part.table]).take(pa.array(order))
-        return Decoded(rows, len(places), places[order].tolist(), rejects, part.new_columns)
+        return Decoded(rows, len(indices), indices[order].tolist(), rejects, part.new_columns)
 
     def _try_block(self, payloads: Payloads) -> Decoded | None:
-        """The block, if all of it is good; None when anything in it has to be looked at."""
+        """Decode the block with Arrow; None if a payload needs other code."""
         if not self._blockwise or not one_object_each(payloads):
             return None
         data = payloads.joined
-        if not is_utf8(data) or has_constant(data):  # the reader does not look at the one, and takes the other
+        if not is_utf8(data) or has_constant(data):  # Arrow's reader does not check UTF-8, and accepts NaN
             return None
         if too_deep(data) or not affordable(data, self._known):
             return None
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
-                # One reader's block: a chunk border inside the data would let types differ between chunks.
+                # One chunk: the types of several chunks could differ.
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
                 parse_options=self._options,
             )
@@ -117,8 +118,8 @@ class JsonDecoder:
             return None
 
     def _unexpected(self, table: pa.Table) -> Columns | None:
-        """Columns beyond the known ones; None when a name clashes and the rows have to be looked at."""
-        found = []
+        """Return the new columns; None if a name conflicts and the rows have to be decoded one by one."""
+        new = []
         for item in table.schema:
             if not all(map(nameable, (item.name, *names(item.type)))):
                 return None
@@ -126,7 +127,7 @@ class JsonDecoder:
             if known is None:
                 kind = from_arrow(item.type)
                 if kind is not None and not item.name.lower().startswith("_kafka_"):
-                    found.append((item.name, kind))
+                    new.append((item.name, kind))
             elif item.name not in self._names:
                 return None
             elif item.name in self._direct and item.type != wire_type(known):
@@ -134,10 +135,10 @@ class JsonDecoder:
                     return None
                 kind = beyond(item.type, known)
                 if kind is not None:
-                    found.append((item.name, kind))
-        if len({name.lower() for name, _ in found}) < len(found):
+                    new.append((item.name, kind))
+        if len({name.lower() for name, _ in new}) < len(new):
             return None
-        return Columns(tuple(found))
+        return Columns(tuple(new))
 
     def _finish(self, table: pa.Table) -> pa.Table:
         arrays = {name: _fit(table.column(name), wire_type(kind)) for name, kind in self._direct}
@@ -147,7 +148,7 @@ class JsonDecoder:
         return in_memory.cast(wire, self.columns)
 
     def _take_apart(self, payloads: Payloads) -> Decoded:
-        """Set aside what is no JSON at all in one pass, then cut what is left until each part is good or small."""
+        """Reject payloads that are not JSON in one pass, then divide the rest until each part is good or small."""
         rejects: list[tuple[int, str]] = []
         good = list(range(len(payloads)))
         if len(payloads) > _SMALLEST_BLOCK:
@@ -200,12 +201,12 @@ class JsonDecoder:
         return Decoded(in_memory.cast(wire, self.columns), len(rows), new_columns=infer(extras, apart=True))
 
     def _empty(self) -> pa.Table:
-        """A table without rows."""
+        """Return a table without rows."""
         return pa.table([pa.array([], staged_type(kind)) for _, kind in self.columns], names=list(self.columns.names()))
 
 
 def _valid(payloads: Payloads) -> tuple[list[int], list[tuple[int, str]]]:
-    """Indices of payloads that are JSON, and the others with the reason."""
+    """Return the indices of payloads that are JSON, and the others with their reasons."""
     rejects: list[tuple[int, str]] = []
     texts: list[str | None] = []
     for payload in payloads.values:
@@ -221,14 +222,14 @@ def _valid(payloads: Payloads) -> tuple[list[int], list[tuple[int, str]]]:
             continue
         try:
             load(payloads.values[at])
-            good.append(at)  # stricter than Python's reader: the rows decide
+            good.append(at)  # DuckDB is stricter than Python here; decoding the row decides
         except Reject as error:
             rejects.append((at, str(error)))
     return good, rejects
 
 
 def _clashes(found: pa.DataType, known: Type) -> bool:
-    """Whether a member, even one that was only ever null, differs from a known one by upper and lower case only, at any depth."""
+    """Return whether a member at any depth, even if it is always null, differs from a known one by case only."""
     if isinstance(known, ListOf) and pa.types.is_list(found):
         return _clashes(found.value_type, known.item)
     if not isinstance(known, Struct) or not pa.types.is_struct(found):
@@ -239,7 +240,7 @@ def _clashes(found: pa.DataType, known: Type) -> bool:
 
 
 def _fit(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column with the known members only."""
+    """Remove unknown members from a column."""
     if column.type == kind:
         return column
     return pa.chunked_array([_fit_array(chunk, kind) for chunk in column.chunks], kind)

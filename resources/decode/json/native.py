@@ -1,4 +1,4 @@
-"""JSON payloads to columns by compiled code; it leaves alone what is not plainly good (resources/native/json.c)."""
+"""Decode JSON payloads to columns with compiled code (resources/native/json.c). Other code decodes unusual payloads."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from resources.native import library
 __all__ = ["GOOD", "LOOK", "UNKNOWN", "NativeJson", "Place", "native_json"]
 
 GOOD, LOOK, UNKNOWN = 0, 1, 2
-"""Of each payload: it is a row; exact code must look at it; it has a member without a column."""
+"""Status of a payload: it is a row; Python code must decode it; it has a member without a column."""
 
 _STRUCT, _LIST, _BOOLEAN, _INTEGER, _DOUBLE, _TEXT = range(6)
 
 
-# Which values a column of text takes: texts only; any value, as compact JSON; texts as they are and all else as JSON.
+# Values that a column of text accepts: strings only; any value, as compact JSON; strings unchanged and other values as JSON.
 _TEXTS, _AS_JSON, _ANYTHING = range(3)
-# Which members beyond its fields a STRUCT leaves to exact code, where others are left out.
+# Unknown members for which a STRUCT's payload needs Python code; other unknown members are ignored.
 _NONE, _SIMILAR, _EVERY = range(3)
 
-#: A place in the columns: names of members, None for the items of a list.
+#: A position in the columns: names of members; None means the items of a list.
 Place = tuple[str | None, ...]
 
 
 def native_json(columns: Columns, ways: Collection[Place] | None = None) -> NativeJson | None:
-    """A decoder for these columns; None where nothing is compiled, or there are none."""
-    found = library()
-    return NativeJson(found, columns, ways) if found is not None and len(columns) else None
+    """Create a decoder for the columns; None without the compiled library or without columns."""
+    compiled = library()
+    return NativeJson(compiled, columns, ways) if compiled is not None and len(columns) else None
 
 
 class NativeJson:
-    """Decodes blocks. Not for two threads at once.
+    """Decodes blocks. Not thread-safe.
 
     Args:
-        found: the compiled part.
-        columns: types that `types.is_direct` names, and beside these, at the top, scalars of any other: they come as text.
-        ways: places of objects that only lead to values; then members without a column are left out, at any depth, instead of
-            being `UNKNOWN`. In other objects a member that may differ from a field by upper and lower case only is left to
-            exact code, as is a name that no field can have.
+        found: the compiled library.
+        columns: columns of the types in `is_direct`, and scalar columns of other types, which are returned as text.
+        ways: positions of objects on the way to selected values. With them, members without a column are ignored at any
+            depth, instead of being `UNKNOWN`. In other objects, two kinds of members need Python code: names that may differ
+            from a field by case only, and names that a field cannot have.
     """
 
     def __init__(self, found: ctypes.CDLL, columns: Columns, ways: Collection[Place] | None = None) -> None:
@@ -66,18 +66,18 @@ class NativeJson:
             found.kp_json_skip(self._decoder)
 
     def absent(self, node: int, rows: int) -> np.ndarray[Any, Any]:
-        """For each slot of a node of the last block (in order of depth, the row itself is 0) whether nothing was there.
+        """Return for each slot of a node in the last block whether the value was absent.
 
         Args:
-            node: its number.
-            rows: how many slots it has: as many as there are rows, where it lies in no list.
+            node: number of the node, in depth-first order; the row is 0.
+            rows: number of its slots: the number of rows, except inside lists.
         """
-        found = np.zeros(rows, np.bool_)
-        self._library.kp_absent(self._decoder, node, found.ctypes.data)
-        return found
+        absent = np.zeros(rows, np.bool_)
+        self._library.kp_absent(self._decoder, node, absent.ctypes.data)
+        return absent
 
     def decode(self, payloads: Payloads) -> tuple[pa.Table, np.ndarray[Any, Any]]:
-        """The rows of the good ones in wire types, and the status of each payload.
+        """Return the rows of payloads with status `GOOD` in wire types, and the status of each payload.
 
         Raises:
             MemoryError: the block is too large.
@@ -95,7 +95,7 @@ class NativeJson:
 def _plan(
     name: str, kind: Type, place: Place, ways: Collection[Place], nodes: list[int], ranges: list[int], names: bytearray
 ) -> None:
-    """A node and all below it, as json.c's `build` reads them."""
+    """Encode a type and its members for `build` in json.c."""
     raw = name.encode()
     names += raw
     most = least = width = 0

@@ -1,4 +1,4 @@
-"""JSON objects to rows one by one, with the reason where one cannot be: slow, exact, and only for blocks that need it."""
+"""Decode JSON objects to rows one by one, with a reason for each reject. It is slow, and used only where blocks need it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
     "UTINYINT": (0, 2**8), "USMALLINT": (0, 2**16), "UINTEGER": (0, 2**32), "UBIGINT": (0, 2**64),
 }  # fmt: skip
-# Members of a list's objects, whether they are there or not: each takes its place in a column.
+# Limit of the values in a list of objects: members times objects, as absent members take space in a column, too.
 _MOST_VALUES = 1 << 23
 
 
 class Reject(Exception):
-    """Why a payload cannot become a row. The text quotes at most a few characters of it."""
+    """The reason why a payload cannot become a row. The text quotes at most a few characters of it."""
 
 
-def _no_number(_: str) -> None:
-    """JSON has no such values (RFC 8259, section 6); Python's reader and Arrow's take them."""
-    raise Reject("NaN and Infinity are no JSON")
+def _reject_constant(_: str) -> None:
+    """Reject NaN and infinities, which are not JSON (RFC 8259, section 6); Python's and Arrow's readers accept them."""
+    raise Reject("NaN and Infinity are not valid JSON")
 
 
 class _Number(float):
-    """A number with a fraction or exponent that remembers how it was written."""
+    """A number with a fraction or exponent, and its text."""
 
     text: str
 
@@ -47,19 +47,19 @@ class _Number(float):
         return made
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise Reject(f"member {_short(twice)} is given twice")
+        duplicate = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise Reject(f"duplicate member {_short(duplicate)}")
     return members
 
 
 def load(payload: bytes) -> dict[str, Any]:
-    """The object that a payload holds.
+    """Parse a payload of one JSON object.
 
     Raises:
-        Reject: not UTF-8, not JSON, not an object, nested too deeply, or a member is given twice.
+        Reject: not UTF-8, not JSON, not an object, nested too deeply, or with a duplicate member.
     """
     if too_deep(payload):
         raise Reject("not JSON: nested too deeply")
@@ -68,12 +68,12 @@ def load(payload: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise Reject(f"not UTF-8 at byte {error.start}") from error
     try:
-        value = json.loads(text, parse_float=_Number, parse_constant=_no_number, object_pairs_hook=_once)
+        value = json.loads(text, parse_float=_Number, parse_constant=_reject_constant, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise Reject(f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from error
     except RecursionError as error:
         raise Reject("not JSON: nested too deeply") from error
-    except ValueError as error:  # Python's own limit (4300 digits) against numbers that take for ever
+    except ValueError as error:  # Python's limit of 4300 digits, as conversion takes quadratic time
         raise Reject("a number of too many digits") from error
     if not isinstance(value, dict):
         raise Reject(f"not a JSON object but {_name(value)}")
@@ -87,20 +87,20 @@ def load(payload: bytes) -> dict[str, Any]:
 
 
 def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A row of wire values, and what the object holds beyond the columns (a tree with the same shape).
+    """Convert an object to a row of wire values, and return it with the members that have no column.
 
     Raises:
-        Reject: some member has no value of its column's type; names the member.
+        Reject: a member is not a value of its column's type; the text names the member.
     """
     converted, extra = _members(value, columns.items, "", 0)
     return converted, {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
 
 
 def wire_value(value: Any, kind: Type, path: str) -> Any:
-    """A value of a document as a wire value of that type; members that the type lacks are left out.
+    """Convert a value to a wire value of a type; members that the type lacks are ignored.
 
     Raises:
-        Reject: it is none; names the path.
+        Reject: it is not a value of the type; the text names the path.
     """
     return _value(value, kind, path, 1)[0]
 
@@ -120,9 +120,9 @@ def _members(
         if name in known:
             continue
         if not nameable(name):
-            raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'} has no name that a column can have")
+            raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'}: not a valid column name")
         if name.lower() in folded:
-            raise Reject(f"member {_short(path + name)} differs from a column by upper and lower case only")
+            raise Reject(f"member {_short(path + name)} differs from a column by case only")
         extra[name] = item
     return converted, extra
 
@@ -142,7 +142,7 @@ def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
             raise wrong(value, kind, path)
         if isinstance(kind.item, Struct) and len(value) * len(kind.item.fields) > _MOST_VALUES:
             raise Reject(
-                f"{_short(path)}: a list of {len(value):,} objects, of {len(kind.item.fields):,} members each, is too large"
+                f"{_short(path)}: the list is too large: {len(value):,} objects of {len(kind.item.fields):,} members each"
             )
         pairs = [_value(item, kind.item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)]
         more = [item for _, item in pairs if item is not None]
@@ -150,9 +150,9 @@ def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
     if isinstance(kind, MapOf):
         if not isinstance(value, dict):
             raise wrong(value, kind, path)
-        found = {name: _value(item, kind.item, f"{path}.{name}", depth + 1) for name, item in value.items()}
-        beyond = Values(item for _, item in found.values() if item is not None)
-        return [(name, item) for name, (item, _) in found.items()], beyond or None
+        pairs_by_key = {name: _value(item, kind.item, f"{path}.{name}", depth + 1) for name, item in value.items()}
+        beyond = Values(item for _, item in pairs_by_key.values() if item is not None)
+        return [(name, item) for name, (item, _) in pairs_by_key.items()], beyond or None
     return _scalar(value, kind, path), None
 
 
@@ -178,9 +178,9 @@ def _scalar(value: Any, kind: Scalar, path: str) -> Any:
         text = value if isinstance(value, str) else _text(value)
         numeric = name.startswith("DECIMAL") or name == "HUGEINT"
         plain = isinstance(value, str) or (numeric and isinstance(value, (int, float)) and not isinstance(value, bool))
-        found = castable(text, name) if plain else None
-        if found is not None:
-            return found
+        converted = castable(text, name) if plain else None
+        if converted is not None:
+            return converted
     raise wrong(value, kind, path)
 
 
@@ -188,7 +188,7 @@ def _real(value: Any) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return float(str(value))  # beyond a DOUBLE's range: infinity, as the block reader has it
+        return float(str(value))  # infinity beyond a DOUBLE's range, as in Arrow's reader
     return float(value) if isinstance(value, str) and castable(value, "DOUBLE") is not None else None
 
 
@@ -207,7 +207,7 @@ def _integer(value: Any, kind: Scalar, path: str) -> int:
 
 
 def _text(value: Any) -> str:
-    """As compact JSON, numbers as they were written."""
+    """Return compact JSON, with numbers as in the payload."""
     try:
         return _json(value)
     except RecursionError as error:
@@ -222,12 +222,12 @@ def _json(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join([_json(item) for item in value]) + "]"
     if isinstance(value, float) and not isfinite(value):
-        raise Reject("NaN and Infinity are no JSON")
+        raise Reject("NaN and Infinity are not valid JSON")
     return json.dumps(value, ensure_ascii=False)
 
 
 def wrong(value: Any, kind: Type, path: str) -> Reject:
-    """That the value at this path is none of the column's type."""
+    """Return the reject of a value that is not of the column's type."""
     article = "an" if str(kind)[0] in "AEIO" else "a"  # a UUID, a UBIGINT
     return Reject(f"{_short(path)}: {_name(value)} is not {article} {_short(str(kind), 60)}")
 

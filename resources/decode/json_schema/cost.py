@@ -73,7 +73,7 @@ class Cost:
         return self._levels[min(depth, len(self._levels) - 1)][self._root]
 
     def is_too_much(self, value: Any, size: int) -> bool:
-        """Whether validating a record could take more than `MOST_EVALUATIONS`.
+        """Return whether validating a record could take more than `MOST_EVALUATIONS`.
 
         Args:
             value: the record.
@@ -120,7 +120,7 @@ class _Part:
 
 
 def _looks_again(schema: Any) -> bool:
-    """Whether what the other keywords have evaluated is found out once more."""
+    """Return whether a subschema evaluates again what its other keywords have evaluated."""
     return isinstance(schema, dict) and any(word in schema for word in _UNEVALUATED)
 
 
@@ -160,7 +160,7 @@ def _children(schema: Any) -> Iterator[list[Any]]:
 
 
 def _measured(value: Any) -> tuple[int, int]:
-    """Depth of a value, and how many values it is made of."""
+    """Return the depth of a value, and the number of values in it."""
     depth, count, level = -1, 0, [value]
     while level:
         depth += 1

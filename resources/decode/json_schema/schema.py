@@ -1,7 +1,8 @@
-"""A JSON Schema as what it says of a record: whether it conforms, why not, and the types of its members.
+"""Validate records against a JSON Schema, and derive column types from it.
 
-Types: integer BIGINT, number DOUBLE, boolean BOOLEAN, string VARCHAR (with `format` date-time TIMESTAMP WITH TIME ZONE, date
-DATE, uuid UUID), an object with `properties` STRUCT, an array a list of what its `items` are; T or null is T. All else is JSON.
+Types: integer BIGINT, number DOUBLE, boolean BOOLEAN, string VARCHAR. A string with `format` date-time is TIMESTAMP WITH TIME
+ZONE, date DATE, uuid UUID. An object with `properties` is STRUCT, an array a list of the type of its `items`; T or null is T.
+All others are JSON.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import json
 from typing import Any
 from urllib.parse import unquote
 
-from kpipe.errors import NotAvailable
 from kpipe.schema.columns import BIGINT, BOOLEAN, DOUBLE, INSTANT, JSON, VARCHAR, Columns, ListOf, Scalar, Struct, Type
 from kpipe.schema.inference import nameable
 from kpipe.schema.nesting import shallow
 from resources.decode.json_schema.cost import MOST_EVALUATIONS, Cost
 from resources.decode.payload_schemas import Unfit
+from resources.extras import missing
 from resources.schema_registry.client import Schema
 
 __all__ = ["JsonSchema"]
@@ -30,24 +31,21 @@ _MOST_COLUMNS = 20_000
 
 
 class JsonSchema:
-    """A schema. What it refers to by an address is never fetched: a registry's references are all that is known.
+    """A schema. References to addresses are never fetched; only the registry's references are used.
 
     Args:
         schema: with its references.
 
     Raises:
-        Unfit: it is none.
-        NotAvailable: no validator is installed.
+        Unfit: it is not a JSON Schema.
+        NotAvailable: the validator is not installed.
     """
 
     def __init__(self, schema: Schema) -> None:
         try:
             import jsonschema_rs
         except ImportError:
-            raise NotAvailable(
-                "format.validate needs a validator of JSON Schema, which is not installed",
-                "pip install 'jsonschema-rs' (the extra `jsonschema`)",
-            ) from None
+            raise missing("format.validate", "jsonschema-rs", "jsonschema") from None
         self._root, given = _parsed(schema.text), {name: _parsed(text) for name, text in schema.references}
 
         def known(uri: str) -> Any:
@@ -123,7 +121,7 @@ class JsonSchema:
         return Struct(tuple((name, self._type(properties[name], depth + 1)) for name in names))
 
     def _referred(self, where: str, depth: int) -> Type:
-        """Inside of the same schema only; what refers to itself is JSON."""
+        """Derive the type of a reference inside the same schema; a recursive one is JSON."""
         found = pointed(self._root, where)
         if found is None or where in self._open:
             return JSON
@@ -134,7 +132,7 @@ class JsonSchema:
             self._open.pop()
 
     def _meant(self, document: Any, reference: str) -> tuple[Any, Any] | None:
-        """The document and the subschema that a reference in a document means; the whole document where that is not clear."""
+        """Return the document and the subschema of a reference; the whole document if the subschema is unclear."""
         name, _, fragment = reference.partition("#")
         for known, content in self._given.items() if name else ():
             if name == known or name.endswith(f"/{known}"):
@@ -144,7 +142,7 @@ class JsonSchema:
 
 
 def pointed(document: Any, reference: str) -> tuple[Any] | None:
-    """What a JSON Pointer in a reference (`#/$defs/a`, RFC 6901) finds; None: nothing, or it is another kind of reference."""
+    """Resolve a JSON Pointer (`#/$defs/a`, RFC 6901); None if it leads nowhere or is another form of reference."""
     if not reference.startswith("#/"):
         return None
     found = document

@@ -1,4 +1,4 @@
-"""Columns that a schema has typed, taken by paths: `user::name`, `tags::0`, `%`. Absent and null are told apart, as in JSON.
+"""Select typed columns by path: `user::name`, `tags::0`, `%`. Absent and null differ, as in JSON.
 
 A path that the schema does not have, that leads through null, or behind the end of an array, leads nowhere: then its default
 stands in, and without one the record is a reject.
@@ -62,7 +62,7 @@ class MappedFitting:
         mapping: column, or @variable, to path.
 
     Raises:
-        InvalidPipeline: a default is no value of its column's type.
+        InvalidPipeline: a default is not a value of its column's type.
     """
 
     def __init__(self, natural: Columns, columns: Columns, mapping: Mapping[str, str | Mapped]) -> None:
@@ -142,7 +142,7 @@ def _place(names: Sequence[str], name: str) -> int | None:
 
 
 def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent]:
-    """What the way leads to, and where it leads nowhere."""
+    """Return the selected values, and which are absent."""
     array, absent = whole, np.zeros(len(whole), bool)
     for step in way.steps:
         if isinstance(step, int):
@@ -163,7 +163,7 @@ def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent]:
 
 
 def _default(way: _Way, columns: Columns) -> pa.Scalar:
-    """The default as a value of its column: read as it would be in a JSON record, so that it means the same."""
+    """Convert the default to a value of its column, by the rules of a JSON record."""
     kind = columns.get(way.name)
     assert kind is not None
     text = json.dumps({"v": way.default}, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""JSON payloads to columns by paths: `user::name`, `tags::0`, `%`. Absent and null are told apart.
+"""Decode JSON payloads to columns by path: `user::name`, `tags::0`, `%`. Absent and null differ.
 
 Compiled code decodes just what the paths lead to, and reads all else as strictly; what it leaves alone is done row by row.
 """
@@ -57,7 +57,7 @@ class Leaf:
 
     @property
     def missing(self) -> str:
-        """Why a record without it is no row."""
+        """The reason why a record without the value is a reject."""
         return f"{self.name}: the record has no {write_path(self.parts)} (DEFAULT NULL makes that NULL)"
 
 
@@ -141,7 +141,7 @@ class MappedJsonDecoder:
         rejects: list[tuple[int, str]],
         texts: dict[str, list[str]],
     ) -> None:
-        """A block by compiled code; payloads that it leaves alone, row by row. Changes nothing if it raises."""
+        """Decode a block with compiled code, and other payloads row by row. Changes nothing if it raises."""
         count = len(payloads)
         good = np.ones(count, bool)
         found: dict[str, tuple[pa.Array, np.ndarray[Any, Any]]] = {}
@@ -250,7 +250,7 @@ class MappedJsonDecoder:
 
 
 def sampled_paths(mapping: Mapping[str, str | Mapped], payloads: Sequence[bytes]) -> Columns:
-    """The columns that paths lead to in these payloads; where they lead nowhere, as their defaults are. `%` gives JSON."""
+    """Infer the columns of paths from payloads, or from their defaults if a path leads nowhere. `%` is JSON."""
     targets = {name: item for name, item in mapping.items() if not VARIABLE.fullmatch(name)}
     wholes = [name for name, item in targets.items() if not _path(item)]
     objects: list[dict[str, Any]] = []
@@ -291,14 +291,14 @@ def _leaf(name: str, kind: Type, item: str | Mapped, counts: bool) -> Leaf:
 
 
 def _number(value: Any, kind: Type) -> Any:
-    """A boolean as the number 1 or 0, or as its text; any other value as it is."""
+    """Convert a boolean to the number 1 or 0, or its text; return other values unchanged."""
     if not isinstance(value, bool):
         return value
     return str(int(value)) if kind == VARCHAR else int(value)
 
 
 def _wire(value: Any, leaf: Leaf) -> Any:
-    """The leaf's value in a record.
+    """Return the leaf's value in a record.
 
     Raises:
         Reject: there is none.

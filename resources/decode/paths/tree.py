@@ -18,7 +18,7 @@ Parts = tuple[str | int, ...]
 
 
 def picked(value: Any, parts: Parts) -> tuple[bool, Any]:
-    """Whether the path leads somewhere, and what stands there."""
+    """Return whether the path exists in a value, and the value at it."""
     for part in parts:
         if isinstance(part, str):
             if not isinstance(value, dict) or part not in value:
@@ -78,7 +78,7 @@ class Trees:
         self.ways = [frozenset(root.ways()) for root in roots]
 
     def leaves(self, at: int, table: pa.Table, native: NativeJson) -> dict[str, tuple[pa.Array, np.ndarray[Any, Any]]]:
-        """The leaves of a tree, by name: values, and where the path leads nowhere.
+        """Return the leaves of a tree by name: the values, and which are absent.
 
         Args:
             at: which tree.
@@ -97,7 +97,7 @@ class Trees:
 
 
 def _insert(root: _Node, kind: Type, parts: Parts) -> bool:
-    """Whether the path fits into the tree, which then holds it."""
+    """Insert a path into a tree, and return whether it fits."""
     node, steps = root, [part if isinstance(part, str) else None for part in parts]
     for at, step in enumerate(steps):
         if node.kind is not None or (node.below and (None in node.below) != (step is None)):
@@ -131,7 +131,7 @@ def _taken(array: pa.Array, node: int, kind: Type, parts: Parts, native: NativeJ
             assert isinstance(kind, Struct)
             place = [name for name, _ in kind.fields].index(part)
             node += 1 + sum(_size(item) for _, item in kind.fields[:place])
-            kind, array = kind.fields[place][1], array.field(place)  # null where the object is: no need to look at that
+            kind, array = kind.fields[place][1], array.field(place)  # null where the object is null
         else:
             assert isinstance(kind, ListOf)
             bounds = np.asarray(array.offsets)

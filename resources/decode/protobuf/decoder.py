@@ -1,4 +1,4 @@
-"""Protobuf payloads to columns, each by the schema and the message type that it was written with.
+"""Decode Protobuf payloads to columns, each with its writer's schema and message type.
 
 Why a decoder of our own, and what others take: ADR 20.
 """
@@ -33,16 +33,16 @@ Rows = np.ndarray[Any, Any]
 class ProtobufDecoder:
     """Decodes a message a payload, with Confluent's prefix (schema and message) where the format has a registry.
 
-    Fields of the schema without a column are reported as new columns, whether they hold something or not.
+    Fields of the schema without a column are reported as new columns, even if they are never set.
 
     Args:
         kind: the format.
         columns: the payload columns.
-        access: to the registry.
-        bound: which new columns a schema may bring; None: any.
+        access: settings of the registry.
+        bound: limits on a schema's new columns; None: no limits.
 
     Raises:
-        InvalidPipeline: the registry's address is none.
+        InvalidPipeline: the registry's address is invalid.
     """
 
     takes_nulls = False
@@ -55,7 +55,7 @@ class ProtobufDecoder:
         """See `Decoder`.
 
         Raises:
-            RegistryFailed, CredentialsRefused: the registry did not say what an id is.
+            RegistryFailed, CredentialsRefused: the registry did not return the schema of an id.
         """
         parts = []
         for chosen, skip, reader in self._written.groups(payloads):
@@ -77,7 +77,7 @@ class _Types:
             self._typed(self._files.named(kind.message).full_name)
 
     def decode(self, payloads: Payloads, chosen: Rows, skip: int) -> Iterator[Part]:
-        """Rows of the chosen payloads."""
+        """Decode the chosen payloads to rows."""
         if self._kind.registry is None:
             yield self._part(self._files.named(self._kind.message).full_name, payloads, chosen, skip)
             return

@@ -28,13 +28,13 @@ class Files:
     """A schema's file, and those that it imports.
 
     Args:
-        text: a FileDescriptorSet in base64 (its last file is the one that is meant), one FileDescriptorProto in base64, or the
-            text of a .proto file.
-        references: (import name, text) of the files that it imports, each behind those that it needs itself.
-        alone: whether base64 is a set; else it is one file.
+        text: a FileDescriptorSet in base64, whose last file is the schema, one FileDescriptorProto in base64, or the text of
+            a .proto file.
+        references: (import name, text) of imported files, each after its own imports.
+        alone: whether base64 is a set; otherwise it is one file.
 
     Raises:
-        Unfit: none of these; says why.
+        Unfit: it is not one of these.
     """
 
     def __init__(self, text: str, references: Iterable[tuple[str, str]] = (), alone: bool = True) -> None:
@@ -54,23 +54,23 @@ class Files:
             root = top.name = "kpipe.schema.proto"
             files[root] = top
         if root not in files:
-            raise Unfit("the descriptor set holds no file")
+            raise Unfit("the descriptor set is empty: expected a file")
         self._root, self._files = files[root], files
         self._pool, self._added = DescriptorPool(), set[str]()
         for name in files:
             self._add(name, ())
 
     def written(self) -> str:
-        """A descriptor set of them, in base64."""
+        """Return a descriptor set of the files, in base64."""
         return b64encode(FileDescriptorSet(file=self._files.values()).SerializeToString()).decode()
 
     def named(self, name: str | None) -> Descriptor:
-        """The message type of that full name; None: the only one of the file."""
+        """Return the message type of a full name; None means the only one of the file."""
         if name is None:
             found = [item.name for item in self._root.message_type]
             if len(found) != 1:
                 shown = ", ".join(found[:5]) or "none"
-                raise Unfit(f"the schema has {len(found)} messages ({shown}), and `message` does not say which")
+                raise Unfit(f"the schema has {len(found)} messages ({shown}): expected one, or `message` with a name")
             name = ".".join(filter(None, (self._root.package, found[0])))
         try:
             return self._pool.FindMessageTypeByName(name)
@@ -78,13 +78,13 @@ class Files:
             raise Unfit(f"the schema has no message {name[:80]}") from None
 
     def at(self, indexes: Sequence[int]) -> str:
-        """Full name of the message type at that place: an index into the file's messages, then into each one's own.
+        """Return the full name of the message type at an index path: an index into the file's messages, then into nested ones.
 
-        Confluent's own clients leave out the types that stand for a map's entries, those made from descriptors count them. Where
-        that makes a difference no answer is given.
+        Confluent's clients do not count the entry types of maps; clients that use descriptors do. If the results differ, the
+        path is ambiguous.
 
         Raises:
-            Unfit: there is none, or it cannot be told which.
+            Unfit: it does not exist, or is ambiguous.
         """
         either = {_at(self._root, indexes, counted) for counted in (False, True)} - {None}
         if len(either) == 1:
@@ -93,7 +93,7 @@ class Files:
             raise Unfit(f"it has no message at {list(indexes)}")
         raise Unfit(
             f"message {list(indexes)} can be {' or '.join(sorted(map(str, either)))}: clients count differently where a map "
-            "stands before a message in a message"
+            "precedes a nested message"
         )
 
     def _add(self, name: str, above: tuple[str, ...]) -> None:
@@ -109,7 +109,7 @@ class Files:
         try:
             self._pool.AddSerializedFile(item.SerializeToString())
         except TypeError as error:
-            raise Unfit(f"the schema is none: {str(error).splitlines()[0][:300]}") from None
+            raise Unfit(f"the schema is invalid: {str(error).splitlines()[0][:300]}") from None
         self._added.add(name)
 
 
@@ -129,7 +129,7 @@ def _at(root: FileDescriptorProto, indexes: Sequence[int], counted: bool) -> str
 
 
 def _raw(text: str) -> bytes | None:
-    """What base64 text holds; None where it is none. No .proto file is one: it has spaces and quotes."""
+    """Decode base64; None if the text is not base64. A .proto file never is: it has spaces and quotes."""
     try:
         return b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
@@ -140,31 +140,31 @@ def _set(data: bytes) -> FileDescriptorSet:
     try:
         return FileDescriptorSet.FromString(data)
     except DecodeError:
-        raise Unfit("the schema is no descriptor set") from None
+        raise Unfit("the schema is not a descriptor set") from None
 
 
 def _parsed(data: bytes) -> FileDescriptorProto:
     try:
         return FileDescriptorProto.FromString(data)
     except DecodeError:
-        raise Unfit("the schema is no descriptor of a file") from None
+        raise Unfit("the schema is not a file descriptor") from None
 
 
 def _file(text: str) -> FileDescriptorProto:
     raw = _raw(text)
     if raw is None:
-        raise Unfit("the schema is a descriptor, and one that it refers to is text")
+        raise Unfit("the schema is a descriptor, but a reference is text")
     return _parsed(raw)
 
 
 def _texts(given: dict[str, str]) -> dict[str, str]:
     if any(_raw(item) is not None for item in given.values()):
-        raise Unfit("the schema is text, and one that it refers to is a descriptor")
+        raise Unfit("the schema is text, but a reference is a descriptor")
     return {name: item for name, item in given.items() if name not in _BUNDLED}
 
 
 def _bundled(name: str) -> FileDescriptorProto | None:
-    """What every compiler knows."""
+    """Return a file that compilers include."""
     if name in _BUNDLED:
         return FileDescriptorProto.FromString(importlib.import_module(_BUNDLED[name]).DESCRIPTOR.serialized_pb)
     from resources.decode.protobuf.proto_compiler import KNOWN

@@ -129,7 +129,7 @@ class Plan:
 
 
 def plan(root: Descriptor) -> Plan:
-    """The plan of a message type.
+    """Plan how to read messages of a type.
 
     Raises:
         Unfit: no table fits it.

@@ -1,4 +1,4 @@
-"""Protobuf messages to columns by compiled code; it leaves alone what is not plainly good (resources/native/protobuf.c)."""
+"""Decode Protobuf messages to columns with compiled code (resources/native/protobuf.c). Other code decodes unusual ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["NativeProtobuf", "native_protobuf", "written"]
 
 
 def native_protobuf(plan: Plan) -> NativeProtobuf | None:
-    """A decoder for messages of that type; None where nothing is compiled."""
+    """Create the decoder of a message type; None without the compiled library."""
     found = library()
     return NativeProtobuf(found, plan) if found is not None else None
 
@@ -77,7 +77,7 @@ def _field(message: Message, item: Field, place: int, texts: bytearray) -> list[
 
 
 def _bits(item: Field) -> int:
-    """A default of fixed width, as it lies in memory."""
+    """Return the bits of a default of fixed width."""
     if isinstance(item.default, float):
         code = "<f" if item.op == steps.FOUR else "<d"
         return int.from_bytes(struct.pack(code, item.default).ljust(8, b"\0"), "little", signed=True)

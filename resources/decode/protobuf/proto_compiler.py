@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kpipe.errors import NotAvailable
 from resources.decode.payload_schemas import Unfit
+from resources.extras import missing
 
 __all__ = ["compiled"]
 
@@ -46,28 +46,27 @@ message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
 
 
 def compiled(text: str, others: Mapping[str, str]) -> tuple[bytes, str]:
-    """A FileDescriptorSet, as bytes, of a file and all that it imports; and the file's name in it.
+    """Compile a file and its imports to a FileDescriptorSet, and return it as bytes with the file's name in it.
 
     Args:
         text: of the file.
         others: texts of what it imports, by name.
 
     Raises:
-        Unfit: it cannot be compiled; says why.
-        NotAvailable: there is no compiler.
+        Unfit: it cannot be compiled.
+        NotAvailable: the compiler is not installed.
     """
     found = importlib.util.find_spec("grpc_tools")
     if found is None or found.origin is None:
-        raise NotAvailable(
-            "a Protobuf schema that is text needs a compiler, which is not installed",
-            "pip install 'grpcio-tools' (the extra `protobuf`), or give a descriptor set: protoc --include_imports -o FILE",
-        )
+        error = missing("a Protobuf schema that is text", "grpcio-tools", "protobuf")
+        error.hint += ", or give a descriptor set: protoc --include_imports -o FILE"
+        raise error
     tools = Path(found.origin).parent
     with tempfile.TemporaryDirectory(prefix="kpipe-proto-") as name:
         folder = Path(name)
         for other, content in {**KNOWN, **others, _ROOT: text}.items():
             if not _NAME.fullmatch(other) or len(other) > 255:
-                raise Unfit(f"the schema refers to {other[:80]!r}, which is no name of a .proto file")
+                raise Unfit(f"the schema refers to {other[:80]!r}, which is not the name of a .proto file")
             try:
                 (folder / "in" / other).parent.mkdir(parents=True, exist_ok=True)
                 (folder / "in" / other).write_text(content, encoding="utf-8")

@@ -53,7 +53,7 @@ class Reader:
         self._plan = plan
 
     def row(self, data: bytes) -> dict[str, Any]:
-        """The values of the plan's columns, as they are carried.
+        """Return the values of the plan's columns before conversion.
 
         Raises:
             Reject: the bytes are no message of the type; names the field.
@@ -153,7 +153,7 @@ class Reader:
         return bool(number) if item.op == steps.FLAG else number
 
     def _member(self, item: Field, found: list[Any], path: str, depth: int, as_json: bool) -> Any:
-        """The value of a field, from all that was written of it."""
+        """Return the value of a field from all of its occurrences."""
         if item.op == steps.MAP:
             if as_json:
                 return self._map(self._plan.messages[item.inner], found, path, depth)
@@ -185,7 +185,7 @@ class Reader:
         return _moment(item, parts["seconds"], parts["nanos"], path, as_json)
 
     def _json(self, kind: Message, data: bytes, path: str, depth: int) -> Any:
-        """A message as JSON has it."""
+        """Convert a message to JSON."""
         if depth > _DEEPEST:
             raise _fail(path, "nested too deeply")
         name = kind.name.removeprefix("google.protobuf.")
@@ -267,7 +267,7 @@ class _Scan:
     def take(self, count: int, path: str) -> bytes:
         end = self.at + count
         if end > len(self.data):
-            raise _fail(path, f"the message ends inside of it ({len(self.data)} bytes): cut off, or {_ELSE}")
+            raise _fail(path, f"the message ends inside this value ({len(self.data)} bytes): cut off, or {_ELSE}")
         found = self.data[self.at : end]
         self.at = end
         return found
@@ -316,7 +316,7 @@ class _Scan:
                 self.skip(inner, kind, path, depth + 1)
 
     def group(self, number: int, path: str) -> bytes:
-        """What stands before the end of a group that has begun."""
+        """Return the bytes up to the end of the open group."""
         begin = self.at
         while True:
             end = self.at

@@ -1,4 +1,4 @@
-"""Delta Lake as a destination: staged files become the table's own, and one entry of its log says so with the ledger."""
+"""Delta Lake destination: staged files become the table's files, and one log entry commits them with the ledger."""
 
 from __future__ import annotations
 

@@ -34,18 +34,18 @@ _LOG = "_delta_log"
 
 
 def transaction(pipeline: str, what: str) -> str:
-    """Name of one of a pipeline's application transactions."""
+    """Return the name of one of a pipeline's application transactions."""
     return f"kpipe:{pipeline}:{what}"
 
 
 def transactions(pipeline: str, pointer: Pointer) -> dict[str, int]:
-    """What the log says of a pipeline: the sequence, the record's mark, and every lane."""
+    """Return the application transactions of a pipeline: sequence number, checksum of the ledger file, and every lane."""
     lanes = {transaction(pipeline, f"lane:{name}"): to for name, to in pointer.lanes.items()}
     return {transaction(pipeline, "seq"): pointer.seq, transaction(pipeline, "record"): pointer.mark, **lanes}
 
 
 def entry_name(version: int) -> str:
-    """Name of a version's entry in the log."""
+    """Return the name of a version's log entry."""
     return f"{_LOG}/{version:020}.json"
 
 
@@ -77,7 +77,7 @@ def add(file: Brought, divided: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def _text(name: str, kind: Any, value: Any) -> str | None:
-    """A value of a column that the table is divided by, as the protocol writes it."""
+    """Return a partition value as the protocol writes it."""
     text = day(value) if kind == "date" and value is not None else value
     if value is not None and text is None:
         raise SchemaConflict(
@@ -99,7 +99,7 @@ def _named(name: str, value: Any) -> str | None:
 
 
 def protocol(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What readers and writers of a new table must know."""
+    """Return the protocol action of a new table: the features that readers and writers must support."""
     if not any(has_local_times(field["type"]) for field in fields):
         return {"minReaderVersion": 1, "minWriterVersion": 2}
     features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz", "appendOnly", "invariants"]}
@@ -155,7 +155,7 @@ class DeltaState:
 
     @property
     def columns(self) -> Columns:
-        """All columns, coordinates too."""
+        """All columns, including coordinates."""
         return columns_of(self.about.fields, self._folder.place)
 
     def opened(self) -> DeltaTable:

@@ -1,5 +1,5 @@
 """DuckDB as a destination: the table, its dead letters and its ledger in one file."""
 
-from resources.destinations.duckdb.destination import DuckDBDestination
+from resources.destinations.duckdb.engine import DuckDBEngine
 
-__all__ = ["DuckDBDestination"]
+__all__ = ["DuckDBEngine"]

@@ -13,26 +13,24 @@ and 3.3 s without, and INSERT OR REPLACE, which needs one, 10 s, all on a busy m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict, StagingFailed
-from kpipe.ledger.ledger import Ledger
-from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL, KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.duckdb.conflict_update import fold
 from resources.destinations.duckdb.target_table import defaults, projection
 from resources.destinations.sql.column_matching import by_shape
-from resources.destinations.sql.merge_outcomes import MET, counted, effects, gained, superseded
-from resources.destinations.sql.merge_staging import GONE, PLACE, only
-from resources.destinations.sql.row_balance import TOPIC
-from resources.destinations.staged_file_check import Proven, Writes
+from resources.destinations.sql.ledger.row_balance import TOPIC
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.merge.merge_outcomes import MET, counted, effects, gained, superseded
+from resources.destinations.sql.merge.merge_staging import GONE, PLACE, only
+from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, quote
 from resources.duckdb_engine.sql_types import READ, sql_type
 
-__all__ = ["DUPLICATES", "upsert"]
+__all__ = ["DUPLICATES", "merge"]
 
 _WRITES, _FATES, _KEPT = "temp.kpipe_writes", "temp.kpipe_fates", "temp.kpipe_kept"
 _READ = READ.format("?")
@@ -50,44 +48,30 @@ DUPLICATES = (
 )
 
 
-def upsert(
-    connection: Connection,
-    table: str,
-    commit: Commit,
-    rule: KeyRule,
-    ledger: Ledger,
-    staged: Writes,
-    key: tuple[str, ...],
-    known: Columns,
-) -> tuple[Commit, dict[Part, Holding]]:
-    """Apply all writes of the batch to the table.
+def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
+    """Merge the writes of the batch into the table. Rows that are dead letters now are in `DUPLICATES`.
 
     Args:
         connection: inside a transaction, in which the table has been made or widened.
-        table: name of the table.
-        commit: what is written.
-        rule: of the key.
-        ledger: as it was before the commit.
-        staged: the files.
-        key: columns of the key.
-        known: all columns of the table.
+        batch: what is written.
 
     Returns:
-        The commit with what became of its rows, and what the table has gained by partition. Rows that are dead letters now are
-        in `DUPLICATES`.
+        The commit with the outcome of its writes, and what the table gained by partition.
 
     Raises:
         StagingFailed: a file is not what was reported.
-        SchemaConflict: a row cannot be told by its key; or the key is there and the rule says that this is an error.
+        SchemaConflict: a row cannot be told by its key; or the key exists and the rule makes that an error.
     """
+    table, commit, rule, known = batch.table, batch.commit, batch.rule, batch.known
     unset = defaults(connection, table) if rule.on_conflict == "update" else {}
-    carried = _collect(connection, commit, key, staged, known, unset)
+    carried = _collect(connection, batch, unset)
     topics = TOPIC in {name.lower() for name in known.names()}
-    _judge(connection, table, key, rule, superseded(commit, ledger, rule, topics), bool(staged.deletes), topics)
+    stale = superseded(commit, batch.ledger, rule, topics)
+    _judge(connection, table, batch.key, rule, stale, bool(batch.files.deletes), topics)
     counts = counted(connection, _FATES, commit, rule, topics)
     gone, stays = effects(rule)
     if rule.on_conflict == "update":
-        fold(connection, table, key, rule.update, carried, known)
+        fold(connection, batch, carried)
         names, source = known.names(), f"{_KEPT} AS w"
     else:
         names, source = carried, f"{_WRITES} AS w JOIN {_FATES} AS f ON f.wid = w.rowid WHERE {stays}"
@@ -96,35 +80,26 @@ def upsert(
     connection.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT f.rid FROM {_FATES} AS f WHERE {gone})")
     if names:  # else there are deletes only
         connection.execute(f"INSERT INTO {name} ({columns}) SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}")
-    return commit.settled(counts), delta
+    return commit.settled([counts]), delta
 
 
-def _collect(
-    connection: Connection,
-    commit: Commit,
-    key: tuple[str, ...],
-    staged: Writes,
-    known: Columns,
-    unset: Mapping[str, str],
-) -> tuple[str, ...]:
+def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]) -> tuple[str, ...]:
     """Collect all writes in one relation, each with its place in its file, and return the columns that rows fill.
 
     Args:
         connection: inside a transaction.
-        commit: what is written.
-        key: columns of the key.
-        staged: the files.
-        known: all columns of the table.
+        batch: what is written.
         unset: default expressions of columns, which fill the columns that the rows do not: an inserted row has these values,
             and an update expression sees them.
     """
+    commit, key, staged, known = batch.commit, batch.key, batch.files, batch.known
     parts = [f"{GONE} BOOLEAN", f"{PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
     parts += [f"{ORIGINAL} {_ORIGINAL_TYPE}"]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE kpipe_writes ({', '.join(parts)})")
     carried: dict[str, None] = {}
     for gone, files in ((False, staged.rows), (True, staged.deletes)):
         for same in by_shape(files):
-            meant = replace(commit, columns=only(commit.columns, key)) if gone else commit
+            meant = commit.writing(columns=only(commit.only.columns, key)) if gone else commit
             names, values = projection(connection, same[0], meant, known, (ORIGINAL,))
             if not gone:
                 carried.update(dict.fromkeys(name[1:-1].replace('""', '"') for name in names))

@@ -1,4 +1,4 @@
-"""Another topic as a destination: rows, dead letters and ledger in one transaction of Kafka's."""
+"""Kafka destination: rows, dead letters and ledger are written to topics in one Kafka transaction."""
 
 from resources.destinations.kafka_sink.destination import KafkaDestination
 

@@ -1,4 +1,4 @@
-"""The cluster that is written: what its topics are, where they end, and what they hold. Asked afresh every time."""
+"""Read and administer the destination's cluster: topic identity, settings, offsets and records. Nothing is cached."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["Cluster", "Ends", "Topic", "unreachable"]
 
 _T = TypeVar("_T")
 _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC})
-# A topic that was just made, or whose leader just moved; longest wait for it in seconds.
+# Transient errors of a topic that was just created, or whose leader just moved; longest wait in seconds.
 _UNSETTLED = frozenset({KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._NOENT}) | _UNKNOWN
 _SETTLE_S = 5.0
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as it is now.
+    """A topic's current state.
 
     Attributes:
         name: of the topic.
-        id: made with the topic, never given again.
-        partitions: how many.
+        id: unique; a recreated topic has another id.
+        partitions: number of partitions.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Ends:
-    """Offsets of one partition: where its log starts, its last stable offset, its high watermark."""
+    """Offsets of one partition: log start offset, last stable offset, high watermark."""
 
     start: int
     stable: int
@@ -54,17 +54,17 @@ class Ends:
 
 
 def unreachable(place: str, error: SourceError) -> DestinationError:
-    """The same failure on the side that is written; to run again is of use unless credentials are wrong."""
+    """Convert an error of the shared Kafka client to a destination's; retriable unless credentials are wrong."""
     kind = DestinationBusy if error.retriable else DestinationError
     return kind(f"{place}: {error.what}".replace("source.", "into."), error.hint.replace("source.", "into."))
 
 
 class Cluster:
-    """One cluster, by the fields of `into`. Nothing is connected before something is asked.
+    """One cluster, by the fields of `into`. Connects at the first request.
 
     Args:
         into: brokers, settings and credentials.
-        environ: where the templates of credentials find their variables; None: this process's environment.
+        environ: variables for the templates of credentials; None: this process's environment.
 
     Raises:
         InvalidPipeline: a setting is not allowed, or a variable is not set.
@@ -76,7 +76,7 @@ class Cluster:
         try:
             self.reading = client_config(source, environ)
             self._timeout = operation_timeout_s(source)
-        except InvalidPipeline as error:  # the same rules as for a source, and another name of the field
+        except InvalidPipeline as error:  # the source's rules apply; only the field's name differs
             raise InvalidPipeline(error.what.replace("source.", "into."), error.hint.replace("source.", "into.")) from None
         self.writing = admin_config(self.reading)
         self.place, self.secrets = source.bootstrap, secrets_in(self.reading)
@@ -84,14 +84,14 @@ class Cluster:
         self._client: AdminClient | None = None
 
     def forget(self) -> None:
-        """Drop the client: the next question goes through fresh connections."""
+        """Drop the client: the next request opens new connections."""
         self._client = None
 
     def topic(self, name: str) -> Topic | None:
-        """What that topic is; None where there is none.
+        """Read a topic's identity; None: the topic does not exist.
 
         Raises:
-            DestinationError: the brokers do not answer, or refuse.
+            DestinationError: the brokers do not answer, or reject the request.
         """
 
         def ask(client: AdminClient) -> Topic | None:
@@ -108,10 +108,10 @@ class Cluster:
         return self._asked(ask, f"topic {name}")
 
     def make(self, name: str, config: Mapping[str, str]) -> None:
-        """Make a topic of one partition with the cluster's own replication; it may be there already.
+        """Create a topic of one partition with the cluster's default replication, unless it exists.
 
         Raises:
-            DestinationError: the brokers do not answer, or refuse.
+            DestinationError: the brokers do not answer, or reject the request.
         """
 
         def ask(client: AdminClient) -> None:
@@ -122,16 +122,16 @@ class Cluster:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-        self._asked(ask, f"making topic {name}")
+        self._asked(ask, f"creating topic {name}")
         deadline = time.monotonic() + _SETTLE_S
         while self.topic(name) is None and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def settings(self, name: str) -> dict[str, str]:
-        """Settings of a topic, defaults too.
+        """Read a topic's settings, including defaults.
 
         Raises:
-            DestinationError: the brokers do not answer, or refuse.
+            DestinationError: the brokers do not answer, or reject the request.
         """
 
         def ask(client: AdminClient) -> dict[str, str]:
@@ -142,13 +142,13 @@ class Cluster:
         return self._asked(ask, f"settings of topic {name}")
 
     def ends(self, topic: Topic) -> list[Ends]:
-        """Offsets of all partitions, in their order.
+        """Read the offsets of all partitions, in order of their numbers.
 
-        The high watermark is asked for before the last stable offset: where that has reached it, every transaction that had
-        written anything by then has ended.
+        The high watermark is requested before the last stable offset. Once the latter has reached it, every transaction with
+        records below it has ended.
 
         Raises:
-            DestinationError: the brokers do not answer, or refuse.
+            DestinationError: the brokers do not answer, or reject the request.
         """
         kinds = ((OffsetSpec.earliest(), True), (OffsetSpec.latest(), False), (OffsetSpec.latest(), True))
 
@@ -164,9 +164,9 @@ class Cluster:
         return self._asked(ask, f"offsets of topic {topic.name}")
 
     def settled(self, topic: Topic, patience_s: float) -> list[Ends]:
-        """Return `ends` once every transaction that has written by now has ended, or after so many seconds.
+        """Return `ends` once every transaction with records so far has ended, or after `patience_s` seconds.
 
-        Brokers answer a commit before its markers are in every log, and its records are not readable until then.
+        Brokers acknowledge a commit before its markers are in every log, and its records are readable only then.
 
         Raises:
             DestinationError: as `ends`.
@@ -179,10 +179,10 @@ class Cluster:
         return [Ends(item.start, item.stable, goal) for item, goal in zip(found, goals, strict=True)]
 
     def read(self, topic: str, partition: int, span: Range) -> Iterator[Held]:
-        """Committed records of a range, in blocks, to an end that is proven.
+        """Read the committed records of a range in blocks, up to a proven end.
 
         Raises:
-            DestinationError: they cannot be read.
+            DestinationError: the records cannot be read.
         """
         try:
             with RangeReader(self.reading, topic, partition, span, stall_timeout_s=30, of_batch=False) as reader:
@@ -201,7 +201,7 @@ class Cluster:
                 last = self._voice.explain()
                 raise DestinationBusy(
                     f"{self.place}: {what}: no answer within {self._timeout:g} s{f': {last}' if last else ''}",
-                    "check into.brokers, and that Kafka runs",
+                    "check into.brokers, and that the brokers run",
                 ) from None
             except KafkaException as error:
                 self.forget()
@@ -218,7 +218,7 @@ class Cluster:
             try:
                 self._client = AdminClient({**self.writing, **self._voice.settings()})
             except (KafkaException, ValueError, TypeError) as error:
-                # From None: librdkafka quotes the value that it does not like.
+                # From None: librdkafka's message quotes the rejected value.
                 what = redact(str(error), self.secrets)
-                raise InvalidPipeline(f"into: the Kafka client refuses its settings: {what}") from None
+                raise InvalidPipeline(f"into: the Kafka client rejected its settings: {what}") from None
         return self._client

@@ -1,6 +1,6 @@
-"""The ledger of one pipeline as a topic of one partition, compacted: the newest `state` holds, each `commit/...` is kept.
+"""The ledger of one pipeline: a compacted topic of one partition. The newest `state` is valid; each `commit/...` is kept.
 
-Both are written by the transaction that writes the rows, and read as committed. Nobody else writes there.
+Both are written in the transaction that writes the rows, and read with isolation `read_committed`. Other writers are not allowed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from resources.destinations.lakehouse.ledger_file import Item, Record
 __all__ = ["SETTINGS", "Journal", "Look", "State", "Written"]
 
 _STATE, _COMMIT = b"state", b"commit/"
-#: What the topic is made with. Only superseded states go; a log of one day in a segment keeps little of them.
+#: Settings of a new ledger topic. Compaction deletes superseded states only; segments of one day keep few of them.
 SETTINGS = {"cleanup.policy": "compact", "segment.ms": "86400000"}
-_FIRST_LOOK, _LONGER = 16, 16  # offsets read back from the end until a state is among them; then so many times more
-_SETTLE_S = 2.0  # a transaction that has been decided becomes readable within that, as a rule
+_FIRST_LOOK, _LONGER = 16, 16  # offsets to read from the end to find a state; factor of the next attempt
+_SETTLE_S = 2.0  # usual time until a committed transaction becomes readable
 
 
 @dataclass(frozen=True)
 class Written:
-    """A topic that rows were written to, as commits have noted it.
+    """A topic that rows were written to, as commits recorded it.
 
     Attributes:
         id: of the topic.
-        starts: where its partitions began when they were written first.
-        rows: written so far.
+        starts: log start offsets by partition at the first write.
+        rows: rows written so far.
     """
 
     id: str
@@ -43,25 +43,25 @@ class Written:
     rows: int = 0
 
     def encoded(self) -> dict[str, Any]:
-        """As a member of a record's value."""
+        """Return the value as a JSON object."""
         return {"id": self.id, "starts": {str(number): at for number, at in self.starts.items()}, "rows": self.rows}
 
     @classmethod
     def decoded(cls, said: Mapping[str, Any]) -> Written:
-        """From a member of a record's value."""
+        """Parse a JSON object of `encoded`."""
         return cls(said["id"], {int(number): at for number, at in said["starts"].items()}, said["rows"])
 
 
 @dataclass(frozen=True)
 class State:
-    """What the newest commit says.
+    """The state after the newest commit.
 
     Attributes:
-        record: lanes, totals, and the pipeline's own row.
+        record: lanes, totals, and the pipeline's row.
         columns: of the rows so far.
         target: id of the topic that rows were written to.
-        starts: where its partitions began when they were written first.
-        former: topics that rows were written to before, by name. Those that versions without this field have left are missing.
+        starts: log start offsets by partition at the first write.
+        former: earlier topics with rows, by name; incomplete where versions without this field committed.
     """
 
     record: Record
@@ -71,18 +71,18 @@ class State:
     former: Mapping[str, Written] = field(default_factory=dict)
 
     def written(self, topic: str) -> Written | None:
-        """Return what commits have noted of a topic; None where none has."""
+        """Return what commits recorded about a topic; None: no commit wrote to it."""
         return self._all().get(topic)
 
     def besides(self, topic: str) -> Mapping[str, Written]:
-        """Return every topic but this one: the former ones of a commit that writes to it."""
+        """Return every topic but this one: the former topics of a commit that writes to it."""
         return {name: found for name, found in self._all().items() if name != topic}
 
     def _all(self) -> Mapping[str, Written]:
         return {**self.former, self.record.table: Written(self.target, self.starts, self.record.rows)}
 
     def encoded(self) -> bytes:
-        """As the value of a record."""
+        """Serialize the state as a record's value."""
         said = {
             "record": json.loads(self.record.encoded()),
             "columns": {name: str(kind) for name, kind in self.columns},
@@ -93,10 +93,10 @@ class State:
         return _packed(said)
 
     @classmethod
-    def decoded(cls, data: bytes) -> State:
-        """From the value of a record."""
+    def decoded(cls, data: bytes, where: str = "the ledger") -> State:
+        """Parse a record's value; its ledger records the format of all of it."""
         said = json.loads(gzip.decompress(data))
-        record = Record.decoded(json.dumps(said["record"]).encode())
+        record = Record.decoded(json.dumps(said["record"]).encode(), where)
         starts = {int(number): at for number, at in said["starts"].items()}
         former = {name: Written.decoded(found) for name, found in said.get("former", {}).items()}
         return cls(record, Columns.of(said["columns"]), said["target"], starts, former)
@@ -104,12 +104,12 @@ class State:
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the topic.
+    """The ledger topic at one moment.
 
     Attributes:
-        topic: as it was; None where there is none.
-        ends: of its partition; while `stable` is below `high`, some transaction that wrote there has not ended.
-        state: the newest; None when nothing has been committed.
+        topic: its identity; None: it does not exist.
+        ends: of its partition; while `stable` is below `high`, a transaction is in progress.
+        state: the newest; None before the first commit.
     """
 
     topic: Topic | None
@@ -118,10 +118,10 @@ class Look:
 
 
 class Journal:
-    """The topic of one pipeline's ledger.
+    """The ledger topic of one pipeline.
 
     Args:
-        cluster: that holds it.
+        cluster: the topic's cluster.
         topic: its name.
         pipeline: the pipeline's name.
         where: the destination, for messages.
@@ -131,31 +131,31 @@ class Journal:
         self._cluster, self.topic, self._pipeline, self._where = cluster, topic, pipeline, where
 
     def prepare(self) -> None:
-        """Make the topic when it is missing, and prove that it keeps what it is given.
+        """Create the topic if it is missing, and check that it never loses commits.
 
         Raises:
-            DestinationError: it would lose commits, or is no topic of one partition.
+            DestinationError: its cleanup policy deletes commits, or it does not have exactly one partition.
         """
         found = self._cluster.topic(self.topic)
         if found is None:
             self._cluster.make(self.topic, SETTINGS)
             found = self._cluster.topic(self.topic)
         if found is None or found.partitions != 1:
-            how = "is not there after it was made" if found is None else f"has {found.partitions} partitions, a ledger has one"
-            raise DestinationError(f"{self._where}: ledger topic {self.topic} {how}", "name another: into.ledger")
+            how = "is missing after its creation" if found is None else f"expected 1 partition, found {found.partitions}"
+            raise DestinationError(f"{self._where}: ledger topic {self.topic}: {how}", "set another topic: into.ledger")
         policy = self._cluster.settings(self.topic).get("cleanup.policy", "")
         if policy != "compact":
             raise DestinationError(
-                f"{self._where}: ledger topic {self.topic} has cleanup.policy {policy}, which would remove the ledger",
+                f"{self._where}: ledger topic {self.topic} has cleanup.policy {policy}, which would delete the ledger",
                 f"kafka-configs.sh --alter --topic {self.topic} --add-config cleanup.policy=compact",
             )
 
     def look(self) -> Look:
-        """The newest state, after waiting a little for transactions that are being decided.
+        """Read the newest state, after a short wait for transactions that are ending.
 
         Raises:
             DestinationError: the topic cannot be read.
-            LedgerMismatch: the state is not what a commit has left.
+            LedgerMismatch: the state was not written by a commit.
         """
         topic = self._cluster.topic(self.topic)
         if topic is None:
@@ -177,11 +177,11 @@ class Journal:
         return self._cluster.settled(topic, _SETTLE_S)[0]
 
     def items(self, look: Look, after: int = 0) -> Iterator[tuple[int, Item]]:
-        """Commits in order, each with its offset in the topic.
+        """Read commits in order, each with its offset in the topic.
 
         Args:
-            look: at the topic.
-            after: offset to begin at.
+            look: the topic at one moment.
+            after: offset to start at.
 
         Raises:
             DestinationError: the topic cannot be read.
@@ -196,24 +196,24 @@ class Journal:
                     yield offset, json.loads(gzip.decompress(value))
 
     def all(self, look: Look) -> list[Item]:
-        """Every commit, in order.
+        """Read every commit, in order.
 
         Raises:
-            LedgerMismatch: one is missing.
+            LedgerMismatch: a commit is missing.
         """
         found = [item for _, item in self.items(look)]
         seqs = [item["commit"]["seq"] for item in found]
         last = look.state.record.seq if look.state is not None else 0
         if seqs != list(range(1, last + 1)):
             raise LedgerMismatch(
-                f"pipeline {self._pipeline}: ledger topic {self.topic} holds {len(seqs)} commits, its state speaks of {last}:"
-                " records were removed",
-                "was cleanup.policy changed, or were records deleted? Rows cannot be proven any more; the state still holds",
+                f"pipeline {self._pipeline}: ledger topic {self.topic} is incomplete: expected {last} commits, found {len(seqs)}:"
+                " records were deleted",
+                "check the topic's cleanup.policy; rows cannot be verified any more, the newest state is still valid",
             )
         return found
 
     def find(self, look: Look, batch: str) -> int | None:
-        """Sequence number of a batch; None when it has not landed."""
+        """Return the sequence number of a batch; None: it is not committed."""
         if look.state is not None and look.state.record.last == batch:
             return look.state.record.seq
         for held in self._cluster.read(self.topic, 0, Range(look.ends.start, look.ends.stable)) if look.topic else ():
@@ -224,7 +224,7 @@ class Journal:
         return None
 
     def messages(self, item: Item, state: State) -> list[Message]:
-        """What a commit writes: the state last."""
+        """Build the records of a commit; the state comes last."""
         commit = item["commit"]
         key = f"commit/{commit['seq']:012}/{commit['batch_id']}".encode()
         pairs = ((key, _packed(item)), (_STATE, state.encoded()))
@@ -232,7 +232,7 @@ class Journal:
 
     def _state(self, data: bytes) -> State:
         try:
-            state = State.decoded(data)
+            state = State.decoded(data, f"{self._where}, ledger topic {self.topic}")
         except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
             raise self._edited() from error
         if state.record.pipeline != self._pipeline:
@@ -243,8 +243,8 @@ class Journal:
     def _edited(self) -> LedgerMismatch:
         return LedgerMismatch(
             f"pipeline {self._pipeline}: the ledger in {self._where} was changed by hand: the newest state in topic {self.topic}"
-            " is not what a commit has left",
-            "remove that record; or go on under another pipeline name, with source.start where the topic ends",
+            " was not written by a commit",
+            "delete that record; or continue under another pipeline name, with source.start at the topic's end",
         )
 
 

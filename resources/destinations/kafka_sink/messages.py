@@ -1,7 +1,7 @@
-"""Rows, tombstones and dead letters as records: what stands in key, value and headers, and how it is read back.
+"""Convert rows, tombstones and dead letters to Kafka records, and dead letters back.
 
-Each record says where it comes from, in headers of its own behind those that it brings along. So a topic that several write
-can be recounted, and any consumer can tell a row that it has seen.
+Each record has its source coordinates in `kpipe.` headers, after its own headers. So rows can be recounted in a topic with
+several writers, and consumers can detect duplicates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from resources.type_compatibility import COORDINATES
 __all__ = ["DEAD", "DELETE", "ROW", "Message", "Shape", "letters", "origin", "parsed_letter", "weight"]
 
 ROW, DELETE, DEAD = b"row", b"delete", b"dead_letter"
-_OWN = "kpipe."  # prefix of our own headers
+_OWN = "kpipe."  # prefix of kpipe's headers
 _KIND, _PIPELINE, _TOPIC, _PARTITION, _OFFSET = (f"{_OWN}{name}" for name in ("kind", "pipeline", "topic", "partition", "offset"))
 _BATCH, _TIME, _STAGE, _REASON = (f"{_OWN}{name}" for name in ("batch", "timestamp_us", "stage", "reason"))
 
@@ -39,15 +39,15 @@ class Message(TypedDict, total=False):
 
 
 class Shape:
-    """How rows of one pipeline become records of its topic.
+    """Conversion of one pipeline's rows to records of its topic.
 
     Args:
         pipeline: its name.
         source: name of the topic that it reads.
-        topic: that is written.
-        partitions: how many that has.
+        topic: name of the topic that it writes.
+        partitions: number of its partitions.
         kind: `json` or `raw`.
-        key: columns of the record's key; none: the source's key where rows carry it.
+        key: columns of the record's key; none: the source record's key, where rows contain it.
     """
 
     def __init__(self, pipeline: str, topic: str, partitions: int, kind: str, key: Sequence[str]) -> None:
@@ -55,18 +55,18 @@ class Shape:
         self._kind, self._key = kind, tuple(name.lower() for name in key)
 
     def check(self, columns: Columns) -> None:
-        """The columns can become records.
+        """Check that rows with these columns can be converted.
 
         Raises:
-            SchemaConflict: they cannot.
+            SchemaConflict: a key column is missing, or `value` has a wrong type.
         """
         missing = [name for name in self._key if name not in columns]
         if missing and columns:
-            raise SchemaConflict(f"there is no column {missing[0]}, which is of the key", "name other columns: into.key")
+            raise SchemaConflict(f"key column {missing[0]} does not exist", "change the key's columns: into.key")
         if self._kind == "raw" and columns and str(columns.get("value")) not in ("BLOB", "VARCHAR", "JSON"):
             raise SchemaConflict(
-                f"into.format raw writes the column value, and it is {columns.get('value') or 'not there'}",
-                "give it the type BLOB or VARCHAR (select, set, or format: raw), or into.format: json",
+                f"into.format raw: column value: expected BLOB or VARCHAR, found {columns.get('value') or 'no such column'}",
+                "change its type (select, set, or format: raw), or set into.format: json",
             )
 
     def rows(self, block: pa.Table, columns: Columns, sources: Sequence[str]) -> Iterator[Message]:
@@ -74,8 +74,8 @@ class Shape:
 
         Args:
             block: the rows.
-            columns: of them, with the types that they have in the pipeline.
-            sources: name of the topic that each row comes from.
+            columns: their columns, with the pipeline's types.
+            sources: topic that each row was read from.
         """
         payload = Columns(tuple((name, kind) for name, kind in columns if name not in COORDINATES))
         raw = self._kind == "raw"
@@ -124,7 +124,7 @@ class Shape:
             key = keys[at] if keys is not None else None
             if key is not None:
                 message["key"] = key
-            else:  # so that rows of one partition keep their order
+            else:  # rows of one source partition keep their order
                 message["partition"] = (partition or 0) % self._partitions
             if moment is not None and moment >= 0:
                 message["timestamp"] = moment
@@ -132,12 +132,12 @@ class Shape:
 
 
 def origin(headers: Sequence[tuple[str, Any]]) -> dict[str, bytes | None]:
-    """Our own headers of a record, by their names; the last of a name counts."""
+    """Return kpipe's headers of a record by name; the last of a name counts."""
     return {name: value for name, value in headers if name.startswith(_OWN)}
 
 
 def letters(block: pa.Table, topic: str, pipeline: str, batch: str) -> Iterator[Message]:
-    """Dead letters as records: key, value and headers as they were, and behind them what is known of each."""
+    """Convert dead letters to records: key, value and headers unchanged, then kpipe's headers."""
     moments = _micros(block.column("timestamp"))
     for row, moment in zip(block.drop_columns(["timestamp"]).to_pylist(), moments, strict=True):
         own: Own = [
@@ -151,7 +151,7 @@ def letters(block: pa.Table, topic: str, pipeline: str, batch: str) -> Iterator[
 
 
 def weight(message: Message) -> int:
-    """Bytes that a record takes, without what stands around it. Texts are UTF-8 where they are longer than they look."""
+    """Return the bytes of a record without protocol overhead. Strings count as UTF-8."""
     total = 32
     for part in (message.get("value"), message.get("key")):
         if part is not None:
@@ -159,11 +159,11 @@ def weight(message: Message) -> int:
     return total + sum(len(name) + len(value or b"") + 8 for name, value in message.get("headers", ()))
 
 
-_LETTER = 9  # headers of a dead letter that are ours, the last ones
+_LETTER = 9  # kpipe's headers of a dead letter, which come last
 
 
 def parsed_letter(key: bytes | None, value: bytes | None, headers: Headers) -> dict[str, Any] | None:
-    """A dead letter in the columns of staged ones, with `pipeline` and `batch`; None where the record is none."""
+    """Parse a record to the columns of staged dead letters, with `pipeline` and `batch`; None: not a dead letter."""
     brought, own = headers[:-_LETTER], dict(headers[-_LETTER:])
     if own.get(_KIND) != DEAD or _BATCH not in own:
         return None
@@ -190,7 +190,7 @@ def _milliseconds(block: pa.Table) -> list[int | None]:
 
 
 def _micros(moments: pa.ChunkedArray) -> list[int | None]:
-    """Return instants as numbers: Python's dates end with the year 9999, Kafka's timestamps do not."""
+    """Return instants as integers: Python's dates end with the year 9999, Kafka's timestamps do not."""
     found: list[int | None] = moments.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
     return found
 

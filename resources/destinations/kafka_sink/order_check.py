@@ -1,4 +1,4 @@
-"""Check that the topic holds records of each source partition in the order in which they were committed."""
+"""Check that the topic contains records of each source partition in the order in which they were committed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["OrderCheck"]
 
 
 class OrderCheck:
-    """Records of one pipeline, in the order in which each partition of its topic holds them.
+    """Order check of one pipeline's records in each partition of its topic.
 
-    Within a partition of the topic, records of one source partition must come in the order of the commits, and in the order of
-    their offsets within a committed range. Records without an offset are not checked: nothing tells their order.
+    Within a partition of the topic, records of one source partition must follow the order of the commits. Within a committed
+    range, they must follow the order of offsets. Records without an offset are not checked: their order is undefined.
 
     Args:
         table: the topic.
@@ -36,18 +36,18 @@ class OrderCheck:
                 landed.setdefault((found.source.topic.name, found.source.partition), []).append(found)
         self._expected = {origin: sum(found.counts.deletes for found in entries) for origin, entries in landed.items()}
         self._commits = {origin: _Commits([found.range for found in entries]) for origin, entries in landed.items()}
-        self._last: dict[tuple[int, Origin], tuple[int, int]] = {}  # commit and offset that a partition has come to
-        self._wrong: dict[tuple[int, Origin], str] = {}  # the first record of each that is out of order
+        self._last: dict[tuple[int, Origin], tuple[int, int]] = {}  # last commit and offset by partition
+        self._wrong: dict[tuple[int, Origin], str] = {}  # first record out of order, by partition
 
     def add(self, partition: int, at: int, origin: Origin, offset: int | None, tombstone: bool) -> None:
-        """Take the next record.
+        """Check the next record.
 
         Args:
             partition: of the topic.
             at: the record's offset there.
-            origin: topic and partition that it was read from.
-            offset: that it was read from.
-            tombstone: whether it deletes its key.
+            origin: source topic and partition.
+            offset: source offset.
+            tombstone: whether the record deletes its key.
         """
         self._tombstones[origin] += tombstone
         if offset is None or (partition, origin) in self._wrong:
@@ -61,17 +61,17 @@ class OrderCheck:
         behind = f"behind offset {last[1]}" if last[1] >= 0 else "first"
         self._wrong[partition, origin] = (
             f"{origin[0]}/{origin[1]}: offset {offset} comes {behind} at {self._table}/{partition} offset {at}:"
-            " that is not the order in which it was committed"
+            " expected the order of the commits"
         )
 
     def order(self) -> list[str]:
-        """Return what is out of order: the first such record of each partition, a sentence each."""
+        """Return a sentence for the first record out of order in each partition."""
         return [self._wrong[place] for place in sorted(self._wrong)]
 
     def tombstones(self) -> list[str]:
-        """Return where the topic holds other numbers of tombstones than were committed, a sentence each."""
+        """Return a sentence for each partition whose number of tombstones differs from the ledger's."""
         return [
-            f"{topic}/{number}: topic {self._table} holds {self._tombstones[topic, number]} tombstones, the ledger says {said}"
+            f"{topic}/{number}: topic {self._table}: expected {said} tombstones, found {self._tombstones[topic, number]}"
             for (topic, number), said in sorted({**dict.fromkeys(self._tombstones, 0), **self._expected}.items())
             if said != self._tombstones[topic, number]
         ]
@@ -87,14 +87,14 @@ class _Commits:
         self._disjoint = all(before[1] <= after[0] for before, after in pairwise(self._sorted))
 
     def after(self, last: tuple[int, int], offset: int) -> tuple[int, int] | None:
-        """Return the earliest commit, not before the last one, that may have written an offset behind the last offset.
+        """Return the earliest commit, from the last one on, that may have written an offset behind the last offset.
 
-        Offsets that were read again are in several ranges. The earliest leaves most room for the records that follow, so if it
-        cannot be, no other choice can.
+        Offsets that were read again are in several ranges. The earliest commit leaves most candidates for later records, so if
+        it is impossible, every other choice is.
 
         Args:
-            last: number of the commit, and offset, that were reached.
-            offset: that comes next.
+            last: sequence number of the last commit, and the last offset.
+            offset: the next record's.
         """
         if not self._disjoint:
             commits = range(last[0], len(self._ranges))

@@ -1,9 +1,9 @@
-"""Staged files as records, a block at a time, in the order that readers of the topic are promised."""
+"""Convert staged files to records block by block, in the order that the topic guarantees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
@@ -21,42 +21,43 @@ from resources.type_compatibility import COORDINATES
 __all__ = ["blocks", "check", "written"]
 
 _Alike = tuple[bool, pa.Schema]
-_BLOCK, _BYTES = 4096, 32 << 20  # rows that are records at once, and bytes of several blocks
+_BLOCK, _BYTES = 4096, 32 << 20  # rows of a block; bytes of the blocks in memory
 
 
 def blocks(file: Proven) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time."""
+    """Read the rows of a file in blocks."""
     with pq.ParquetFile(file.path) as parquet:
         for batch in parquet.iter_batches(batch_size=_BLOCK):
             yield pa.Table.from_batches([batch])
 
 
 def check(commit: Commit, writes: Writes, key: Sequence[str], known: Columns) -> None:
-    """Files hold the columns of their commit.
+    """Check that files have the columns of their commit.
 
     Raises:
-        StagingFailed: one does not.
+        StagingFailed: a file has other columns.
     """
     lowered = {name.lower() for name in key}
-    keys = Columns(tuple((name, kind) for name, kind in commit.columns if name.lower() in lowered))
-    for files, meant in ((writes.rows, commit), (writes.deletes, replace(commit, columns=keys))):
+    keys = Columns(tuple((name, kind) for name, kind in commit.only.columns if name.lower() in lowered))
+    for files, meant in ((writes.rows, commit), (writes.deletes, commit.writing(columns=keys))):
         for file in files:
             matched(of_schema(pq.read_schema(file.path), f"staged file {file.path!r}"), file, meant, known)
 
 
 def written(commit: Commit, writes: Writes, shape: Shape, known: Columns) -> Iterator[list[Message]]:
-    """Return the records of a batch as lists: those of a source partition in the order of their offsets, tombstones among them.
+    """Return a batch's records as lists: those of a source partition in the order of offsets, including tombstones.
 
-    Each is made of the topic and partition that its own row names: one list holds rows of several.
+    Each record has the topic and partition of its row: one list may contain several.
     """
     topics = {step.source.partition: step.source.topic.name for step in commit.steps}
-    meant = Columns(tuple((name, kind) for name, kind in known if name in commit.columns or name in COORDINATES))
-    # A type that the table has widened is written as the batch has it: the document is the same.
-    meant = Columns(tuple((name, commit.columns.get(name) or kind) for name, kind in meant))
+    columns = commit.only.columns
+    meant = Columns(tuple((name, kind) for name, kind in known if name in columns or name in COORDINATES))
+    # A column that was widened in the table keeps the batch's type here: the JSON is equal.
+    meant = Columns(tuple((name, columns.get(name) or kind) for name, kind in meant))
     deletes = {file.path for file in writes.deletes}
 
     def made(found: Sequence[_Piece]) -> list[Message]:
-        """Convert rows of one schema at once, however many pieces they are in."""
+        """Convert rows of one schema together, however many pieces they are in."""
         table = pa.concat_tables(piece.rows for piece in found).combine_chunks()
         held = {name.lower() for name in table.column_names}
         columns = Columns(tuple((name, kind) for name, kind in meant if name.lower() in held))
@@ -75,19 +76,19 @@ def written(commit: Commit, writes: Writes, shape: Shape, known: Columns) -> Ite
 
 @dataclass(frozen=True)
 class _Piece:
-    """Rows of one partition, or tombstones, that follow each other in a file."""
+    """Consecutive rows, or tombstones, of one partition in a file."""
 
     deletes: bool
     rows: pa.Table
 
     @property
     def alike(self) -> _Alike:
-        """Equal for pieces that can be converted together."""
+        """Key that is equal for pieces that can be converted together."""
         return self.deletes, self.rows.schema
 
 
 def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
-    """Pieces that are records at once."""
+    """Group pieces that are converted together."""
     window: list[_Piece] = []
     rows = size = 0
     for piece in pieces:
@@ -101,8 +102,8 @@ def _windows(pieces: Iterator[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def _topics(table: pa.Table, topics: Mapping[int, str]) -> list[str]:
-    """Return the name of the topic that each row comes from."""
-    if "_kafka_topic" in table.column_names:  # of several topics, two may have a partition of this number
+    """Return the source topic of each row."""
+    if "_kafka_topic" in table.column_names:  # several topics may have a partition of this number
         names: list[str] = table.column("_kafka_topic").to_pylist()
         return names
     only = next(iter(topics.values()), "")

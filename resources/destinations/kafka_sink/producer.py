@@ -1,4 +1,4 @@
-"""One transactional producer of a pipeline: whoever makes the next one of the same name fences it."""
+"""One transactional producer of a pipeline: the next producer with the same transactional.id fences it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from resources.secrets import redact
 
 __all__ = ["Overtaken", "Writer"]
 
-_BEGIN_S = 60.0  # longest time to get at the producer's name: the coordinator may still be ending what another left
-_END_S = 60.0  # longest time for the answer to a commit; then the ledger says what became of it
-_BESIDE = 128  # bytes of a batch around its only record, at most
-_POLL_EACH = 1000  # records between two looks at what the client says
-#: What the brokers say of a producer whose name another one has taken.
+_BEGIN_S = 60.0  # longest wait for the transactional.id: the coordinator may be ending an older transaction
+_END_S = 60.0  # longest wait for the response to a commit; then the ledger is read back
+_BESIDE = 128  # upper limit of a batch's overhead around its only record, in bytes
+_POLL_EACH = 1000  # records between two polls of the client
+#: Errors of a producer that another one has fenced.
 _FENCED = frozenset(
     {
         KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.PRODUCER_FENCED,
@@ -32,31 +32,31 @@ _SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,  # each record once, in the order of its partition
     "linger.ms": 5,
     "compression.type": "lz4",
-    # The hash of Kafka's own Java client, so that both send a key to the same partition.
+    # The partitioner of Kafka's Java client: both send a key to the same partition.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
-    # The client's queue bounds what a batch takes in memory, whatever its size.
+    # The client's queue limits the memory of a batch of any size.
     "queue.buffering.max.kbytes": 65536,
     "queue.buffering.max.messages": 200_000,
 }
 
 
 class Overtaken(Exception):
-    """Another producer took the name. What this one had begun is aborted."""
+    """Another producer took the transactional.id. This producer's transaction is aborted."""
 
 
 class Writer:
-    """A producer that has its name, and may begin a transaction.
+    """A producer that has its transactional.id, and may begin a transaction.
 
     Args:
-        cluster: that is written.
-        name: `transactional.id`, one for each pipeline: the brokers let only the newest producer of a name write.
-        timeout_s: after which the brokers abort a transaction by themselves.
-        largest: bytes of a record that each topic takes.
+        cluster: to write to.
+        name: `transactional.id`, one for each pipeline: brokers accept only its newest producer.
+        timeout_s: brokers abort a longer transaction.
+        largest: limit of a record's bytes by topic.
 
     Raises:
-        Overtaken: another one took the name just then.
-        DestinationError: the brokers do not answer, or refuse.
+        Overtaken: another producer took the transactional.id at the same time.
+        DestinationError: the brokers do not answer, or reject the request.
     """
 
     def __init__(self, cluster: Cluster, name: str, timeout_s: int, largest: Mapping[str, int]) -> None:
@@ -71,9 +71,11 @@ class Writer:
         try:
             self._producer = Producer(settings)
         except (KafkaException, ValueError, TypeError) as error:
-            # From None: librdkafka quotes the value that it does not like.
-            raise InvalidPipeline(f"into: the Kafka client refuses its settings: {redact(str(error), cluster.secrets)}") from None
-        with self._answered("taking the producer's name"):
+            # From None: librdkafka's message quotes the rejected value.
+            raise InvalidPipeline(
+                f"into: the Kafka client rejected its settings: {redact(str(error), cluster.secrets)}"
+            ) from None
+        with self._answered("initializing the transactional.id"):
             self._producer.init_transactions(_BEGIN_S)
 
     def begin(self) -> None:
@@ -83,10 +85,10 @@ class Writer:
             self._producer.begin_transaction()
 
     def write(self, messages: Sequence[Message]) -> None:
-        """Hand records over; they are sent in the order of their partitions.
+        """Enqueue records; they are sent in order within each partition.
 
         Raises:
-            RecordRejected: one is larger than its topic takes.
+            RecordRejected: a record is larger than its topic's limit.
             Overtaken, DestinationError: as the class.
         """
         produce, poll = self._producer.produce, self._producer.poll
@@ -100,7 +102,7 @@ class Writer:
                     try:
                         produce(**message)
                         break
-                    except BufferError:  # the queue is full: wait until something was sent
+                    except BufferError:  # the queue is full: wait until records were sent
                         poll(0.05)
                         if self._failed:
                             raise self._error(self._failed) from None
@@ -110,13 +112,13 @@ class Writer:
         where, offset = ((said.get(f"kpipe.{name}") or b"").decode() for name in ("partition", "offset"))
         limit = self._largest[message["topic"]]
         return RecordRejected(
-            f"partition {where} offset {offset}: the record would take {size + _BESIDE} bytes,"
-            f" topic {message['topic']} takes {limit}",
-            f"raise its max.message.bytes (kafka-configs.sh --alter --topic {message['topic']}), or leave columns out (select)",
+            f"partition {where} offset {offset}: record too large for topic {message['topic']}:"
+            f" expected at most {limit} bytes, found {size + _BESIDE}",
+            f"raise its max.message.bytes (kafka-configs.sh --alter --topic {message['topic']}), or drop columns (select)",
         )
 
     def flush(self) -> None:
-        """Wait until everything was taken by all brokers that must have it.
+        """Wait until all required brokers have acknowledged all records.
 
         Raises:
             Overtaken, DestinationError: as the class.
@@ -127,7 +129,7 @@ class Writer:
             raise self._error(self._failed)
 
     def commit(self) -> None:
-        """Make all of it visible. An error does not say that it is not.
+        """Commit the transaction. After an error, it may be committed or not.
 
         Raises:
             Overtaken, DestinationError: as the class.
@@ -136,7 +138,7 @@ class Writer:
             self._producer.commit_transaction(_END_S)
 
     def abort(self) -> bool:
-        """Take it back; False where that is left to the next producer, or to the brokers' time limit."""
+        """Abort the transaction; False: it is left to the next producer, or to the brokers' timeout."""
         try:
             self._producer.abort_transaction(10.0)
         except (KafkaException, SystemError):
@@ -144,7 +146,7 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Drop what was not sent."""
+        """Discard unsent records."""
         with suppress(KafkaException, SystemError):
             self._producer.purge()
             self._producer.poll(0)
@@ -156,11 +158,11 @@ class Writer:
         except KafkaException as error:
             raise self._made(error.args[0], what) from None
         except SystemError:
-            # After a fatal error the binding goes on to call back with its exception pending, which Python calls by this name.
+            # After a fatal error, the binding calls back with its exception pending, and Python reports it under this name.
             raise self._made(self._fatal(), what) from None
 
     def _fatal(self) -> KafkaError:
-        """What a client that has failed for good says to everything."""
+        """Return the error with which a client answers after a fatal error."""
         try:
             self._producer.abort_transaction(1.0)
         except KafkaException as error:
@@ -171,7 +173,7 @@ class Writer:
         return KafkaError(KafkaError._FATAL, "the client has failed", True)
 
     def _made(self, told: KafkaError, what: str) -> Exception:
-        told = self._fatal() if told.code() == KafkaError._FATAL else told  # which says that there was one, and not which
+        told = self._fatal() if told.code() == KafkaError._FATAL else told  # which lacks the cause
         if told.code() in _FENCED:
             return Overtaken(told.str())
         refused = self._voice.final(self._cluster.place)
@@ -181,10 +183,10 @@ class Writer:
         return self._error(f"{what}: {self._failed or told.str()}", kind)
 
     def _error(self, text: str, kind: type[KpipeError] = DestinationError) -> Exception:
-        hint = "check the brokers; run it again"
+        hint = "check the brokers, then run it again"
         if "INVALID_TRANSACTION_TIMEOUT" in text or "transaction timeout" in text.lower():
             hint = "lower into.transaction_timeout_s below the brokers' transaction.max.timeout.ms"
-        if "invalid timestamp" in text.lower():  # times were compared with this machine's clock before
+        if "invalid timestamp" in text.lower():  # check_times has compared them with this machine's clock
             hint = "compare the clocks of this machine and of the brokers; see message.timestamp.after.max.ms of the topic"
         return kind(f"{self._cluster.place}: {redact(text, self._cluster.secrets)}", hint)
 

@@ -1,4 +1,4 @@
-"""What the topics of a pipeline hold, for whoever asks: the ledger, its history, views, what was mirrored."""
+"""Read the topics of a pipeline: ledger, history, views, published commits."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = ["Told"]
 
 
 class Told:
-    """The side of a topic's destination that changes nothing.
+    """The read side of a Kafka destination.
 
     Args:
-        cluster: that holds the topics.
+        cluster: the topics' cluster.
         table: topic of the rows.
         dead_letters: topic of the dead letters.
-        journal: of the ledger.
+        journal: the ledger topic.
         pipeline: name of the pipeline.
-        notes: folder of the home for what decides nothing: state, errors that stopped runs, what was mirrored.
+        notes: folder for what is not part of the ledger: state, errors that stopped runs, published commits.
     """
 
     def __init__(self, cluster: Cluster, table: str, dead_letters: str, journal: Journal, pipeline: str, notes: Path) -> None:
@@ -42,35 +42,35 @@ class Told:
         self._folder, self._notes = notes, Notes(LocalFolder(notes), pipeline)
 
     def describe(self) -> str:
-        """Kind, place and topic."""
+        """Describe type, brokers and topic."""
         return f"Kafka {self.cluster.place}, topic {self.table}"
 
     def ledger(self) -> tuple[str, Ledger]:
-        """Registration id and ledger."""
+        """Return registration id and ledger."""
         state = self._look().state
         return (state.record.uid, state.record.ledger) if state is not None else ("", Ledger(self.pipeline))
 
     def _look(self) -> Look:
-        """The ledger as it is now.
+        """Read the current ledger.
 
         Raises:
-            LedgerMismatch: it is gone, or is not what commits have left.
+            LedgerMismatch: the ledger is missing, or was not written by commits.
         """
         look = self.journal.look()
         if look.state is None and self._notes.registered():
             raise LedgerMismatch(
                 f"pipeline {self.pipeline}: {self.describe()}: ledger topic {self.journal.topic}"
-                f" {'is gone' if look.topic is None else 'holds no ledger'}, and commits had landed there",
-                f"restore it; or remove {self._folder} too, and begin anew with another pipeline name",
+                f" {'is missing' if look.topic is None else 'contains no ledger'}, but commits were made there",
+                f"restore it; or delete {self._folder}, too, and start with another pipeline name",
             )
         return look
 
     def history(self) -> Sequence[Entry]:
-        """Every committed range of the pipeline, in order of commit."""
+        """Return every committed range of the pipeline, in order of commit."""
         return [entry(row) for item in self.journal.all(self._look()) for row in _sorted(item)]
 
     def recount(self) -> Recount:
-        """Topics and dead letters read again from their starts."""
+        """Read topics and dead letters again from their starts."""
         look = self._look()
         if look.state is None:
             return Recount()
@@ -81,11 +81,11 @@ class Told:
 
     def _letters(self, items: Sequence[Item]) -> Sequence[Mapping[str, Any]]:
         left = {f"{item['commit']['target_table']}.dead-letters" for item in items if item["dead"]} - {self.dead_letters}
-        topics = (self.dead_letters, *sorted(left))  # an edited definition may name another topic
+        topics = (self.dead_letters, *sorted(left))  # an edited definition may use another topic
         return [letter for topic in topics for letter in counting.kept_letters(self.cluster, topic, self.pipeline)]
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
-        """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
+        """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
         look = self._look()
         if look.state is None:
             return []
@@ -101,30 +101,30 @@ class Told:
             return tables.shown(connection, name, self.pipeline, limit)
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Note the pipeline's state and, when given, an error event. Nothing reads it back to decide."""
+        """Record the pipeline's state and, if passed, an error event. No decision depends on it."""
         if self._look().state is not None:
             self._notes.note(state, error, kind, batch, stderr, self.cluster.place)
 
     def clear_errors(self) -> int:
-        """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
+        """Delete the pipeline's error events and its last error; see `ErrorLog`."""
         return self._notes.clear() if self._look().state is not None else 0
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        """Metadata of commits that have not been mirrored by this home, oldest first."""
+        """Return metadata of commits that this home has not published, oldest first."""
         return [
             Publication(item["commit"]["batch_id"], item["commit"]["seq"], json.loads(item["commit"]["metadata"]))
             for item in islice(self._waiting(), limit)
         ]
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark them as mirrored; gives those that this very call marked."""
+        """Mark commits as published; return those that this call marked."""
         asked = set(batches)
         waiting = ((item["commit"]["batch_id"], item) for item in self._waiting()) if asked else ()
         known = {batch: item for batch, item in waiting if batch in asked}
         return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
 
     def _waiting(self) -> Iterator[Item]:
-        """Commits with metadata that was not given out. Those before the first of them are not looked at again."""
+        """Return commits with unpublished metadata. Commits before the first of them are not read again."""
         look, after, all_before = self._look(), self._notes.mirrored(), True
         for offset, item in self.journal.items(look, after):
             if item["commit"]["metadata"] and not self._notes.is_published(item):

@@ -1,4 +1,4 @@
-"""The topics read again from their start, former ones too: what really is there, and the views over the ledger."""
+"""Recount rows by reading the topics from their start, former topics included, and build the views over the ledger."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -24,14 +24,14 @@ from resources.destinations.lakehouse import ledger_tables
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.ledger_file import Item
 from resources.destinations.ledger_rows import entry
-from resources.destinations.sql import history_tables, table_definitions
-from resources.destinations.sql import recount as counting
+from resources.destinations.sql.ledger import history_tables, table_definitions
+from resources.destinations.sql.ledger import recount as counting
 from resources.duckdb_engine.file_connection import Connection
 from resources.kafka.record_block import Headers
 
 __all__ = ["kept_letters", "lay_letters", "recount"]
 
-_SETTLE_S = 10.0  # a wrong verdict costs more than a wait for the markers of a commit
+_SETTLE_S = 10.0  # wait for a commit's markers: a wrong result costs more
 
 _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _LETTERS = pa.schema(
@@ -46,13 +46,13 @@ _ROWS = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32(
 def recount(
     folder: Path, cluster: Cluster, table: str, state: State, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]
 ) -> Recount:
-    """Recount rows of the pipeline in its topic by the headers that each carries, and check their order.
+    """Recount rows of the pipeline in its topic by their headers, and check their order.
 
-    Topics that an edit of the definition has left behind are judged the same. What of them cannot be proven is a problem, so
-    that the present one is proven all the same.
+    Former topics of an edited definition are checked, too. A former topic that cannot be verified is reported as a problem, and
+    the current one is still verified.
 
     Raises:
-        DestinationError: the topic does not keep all that was written, so nothing can be proven by counting.
+        DestinationError: the topic does not keep all written records, so a recount proves nothing.
     """
     ranges: dict[str, list[Mapping[str, Any]]] = {}
     for item in items:
@@ -70,21 +70,21 @@ def recount(
     if forgets:
         raise DestinationError(
             f"topic {table} {forgets}",
-            "the ledger's own sums are in `kpipe batches`; to prove rows by counting, the topic must keep them",
+            "read the ledger's sums: kpipe batches; a recount needs a topic without retention and compaction",
         )
     return replace(found, also=also)
 
 
 @dataclass(frozen=True)
 class _Committed:
-    """What the ledger says of one topic.
+    """The ledger's data on one topic.
 
     Attributes:
         pipeline: its name.
         table: the topic.
-        written: as its commits have found it; None where none has noted it.
+        written: the topic as its commits recorded it; None: not recorded.
         ranges: rows of `kpipe_batches`, in the order of the commits.
-        rows, tombstones: that they hold.
+        rows, tombstones: numbers in these ranges.
     """
 
     pipeline: str
@@ -102,11 +102,11 @@ class _Committed:
 
     @property
     def anything(self) -> bool:
-        """Whether the topic must hold something."""
+        """True if the topic must contain records."""
         return bool(self.rows or self.tombstones)
 
     def identity(self, topic: Topic | None) -> list[str]:
-        """Return what is wrong with the topic that has the name now, a sentence."""
+        """Return a sentence on what is wrong with the current topic of that name."""
         if not self.anything:
             return []
         held = f"its {self.rows} rows and {self.tombstones} tombstones"
@@ -122,11 +122,11 @@ class _Committed:
 def _recount(
     folder: Path, cluster: Cluster, committed: _Committed, items: Sequence[Item] = (), letters: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[Recount, str]:
-    """Recount one topic, and dead letters; the text says why it does not keep all that was written, if it does not."""
+    """Recount one topic and its dead letters; the text is the reason why it does not keep all written records, if so."""
     table, topic, forgets = committed.table, cluster.topic(committed.table), ""
     rows, check = _ROWS.empty_table(), OrderCheck(table, committed.ranges)
     with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
-        # Of this topic only: the engine would not tell it from one whose name differs in case.
+        # Only this topic: SQL names are case-insensitive, topics are not.
         table_definitions.BATCHES.insert(connection, ledger_tables.DIALECT, committed.ranges)
         lay_letters(connection, items, letters)
         if topic is not None:
@@ -137,7 +137,7 @@ def _recount(
                 wrong = check.order()
                 forgets = (
                     f"does not keep all that was written ({why}): rows cannot be recounted;"
-                    f" what it still holds is {f'out of order: {wrong[0]}' if wrong else 'in order'}"
+                    f" the remaining records are {f'out of order: {wrong[0]}' if wrong else 'in order'}"
                 )
         connection.register(table, rows)
         found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, list(_ROWS.names))
@@ -145,7 +145,7 @@ def _recount(
 
 
 def _forgets(written: Written | None, ends: Sequence[Ends], policy: str) -> str:
-    """Return why a topic does not hold all that was written; empty where it may."""
+    """Return why a topic does not keep all written records; empty if it may."""
     starts = written.starts if written is not None else {number: item.start for number, item in enumerate(ends)}
     gone = [f"{number} starts at {item.start}" for number, item in enumerate(ends) if item.start > starts.get(number, 0)]
     if gone:
@@ -176,7 +176,7 @@ def _whole(text: bytes | None) -> int | None:
 
 
 def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> list[Mapping[str, Any]]:
-    """The pipeline's dead letters, in the order of their topic."""
+    """Return the pipeline's dead letters, in the order of their topic."""
     found: list[Mapping[str, Any]] = []
     there = cluster.topic(topic)
     for number, ends in enumerate(cluster.settled(there, _SETTLE_S)) if there is not None else ():
@@ -190,7 +190,7 @@ def kept_letters(cluster: Cluster, topic: str, pipeline: str) -> list[Mapping[st
 
 
 def lay_letters(connection: Connection, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]) -> None:
-    """Dead letters as rows of `kpipe_errors`; those of no known commit are no dead letters."""
+    """Insert dead letters as rows of `kpipe_errors`; those of unknown commits are ignored."""
     by_batch: dict[str, list[Mapping[str, Any]]] = {}
     for letter in letters:
         by_batch.setdefault(letter["batch"], []).append(letter)

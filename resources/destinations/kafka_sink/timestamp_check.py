@@ -1,4 +1,4 @@
-"""Find rows whose time a topic does not take: brokers would refuse their whole block, without naming a record.
+"""Find rows with timestamps outside a topic's limits: brokers reject their whole record batch without naming the record.
 
 Source of the rule: Kafka's topic settings `message.timestamp.type`, `message.timestamp.before.max.ms`, `….after.max.ms`
 (KIP-937, from 3.6 on; the default of the second is an hour from 4.0 on) and `….difference.max.ms` (older brokers).
@@ -28,11 +28,11 @@ _BEFORE, _AFTER, _DIFFERENCE = (f"message.timestamp.{name}.max.ms" for name in (
 
 @dataclass(frozen=True)
 class Times:
-    """How far from a broker's clock the times of a topic's records may be, in ms.
+    """Limits of a topic's record timestamps, as distance from the broker's clock in ms.
 
     Attributes:
         before, after: the limits.
-        names: the settings that they come from.
+        names: the topic settings of the limits.
     """
 
     before: int = _ANY
@@ -42,7 +42,7 @@ class Times:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Times:
         """Return the limits of a topic with these settings."""
-        if settings.get("message.timestamp.type") == "LogAppendTime":  # brokers put in their own
+        if settings.get("message.timestamp.type") == "LogAppendTime":  # brokers set the timestamp
             return cls()
         old = int(settings.get(_DIFFERENCE, _ANY))
         limits = [int(settings.get(name, _ANY)) for name in (_BEFORE, _AFTER)]
@@ -51,7 +51,7 @@ class Times:
         return cls(before, after, (names[0], names[1]))
 
     def refused(self, moments: pa.Array, now: int) -> dict[int, str]:
-        """Return positions of times that are refused, with the reasons.
+        """Return the indexes of timestamps outside the limits, with reasons.
 
         Args:
             moments: µs since 1970, or NULL. Negative ones are not sent.
@@ -66,21 +66,21 @@ class Times:
     def _reason(self, moment: int, late: bool) -> str:
         at = int(late)
         side, limit = ("before", "after")[at], (self.before, self.after)[at]
-        return f"the record's timestamp {moment} ms is further {side} now than the topic takes: {self.names[at]} is {limit}"
+        return f"the record's timestamp {moment} ms is too far {side} now for the topic: {self.names[at]} is {limit}"
 
 
 def check_times(commit: Commit, files: Sequence[Proven], topic: str, times: Times, now: int) -> None:
-    """Check that the topic takes the times of all rows.
+    """Check that the timestamps of all rows are inside the topic's limits.
 
     Args:
-        commit: what is written.
+        commit: the commit.
         files: its rows and tombstones.
-        topic: that is written.
+        topic: the topic to write.
         times: its limits.
         now: ms since 1970.
 
     Raises:
-        SchemaConflict: it does not; names the records, so that `errors.constraint` decides what becomes of them.
+        SchemaConflict: a timestamp is outside; names the records, so that `errors.constraint` can apply.
     """
     if times == Times():
         return

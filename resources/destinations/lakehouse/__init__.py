@@ -1,4 +1,4 @@
-"""What table formats share that have no tables beside their own: the ledger as files, of which a commit names the newest."""
+"""Shared parts of table formats without transactions over several tables: ledger files, the newest named by a commit."""
 
 from __future__ import annotations
 

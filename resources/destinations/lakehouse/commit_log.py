@@ -1,6 +1,6 @@
-"""Commits as files: the newest in the record itself, older ones in segments that are merged as they become many.
+"""Store commits as files: the newest in the ledger file, older ones in segments, which are merged as their number grows.
 
-So a commit writes what fits into some 64 KiB however long the history is, and reading all of it opens few files.
+A commit writes some 64 KiB at most, however long the history is, and a full read opens few files.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from resources.destinations.lakehouse.ledger_file import Item, Record, Segment, 
 
 __all__ = ["extended", "find", "items"]
 
-_TAIL_BYTES, _TAIL_COMMITS = 64 << 10, 64  # what a record may hold of the history before it becomes a segment
-_FANOUT = 16  # segments of one level that become one of the next
+_TAIL_BYTES, _TAIL_COMMITS = 64 << 10, 64  # limits of the history in a ledger file before it becomes a segment
+_FANOUT = 16  # segments of one level that are merged into one of the next
 
 
 def extended(folder: Folder, record: Record, item: Item) -> Record:
-    """The record with one more commit at the end of its history. Writes segments when it is time.
+    """Append a commit to the record's history. Writes a segment when the record's part is full.
 
     Raises:
-        DestinationError: the disk refuses.
-        LedgerMismatch: an older segment is not what a commit has left.
+        DestinationError: a file cannot be written.
+        LedgerMismatch: an older segment was not written by a commit.
     """
     tail = (*record.tail, item)
     size = len(json.dumps(tail, default=str))
@@ -44,10 +44,10 @@ def extended(folder: Folder, record: Record, item: Item) -> Record:
 
 
 def items(folder: Folder, record: Record, newest_first: bool = False, after: int = 0) -> Iterator[Item]:
-    """Commits with a higher sequence number than `after`.
+    """Read commits with a higher sequence number than `after`.
 
     Raises:
-        LedgerMismatch: a segment is missing, or not what a commit has left.
+        LedgerMismatch: a segment is missing, or was not written by a commit.
     """
     if newest_first:
         yield from (item for item in reversed(record.tail) if item["commit"]["seq"] > after)
@@ -64,7 +64,7 @@ def items(folder: Folder, record: Record, newest_first: bool = False, after: int
 
 
 def find(folder: Folder, record: Record, batch: str) -> int | None:
-    """Sequence number of a batch; None when it has not landed. Newest first, so one that has just landed is found at once."""
+    """Return the sequence number of a batch; None: it is not committed. Reads the newest commits first."""
     return next(
         (item["commit"]["seq"] for item in items(folder, record, newest_first=True) if item["commit"]["batch_id"] == batch), None
     )
@@ -83,7 +83,7 @@ def _read(folder: Folder, pipeline: str, segment: Segment) -> Sequence[Item]:
     if data is None or mark(data) != segment.mark:
         raise LedgerMismatch(
             f"pipeline {pipeline}: the history in {folder.place} was changed by hand:"
-            f" {segment.name} is {'missing' if data is None else 'not what a commit has left'}",
+            f" {segment.name} is {'missing' if data is None else 'not written by a commit'}",
             "restore a backup of the folder",
         )
     found: Sequence[Item] = json.loads(gzip.decompress(data))

@@ -1,4 +1,4 @@
-"""Staged files as files of a table: linked where they are what its readers expect, written anew where a type differs."""
+"""Turn staged files into files of a table: linked if their types match, rewritten if a type differs."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = ["Brought", "bring", "day"]
 
 _YEARS = (-719_162, 2_932_896)  # days of years 1 to 9999
 _DAY_MS = 86_400_000
-_LONGEST = 64  # characters of a text that is a bound of its column
+_LONGEST = 64  # characters of a string in a column's bounds
 
 
 @dataclass(frozen=True)
 class Brought:
-    """A file in the table's folder that nothing refers to yet.
+    """A file in the table's folder that no commit references yet.
 
     Attributes:
         name: relative to the table.
         size: bytes.
-        rows: how many.
+        rows: number of rows.
         modified: ms since 1970.
-        low, high: bounds by column, where they are exact.
-        nulls: by column.
-        values: that all rows share, of the columns that the table is divided by.
+        low, high: exact bounds by column, where known.
+        nulls: number of NULLs by column.
+        values: partition values that all rows share.
     """
 
     name: str
@@ -58,22 +58,22 @@ class Brought:
 def bring(
     folder: Folder, wanted: pa.Schema, known: Columns, commit: Commit, staged: Sequence[Proven], parts: Sequence[Part] = ()
 ) -> list[Brought]:
-    """Make staged files the table's own, durable.
+    """Copy or link staged files into the table's folder, durably.
 
-    A file's name is made of its batch and its place in it, so a batch that was tried before takes the same names.
+    A file's name is derived from its batch and its index, so another attempt at a batch uses the same names.
 
     Args:
         folder: of the table.
-        wanted: its columns, as they stand in files.
-        known: the same, as kpipe knows them.
-        commit: whose files these are.
-        staged: the files, verified.
-        parts: what the table is divided by. Tasks leave files of one division each; any other is taken apart here.
+        wanted: the table's columns as Arrow fields.
+        known: the same as kpipe's types.
+        commit: the commit of these files.
+        staged: the verified files.
+        parts: partition columns. Tasks write files of one partition each; other files are split here.
 
     Raises:
-        StagingFailed: a file holds other columns than its commit.
-        SchemaConflict: a column's values cannot become the table's.
-        DestinationError: the disk refuses.
+        StagingFailed: a file has other columns than its commit.
+        SchemaConflict: a column's values cannot be converted to the table's type.
+        DestinationError: a file cannot be written.
     """
     by_name = {field.name.lower(): field for field in wanted}
     stem, found = hashlib.sha256(commit.id.encode()).hexdigest()[:32], []
@@ -135,7 +135,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, commit: Commit) -> pa.Chunke
         return cast(column, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaConflict(
-            f"column {field.name} of batch {commit.id} is {column.type} and cannot become {field.type}: {error}",
+            f"column {field.name} of batch {commit.id}: {column.type} cannot be converted to {field.type}: {error}",
             "change the column's type, or declare that type under `columns`",
         ) from error
 
@@ -144,16 +144,16 @@ def _looked_at(folder: Folder, name: str, rows: int, values: Values) -> Brought:
     with folder.opened(name) as stream, pq.ParquetFile(stream) as parquet:
         meta = parquet.metadata
         if meta.num_rows != rows:
-            raise StagingFailed(f"{folder.place}/{name} holds {meta.num_rows} rows, {rows} are staged")
+            raise StagingFailed(f"{folder.place}/{name}: expected {rows} rows, found {meta.num_rows}")
         low, high, nulls = _bounds(meta, parquet.schema_arrow)
     found = folder.look(name)
     if found is None:
-        raise StagingFailed(f"{folder.place}/{name} was removed while it was brought")
+        raise StagingFailed(f"{folder.place}/{name} was deleted during the commit")
     return Brought(name, found[0], rows, found[1], low, high, nulls, values)
 
 
 def _bounds(meta: Any, schema: pa.Schema) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
-    """Exact bounds and numbers of nulls, out of the file's footer; columns of which it does not tell are left out."""
+    """Return exact bounds and numbers of NULLs from the footer, without columns that it has no statistics of."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -181,9 +181,9 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _ends(bounds: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
-    """Bounds of a column as Delta's statistics have them; None where they would not be exact, or cannot be written there.
+    """Return bounds of a column for Delta's statistics; None where they are not exact or cannot be written there.
 
-    Texts may be cut, a NaN has no place, and times stand there as text, which is the same to all readers in years 1 to 9999.
+    Strings may be truncated, and NaN has no bound. Times are strings, which all readers parse equally in years 1 to 9999.
     """
     if _is_time(kind):
         least, most = min(item.min_raw for item in bounds), max(item.max_raw for item in bounds)
@@ -199,7 +199,7 @@ def _ends(bounds: Sequence[Any], kind: pa.DataType) -> tuple[Any, Any]:
 def _time(value: int, kind: pa.DataType, up: bool) -> str | None:
     if pa.types.is_date32(kind):
         return day(value)
-    numbers = -(-value // 1000) if up else value // 1000  # readers keep milliseconds: the bound must hold them
+    numbers = -(-value // 1000) if up else value // 1000  # readers truncate to milliseconds: the bound must include them
     if not _YEARS[0] * _DAY_MS <= numbers < (_YEARS[1] + 1) * _DAY_MS:
         return None
     moment = datetime(1970, 1, 1) + timedelta(milliseconds=numbers)
@@ -207,5 +207,5 @@ def _time(value: int, kind: pa.DataType, up: bool) -> str | None:
 
 
 def day(value: int) -> str | None:
-    """A DATE as text, from its days since 1970; None outside of years 1 to 9999."""
+    """Return a DATE as text from its days since 1970; None outside of years 1 to 9999."""
     return (date(1970, 1, 1) + timedelta(days=value)).isoformat() if _YEARS[0] <= value <= _YEARS[1] else None

@@ -1,4 +1,4 @@
-"""A table in a lake as a destination: rows, dead letters and ledger become visible with one commit of the table's own log."""
+"""Lakehouse destination: rows, dead letters and ledger become visible with one commit of the table format."""
 
 from __future__ import annotations
 
@@ -13,41 +13,40 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Committed
-from kpipe.batch.conflicts import applied
 from kpipe.errors import DestinationError, KpipeError, LedgerMismatch
 from kpipe.failpoints import reach
 from kpipe.interfaces import Publication
-from kpipe.ledger.ledger import Ledger, seal
+from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.verification.verify import Entry, Recount
-from resources.destinations.commit_protocol import Failure, land
+from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.lakehouse import commit_log
 from resources.destinations.lakehouse import ledger_file as records
 from resources.destinations.lakehouse import ledger_tables as tables
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.lakehouse.pipeline_state import Notes, marker
 from resources.destinations.lakehouse.table_format import Overtaken, State, Table
-from resources.destinations.ledger_rows import SKIPS, commit_row, end_rows, entry, range_rows
-from resources.destinations.sql import recount as counting
-from resources.destinations.sql.history_tables import check_letters
+from resources.destinations.ledger_rows import commit_row, entry, range_rows
+from resources.destinations.sql.ledger import recount as counting
+from resources.destinations.sql.ledger.history_tables import check_letters
 from resources.destinations.staged_file_check import Proven, check_totals, verify
 from resources.type_compatibility import COORDINATES, carried
 
 __all__ = ["LakeDestination"]
 
-_LOOKS = 3  # at a ledger that others are changing: its record may be superseded between two looks
-_TRIED = 8  # commits that then try to remove it
+_LOOKS = 3  # reads of a ledger that other runs change: its file may be superseded between two reads
+_TRIED = 8  # commits that retry deleting a superseded file
 
 
 class LakeDestination:
-    """One pipeline's table in a lake.
+    """One pipeline's table in a table format.
 
     Args:
         lake: the table.
         table: its name.
         pipeline: name of the pipeline.
-        config_json: the pipeline's definition for people, without secrets.
-        staging: folders that staged files lie in.
+        config_json: the pipeline's definition for display, without secrets.
+        staging: folders of staged files.
     """
 
     def __init__(
@@ -63,97 +62,78 @@ class LakeDestination:
         self._notes, self._own = Notes(lake.ledger, pipeline), records.folder_of(pipeline)
 
     def describe(self) -> str:
-        """Kind, place and table."""
+        """Describe format, location and table."""
         return f"{self.lake.kind} {self.lake.place}, table {self.table}"
 
     def columns(self) -> Columns | None:
-        """Payload columns of the table; None if there are none yet.
+        """Return the payload columns of the table; None if it has none yet.
 
         Raises:
             SchemaConflict: a column has a type that kpipe cannot write.
-            LedgerMismatch: the table is gone although rows were written to it.
+            LedgerMismatch: the table is missing although rows were written to it.
         """
         state, _ = self._look()
         return (state.columns.without(COORDINATES.names()) or None) if state is not None else None
 
     def ledger(self) -> tuple[str, Ledger]:
-        """Registration id and ledger."""
+        """Return registration id and ledger."""
         _, record = self._look()
         return (record.uid, record.ledger) if record is not None else ("", Ledger(self.pipeline))
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
         done = land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit))
-        with suppress(KpipeError):  # the commit has landed, whatever becomes of its litter
+        with suppress(KpipeError):  # the commit is done; cleaning up is best effort
             self._tidy()
         return done
 
     def _attempt(self, commit: Commit) -> Failure | None:
-        """One commit of the table. Its own answer is never believed."""
-        step = ""
-
-        def enter(name: str) -> None:
-            nonlocal step
-            step = name
-            reach(f"commit.{name}")
-
+        """Make one commit of the table. Its result is verified by reading back."""
+        steps = Steps()
         try:
-            enter("verify")  # 1: every staged file is what was reported
-            rows, dead = verify(commit.files, self.staging), verify(commit.dead_letters, self.staging)
+            steps.enter("verify")  # 1: each staged file matches its report
+            write = commit.only
+            rows, dead = verify(write.files, self.staging), verify(commit.dead_letters, self.staging)
             check_totals(commit)
             check_letters(dead)
-            enter("open")  # 2: the state that everything is validated against, and that the commit is made upon
+            steps.enter("open")  # 2: the state to validate against, and the base of the commit
             state, record = self._look()
-            enter("begin")
-            enter("ledger")  # 3
+            steps.enter("begin")
+            steps.enter("ledger")  # 3
             if record and (record.reread or not commit.changes) and self._find(record, commit) is not None:
-                return None  # it has landed before, and lanes would not tell
-            ledger = applied(record.ledger if record else Ledger(self.pipeline), commit)
-            enter("register")  # 4: the number of the commit
+                return None  # already committed; lanes alone would not show it
+            ledger = (record.ledger if record else Ledger(self.pipeline)).after(commit.changes, commit.id)
+            steps.enter("register")  # 4: assign the commit's sequence number
             new = self._next(state, record, ledger, commit)
-            enter("table")  # 5: made or widened, with the commit
-            wanted = carried(commit, [name for file in rows for name in file.names]) if commit.columns or rows else Columns()
+            steps.enter("table")  # 5: create or widen the table, as part of the commit
+            wanted = carried(commit, [name for file in rows for name in file.names]) if write.columns or rows else Columns()
             schema = self.lake.prepare(state, wanted)
-            enter("data")  # 6: files that nothing refers to
+            steps.enter("data")  # 6: write files that no commit references yet
             brought = self.lake.bring(schema, commit, rows) if rows else ()
-            enter("dead_letters")  # 7: the same
+            steps.enter("dead_letters")  # 7: also not referenced yet
             letters = self._bring(dead, new.seq)
-            enter("history")  # 8: the record that speaks of all of this, under a name that nothing says yet
+            steps.enter("history")  # 8: write the ledger file, which is not referenced yet
             pointer = records.write(self.lake.ledger, self._told(new, commit, letters))
-            enter("before")  # 9: one new entry in the table's log, or none
+            steps.enter("before")  # 9: commit: one new version of the table
             self.lake.land(state, schema, brought, new, pointer)
-            enter("after")
+            steps.enter("after")
         except Overtaken as error:
-            text = f"{self.describe()}: batch {commit.id}: other commits were always first: {error}"
+            text = f"{self.describe()}: batch {commit.id}: every attempt was overtaken by another commit: {error}"
             return Failure(DestinationError(text, "nothing was written; run it again"), sent=True, again=True)
         except Exception as error:
-            sent = step in ("before", "after")
+            sent = steps.current in ("before", "after")
             if isinstance(error, KpipeError):
                 return Failure(error, sent)
-            what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
+            what = f"{self.describe()}: batch {commit.id}, step {steps.current}: {error}"
             return Failure(DestinationError(what, "nothing was written; run it again"), sent)
         return None
 
     def _next(self, state: State | None, record: Record | None, ledger: Ledger, commit: Commit) -> Record:
         now = time.time()
         last = record or Record(self.pipeline, str(uuid.uuid4()), created=now)
-        moved = (lane for change in commit.changes for lane in (change.expect, change.become))
-        ends = {json.dumps([row["cluster_id"], row["topic_id"], row["topic"], row["partition"]]): row for row in end_rows(commit)}
         return replace(
-            last,
-            seq=ledger.seq,
-            seal=last.seal ^ seal(moved),
-            lanes=ledger.lanes,
-            table=self.table,
+            last.after(commit, ledger, self.table, self.config, now),
             base=state.version if state else -1,
-            rows=last.rows + commit.totals.rows,
-            dead_letters=last.dead_letters + commit.totals.dead_letters,
-            skipped=last.skipped + (commit.kind in SKIPS),
-            reread=last.reread or commit.kind == "reread",
-            last=commit.id,
-            updated=now,
-            config={"json": json.dumps(self.config)},
-            ends={**last.ends, **ends},
             gone=(*last.gone, (ledger.seq, self._before(state))) if record else (),
         )
 
@@ -162,7 +142,7 @@ class LakeDestination:
         return pointer.name if pointer else ""
 
     def _told(self, record: Record, commit: Commit, letters: Sequence[Mapping[str, Any]]) -> Record:
-        """The record with the commit in its history."""
+        """Append the commit to the record's history."""
         item = {
             "commit": commit_row(commit, self.table, record.seq),
             "ranges": range_rows(commit, self.table, record.seq, self.lake.place),
@@ -176,9 +156,9 @@ class LakeDestination:
         return replace(longer, published=published, gone=gone)
 
     def _mirrored(self, record: Record, spilled: bool) -> list[Item]:
-        """Commits, the next ones in order, that have been mirrored since it was looked, or have nothing to mirror.
+        """Return the next commits in order that were published meanwhile, or have nothing to publish.
 
-        Segments are looked into only when one is made: a commit must not cost more because nobody mirrors.
+        Segments are read only when one is written: a commit must not cost more when commits are not published.
         """
         found: list[Item] = []
         if spilled or not record.segments or record.segments[-1].last <= record.published:
@@ -189,7 +169,7 @@ class LakeDestination:
         return found
 
     def _bring(self, dead: Sequence[Proven], seq: int) -> list[dict[str, Any]]:
-        """Files of dead letters, durable; only a record speaks of them."""
+        """Write files of dead letters, durably; only the ledger file references them."""
         files = []
         for proven in dead:
             name = f"{self._own}/dead/{seq:012}-{uuid.uuid4().hex}.parquet"
@@ -200,7 +180,7 @@ class LakeDestination:
         return files
 
     def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
-        """Sequence number of the commit if it is there, else the ledger, through a fresh look."""
+        """Return the commit's sequence number if it is in the ledger, and the ledger, from a new read of the table."""
         reach("readback")
         _, record = self._look()
         if record is None:
@@ -211,7 +191,7 @@ class LakeDestination:
         return commit_log.find(self.lake.ledger, record, commit.id)
 
     def _tidy(self) -> None:
-        """Remember that there is a ledger, remove what is superseded, and let the table look after itself."""
+        """Note that a ledger exists, delete superseded files, and run the table's maintenance."""
         state, record = self._look()
         if record is not None:
             self._notes.register()
@@ -221,10 +201,10 @@ class LakeDestination:
         self.lake.upkeep(state)
 
     def _look(self) -> tuple[State | None, Record | None]:
-        """The table and the pipeline's record as they are now.
+        """Read the current table and the pipeline's ledger file.
 
         Raises:
-            LedgerMismatch: the ledger is gone, or is not what commits have left.
+            LedgerMismatch: the ledger is missing, or was not written by commits.
         """
         pointer = None
         for _ in range(_LOOKS):
@@ -232,31 +212,35 @@ class LakeDestination:
             pointer = state.pointer(self.pipeline) if state is not None else None
             if state is None or pointer is None:
                 if self._notes.registered():
-                    what = f"table {self.table} is gone" if state is None else f"table {self.table} knows nothing of it any more"
+                    what = (
+                        f"table {self.table} is missing"
+                        if state is None
+                        else f"table {self.table} has lost its reference to the ledger"
+                    )
                     raise self._gone(what)
                 return state, None
             record = records.read(self.lake.ledger, self.pipeline, pointer, self.describe())
             if record is not None:
                 state.check(record)
                 return state, record
-        raise self._gone(f"record {pointer.name if pointer else ''} of its ledger is missing in {self.lake.ledger.place}")
+        raise self._gone(f"ledger file {pointer.name if pointer else ''} is missing in {self.lake.ledger.place}")
 
     def _gone(self, what: str) -> LedgerMismatch:
         return LedgerMismatch(
-            f"pipeline {self.pipeline}: {self.describe()}: {what}, and commits had landed there",
-            f"restore a backup; or remove {self.lake.ledger.place} too, and begin anew with another pipeline name",
+            f"pipeline {self.pipeline}: {self.describe()}: {what}, but commits were made there",
+            f"restore a backup; or delete {self.lake.ledger.place}, too, and start with another pipeline name",
         )
 
     def _items(self, record: Record, **how: Any) -> Iterator[Item]:
         return commit_log.items(self.lake.ledger, record, **how)
 
     def history(self) -> Sequence[Entry]:
-        """Every committed range of the pipeline, in order of commit."""
+        """Return every committed range of the pipeline, in order of commit."""
         _, record = self._look()
         return [entry(row) for item in self._items(record) for row in _sorted(item)] if record is not None else []
 
     def recount(self) -> Recount:
-        """The table and the dead letters counted afresh, of one state of the table."""
+        """Count rows and dead letters again, at one version of the table."""
         state, record = self._look()
         if state is None or record is None:
             return Recount()
@@ -273,7 +257,7 @@ class LakeDestination:
             return counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
-        """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
+        """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""
         _, record = self._look()
         if record is None:
             return []
@@ -290,26 +274,26 @@ class LakeDestination:
             return tables.shown(connection, name, self.pipeline, limit)
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Note the pipeline's state and, when given, an error event. Nothing reads it back to decide."""
+        """Record the pipeline's state and, if passed, an error event. No decision depends on it."""
         found, record = self._look()
         if state == "running":
-            self.lake.upkeep(found)  # what a run that was killed has left undone
+            self.lake.upkeep(found)  # finish the maintenance of a killed run
         if record is not None:
             self._notes.note(state, error, kind, batch, stderr, self.lake.place)
 
     def clear_errors(self) -> int:
-        """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
+        """Delete the pipeline's error events and its last error; see `ErrorLog`."""
         return self._notes.clear() if self._look()[1] is not None else 0
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        """Metadata of commits that have not been mirrored, oldest first."""
+        """Return metadata of commits that are not published yet, oldest first."""
         return [
             Publication(item["commit"]["batch_id"], item["commit"]["seq"], json.loads(item["commit"]["metadata"]))
             for item in islice(self._waiting(), limit)
         ]
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark them as mirrored; gives those that this very call marked."""
+        """Mark commits as published; return those that this call marked."""
         asked = set(batches)
         known = {item["commit"]["batch_id"]: item for item in self._waiting(asked)} if asked else {}
         return [batch for batch in dict.fromkeys(batches) if batch in known and self._notes.publish(known[batch])]
@@ -333,7 +317,7 @@ def _sorted(item: Item) -> list[Mapping[str, Any]]:
 
 
 def _enough(items: Iterable[Item], limit: int | None) -> Iterator[Item]:
-    """Commits with dead letters, newest first, until they hold so many."""
+    """Return commits with dead letters, newest first, until they contain `limit` letters."""
     found = 0
     for item in items:
         if limit is not None and found >= limit:

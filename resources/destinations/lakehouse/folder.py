@@ -1,4 +1,4 @@
-"""Folders of files that are written once: whole, durable, and never changed. Nothing is in them before they have their name."""
+"""Folders of immutable files: written under a temporary name, synced, then renamed or linked atomically."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ __all__ = ["Folder", "LocalFolder", "sync"]
 
 
 class Folder(Protocol):
-    """Files below one place, by relative names made of ids only. On a disk (`LocalFolder`), or in an object store.
+    """Immutable files below one location, by relative names of safe characters. Local (`LocalFolder`) or in an object store.
 
-    Whatever fails raises `DestinationError`.
+    Every failure raises `DestinationError`.
     """
 
     @property
     def place(self) -> str:
-        """Where it is: a path, or the beginning of objects' names. No secret."""
+        """Path, or prefix of object names. Contains no secret."""
 
     def below(self, name: str) -> Folder:
-        """A folder in it."""
+        """Return a subfolder."""
 
     def read(self, name: str) -> bytes | None:
-        """What the file holds; None when there is none."""
+        """Read a file's content; None: it does not exist."""
 
     def opened(self, name: str) -> BinaryIO:
-        """The file, to be read here and there."""
+        """Open a file for random reads."""
 
     def look(self, name: str) -> tuple[int, int, str] | None:
-        """Bytes, ms since 1970, and what tells the file from another one that has taken its name; None when there is none."""
+        """Return size in bytes, modification time in ms since 1970, and an identity of the content; None: no such file."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, or other bytes in its place."""
+        """Create or replace a file."""
 
     def claim(self, name: str, data: bytes) -> bool:
-        """Put a file there unless there is one: of any number of callers one is told True. No two of them have the same bytes."""
+        """Create a file unless it exists; exactly one caller gets True. All callers must pass different bytes."""
 
     def take(self, file: str, name: str) -> None:
-        """Give a finished, durable file another name here, without a way through this process; `settle` makes it durable."""
+        """Give a finished, durable file a name here by link or server-side copy; `settle` makes the name durable."""
 
     def settle(self, name: str = "") -> None:
         """Make the names in a folder durable."""
 
     def names(self, name: str) -> list[str]:
-        """Names in a folder, sorted; none where there is no such folder."""
+        """List the names in a folder, sorted; empty where the folder does not exist."""
 
     def remove(self, name: str) -> None:
-        """Remove a file that nobody refers to any more; that it stays does no harm."""
+        """Delete a file without references; best effort."""
 
     @contextmanager
     def aside(self) -> Iterator[Path]:
-        """A name on this machine's disks for a file that is being made, and gone afterwards."""
+        """Yield a temporary path on a local disk; the file is deleted afterwards."""
         yield Path()
 
     @contextmanager
     def here(self, names: Sequence[str]) -> Iterator[tuple[Path, Mapping[str, Path]]]:
-        """A folder on this machine's disks that has those of the files that are there, and their paths by name."""
+        """Yield a local folder with those of the files that exist, and their paths by name."""
         yield Path(), {}
 
     def options(self) -> dict[str, str] | None:
-        """What a library has to be told to find its place; may hold secrets."""
+        """Options with which a library opens this location; may contain secrets."""
 
 
 def sync(folder: Path) -> None:
@@ -79,10 +79,10 @@ def sync(folder: Path) -> None:
 
 
 class LocalFolder:
-    """A folder on this machine's disks; see `Folder`.
+    """A folder on a local disk; see `Folder`.
 
     Args:
-        path: the folder; made with the first file.
+        path: the folder; created with the first file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,14 +94,14 @@ class LocalFolder:
         return str(self.path)
 
     def below(self, name: str) -> LocalFolder:
-        """A folder in it."""
+        """Return a subfolder."""
         return LocalFolder(self.path / name)
 
     def opened(self, name: str) -> BinaryIO:
-        """The file, to be read here and there.
+        """Open a file for random reads.
 
         Raises:
-            DestinationError: it cannot be read.
+            DestinationError: the file cannot be read.
         """
         try:
             return (self.path / name).open("rb")
@@ -109,7 +109,7 @@ class LocalFolder:
             raise self._failed(name, error) from error
 
     def look(self, name: str) -> tuple[int, int, str] | None:
-        """Bytes, ms since 1970, and what tells the file from others; see `Folder`."""
+        """Return size, modification time and identity of a file; see `Folder`."""
         try:
             found = (self.path / name).stat()
         except OSError:
@@ -118,7 +118,7 @@ class LocalFolder:
 
     @contextmanager
     def aside(self) -> Iterator[Path]:
-        """A name for a file that is being made, and gone afterwards."""
+        """Yield a temporary path; the file is deleted afterwards."""
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / f".{uuid.uuid4().hex}.tmp"
         try:
@@ -128,17 +128,17 @@ class LocalFolder:
 
     @contextmanager
     def here(self, names: Sequence[str]) -> Iterator[tuple[Path, Mapping[str, Path]]]:
-        """The folder, and those of the files that are there."""
+        """Yield the folder itself, and the paths of those files that exist."""
         yield self.path, {name: self.path / name for name in names if (self.path / name).is_file()}
 
     def options(self) -> None:
-        """Nothing: a path is enough."""
+        """Return None: a path needs no options."""
 
     def read(self, name: str) -> bytes | None:
-        """What the file holds; None when there is none.
+        """Read a file's content; None: it does not exist.
 
         Raises:
-            DestinationError: it cannot be read.
+            DestinationError: the file cannot be read.
         """
         try:
             return (self.path / name).read_bytes()
@@ -148,10 +148,10 @@ class LocalFolder:
             raise self._failed(name, error) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Put a file there, or other bytes in its place.
+        """Create or replace a file.
 
         Raises:
-            DestinationError: the disk refuses.
+            DestinationError: the file cannot be written.
         """
         try:
             aside = self._whole(name, data)
@@ -161,15 +161,15 @@ class LocalFolder:
             raise self._failed(name, error) from error
 
     def claim(self, name: str, data: bytes) -> bool:
-        """Put a file there unless there is one: of any number of callers one is told True.
+        """Create a file unless it exists; exactly one caller gets True.
 
         Raises:
-            DestinationError: the disk refuses.
+            DestinationError: the file cannot be written.
         """
         aside = None
         try:
             aside = self._whole(name, data)
-            os.link(aside, self.path / name)  # fails where the name is taken, whoever took it
+            os.link(aside, self.path / name)  # fails if the name exists
             sync(self.path / Path(name).parent)
         except FileExistsError:
             return False
@@ -182,12 +182,12 @@ class LocalFolder:
         return True
 
     def take(self, file: str, name: str) -> None:
-        """Give a finished, durable file another name here: a hard link, or a copy where none can be.
+        """Give a finished, durable file a name here: a hard link, or a copy where links are not possible.
 
-        `settle` makes it durable.
+        `settle` makes the name durable.
 
         Raises:
-            DestinationError: the disk refuses.
+            DestinationError: the file cannot be written.
         """
         try:
             goal = self.path / name
@@ -195,12 +195,12 @@ class LocalFolder:
             aside = goal.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
                 os.link(file, aside)
-            except OSError:  # another file system, or one without links
+            except OSError:  # another file system, or a file system without hard links
                 shutil.copyfile(file, aside)
                 with aside.open("rb") as copy:
                     os.fsync(copy.fileno())
             aside.replace(goal)
-            with suppress(FileNotFoundError):  # to rename a link over another one of the same file does nothing
+            with suppress(FileNotFoundError):  # rename(2) between links of one file does nothing
                 aside.unlink()
         except OSError as error:
             raise self._failed(name, error) from error
@@ -209,7 +209,7 @@ class LocalFolder:
         """Make the names in a folder durable.
 
         Raises:
-            DestinationError: the disk refuses.
+            DestinationError: fsync failed.
         """
         try:
             sync(self.path / name)
@@ -217,7 +217,7 @@ class LocalFolder:
             raise self._failed(name, error) from error
 
     def names(self, name: str) -> list[str]:
-        """Names in a folder, sorted; none where there is no such folder."""
+        """List the names in a folder, sorted; empty where the folder does not exist."""
         try:
             return sorted(entry for entry in os.listdir(self.path / name) if not entry.startswith("."))
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class LocalFolder:
             raise self._failed(name, error) from error
 
     def remove(self, name: str) -> None:
-        """Remove a file that nobody refers to any more; that it stays does no harm."""
+        """Delete a file without references; best effort."""
         with suppress(OSError):
             (self.path / name).unlink()
 
@@ -243,4 +243,6 @@ class LocalFolder:
         return aside
 
     def _failed(self, name: str, error: OSError) -> DestinationError:
-        return DestinationError(f"{self.path / name}: {error.strerror or error}", "free space or give access; then run it again")
+        return DestinationError(
+            f"{self.path / name}: {error.strerror or error}", "free disk space or grant access, then run it again"
+        )

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from kpipe.batch.batch import Commit
 from kpipe.errors import LedgerMismatch
-from kpipe.ledger.ledger import Lane, Ledger, check_seal
+from kpipe.ledger import format_version
+from kpipe.ledger.ledger import Lane, Ledger, check_seal, seal
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.lakehouse.folder import Folder
+from resources.destinations.ledger_rows import SKIPS, end_rows
 
-__all__ = ["Pointer", "Record", "Segment", "folder_of", "lane_id", "mark", "pipeline_of", "read", "write"]
+__all__ = ["STEPS", "Pointer", "Record", "Segment", "folder_of", "lane_id", "mark", "pipeline_of", "read", "write"]
 
 Item = Mapping[str, Any]  # one commit: its row of kpipe_commits, its ranges, its files of dead letters
+
+#: By the format that each upgrades from. A record is upgraded when it is read; the next commit writes it so. Segments and files
+#: of dead letters are never written again: what reads them must read every format.
+STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged}
 
 
 def mark(data: bytes) -> int:
@@ -140,17 +147,51 @@ class Record:
         """The lanes as the core knows them."""
         return Ledger(self.pipeline, self.seq, self.lanes, self.dead_letters)
 
+    def after(self, commit: Commit, ledger: Ledger, table: str, config: Mapping[str, Any], now: float) -> Record:
+        """Return the record of a commit behind this one: its sums, ledger and ends; what is stored elsewhere stays as it is.
+
+        Args:
+            commit: what is written.
+            ledger: after the commit.
+            table: that it writes.
+            config: the pipeline's definition for people.
+            now: seconds since 1970.
+        """
+        moved = (lane for change in commit.changes for lane in (change.expect, change.become))
+        ends = {json.dumps([row["cluster_id"], row["topic_id"], row["topic"], row["partition"]]): row for row in end_rows(commit)}
+        return replace(
+            self,
+            seq=ledger.seq,
+            seal=self.seal ^ seal(moved),
+            lanes=ledger.lanes,
+            table=table,
+            rows=self.rows + commit.totals.rows,
+            dead_letters=self.dead_letters + commit.totals.dead_letters,
+            skipped=self.skipped + (commit.kind in SKIPS),
+            reread=self.reread or commit.kind == "reread",
+            last=commit.id,
+            updated=now,
+            config={"json": json.dumps(config)},
+            ends={**self.ends, **ends},
+        )
+
     def encoded(self) -> bytes:
         """As a file."""
-        said = {item.name: getattr(self, item.name) for item in fields(self)}
+        said: dict[str, Any] = {format_version.MEMBER: format_version.FORMAT_VERSION}
+        said |= {item.name: getattr(self, item.name) for item in fields(self)}
         said["lanes"] = [_flat(lane) for lane in self.lanes.values()]
         said["segments"] = [[getattr(segment, item.name) for item in fields(Segment)] for segment in self.segments]
         return json.dumps(said, separators=(",", ":"), default=str).encode()
 
     @classmethod
-    def decoded(cls, data: bytes) -> Record:
-        """From a file."""
-        said: dict[str, Any] = json.loads(data)
+    def decoded(cls, data: bytes, where: str = "the ledger") -> Record:
+        """From a file.
+
+        Raises:
+            FormatTooNew: a newer kpipe has written it.
+            ValueError, TypeError, KeyError: it is not a record.
+        """
+        said = format_version.upgraded(json.loads(data), where, STEPS)
         lanes = (_lane(*values) for values in said["lanes"])
         said["lanes"] = {lane.key: lane for lane in lanes}
         said["tail"] = tuple(said["tail"])
@@ -164,12 +205,13 @@ def read(folder: Folder, pipeline: str, pointer: Pointer, where: str) -> Record 
 
     Raises:
         LedgerMismatch: it is not what a commit has left.
+        FormatTooNew: a newer kpipe has written it.
     """
     data = folder.read(f"{folder_of(pipeline)}/{pointer.name}")
     if data is None:
         return None
     try:
-        record = Record.decoded(data) if mark(data) == pointer.mark else None
+        record = Record.decoded(data, where) if mark(data) == pointer.mark else None
     except (ValueError, TypeError, KeyError) as error:
         raise _edited(pipeline, where, pointer) from error
     if record is None or (record.pipeline, record.seq) != (pipeline, pointer.seq):

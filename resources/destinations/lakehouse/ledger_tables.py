@@ -1,4 +1,4 @@
-"""The ledger's files laid out as the tables of docs/design.md 4.5, in an engine in memory: there its views and sums are made."""
+"""Load ledger files into the tables of docs/design.md 4.5, in an in-memory DuckDB that computes views and sums."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.ledger.ledger import Lane, Step
-from resources.destinations.duckdb.sql_dialect import DIALECT as DUCKDB
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Item, Record
 from resources.destinations.ledger_rows import entry
-from resources.destinations.sql import history_tables, table_definitions, views
+from resources.destinations.sql.ledger import history_tables, table_definitions, views
+from resources.destinations.sql.ledger.duckdb_dialect import DIALECT as DUCKDB
 from resources.duckdb_engine.file_connection import Connection
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
 __all__ = ["DIALECT", "desk", "lay_commits", "lay_dead_letters", "lay_events", "lay_pipeline", "shown"]
 
-# Rows are looked for where they are registered, not in a schema.
+# Tables are registered without a schema.
 DIALECT = replace(DUCKDB, schema="")
 
 
 @contextmanager
 def desk(folder: Folder, dead: Iterable[Item] = ()) -> Iterator[tuple[Connection, Mapping[str, Path]]]:
-    """An empty layout, and the files of dead letters of these commits; nothing but a folder with them can be read through it."""
+    """Open empty ledger tables and the dead-letter files of these commits; only a folder with these files is readable."""
     with folder.here([file["name"] for item in dead for file in item["dead"]]) as (there, files):
         connection = closed([], [str(there)], "")
         try:
@@ -40,7 +40,7 @@ def desk(folder: Folder, dead: Iterable[Item] = ()) -> Iterator[tuple[Connection
 
 
 def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any], database: str, events: int) -> None:
-    """The pipeline's row, its lanes, and where its partitions end."""
+    """Insert the pipeline's row, its lanes, and the ends of its partitions."""
     row = {
         "database_name": database,
         "pipeline_name": record.pipeline,
@@ -65,7 +65,7 @@ def lay_pipeline(connection: Connection, record: Record, notes: Mapping[str, Any
 
 
 def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> None:
-    """Commits and their ranges. The table is known by the name that the asker uses: where it lies is what tells it apart."""
+    """Insert commits and their ranges, under the caller's name of the table."""
     known = list(items)
     table_definitions.COMMITS.insert(connection, DIALECT, [{**item["commit"], "target_table": table} for item in known])
     table_definitions.BATCHES.insert(
@@ -74,7 +74,7 @@ def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> No
 
 
 def lay_dead_letters(connection: Connection, items: Iterable[Item], files: Mapping[str, Path], database: str) -> None:
-    """Dead letters, out of their files. A file that is gone holds none: the recount says so."""
+    """Insert dead letters from their files. A missing file adds none; the recount reports it."""
     for item in items:
         there = [str(files[file["name"]]) for file in item["dead"] if file["name"] in files]
         if not there:
@@ -92,7 +92,7 @@ def lay_dead_letters(connection: Connection, items: Iterable[Item], files: Mappi
 
 
 def lay_events(connection: Connection, events: Sequence[Mapping[str, Any]]) -> None:
-    """What stopped runs."""
+    """Insert the error events of stopped runs."""
     table_definitions.ERRORS.insert(connection, DIALECT, events)
 
 
@@ -116,10 +116,10 @@ def _lane(pipeline: str, lane: Lane) -> dict[str, Any]:
 
 
 def shown(connection: Connection, name: str, pipeline: str, limit: int | None) -> Sequence[Mapping[str, Any]]:
-    """Rows of a view, newest first.
+    """Read the rows of a view, newest first.
 
     Raises:
-        KeyError: there is no such view.
+        KeyError: the view does not exist.
     """
     described = connection.execute(f"DESCRIBE kpipe_{name}").fetchall()
     instants = [(column, kind == "TIMESTAMP WITH TIME ZONE") for column, kind, *_ in described]

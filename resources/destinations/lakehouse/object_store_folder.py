@@ -1,4 +1,4 @@
-"""A folder in an object store: names are claimed by conditional puts, and files come by copies inside of the store."""
+"""A folder in an object store: conditional puts claim names, and files arrive by server-side copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BucketFolder"]
 
 
 class BucketFolder:
-    """Objects whose names begin alike; see `Folder`. An object that was put there is durable.
+    """Objects with a common prefix; see `Folder`. A successful put is durable.
 
     Args:
         held: the store.
@@ -31,25 +31,25 @@ class BucketFolder:
         self._conditional = False
 
     def below(self, name: str) -> BucketFolder:
-        """A folder in it."""
+        """Return a subfolder."""
         return BucketFolder(self.store, self._uri(name))
 
     def read(self, name: str) -> bytes | None:
-        """What the object holds; None when there is none."""
+        """Read an object's content; None: it does not exist."""
         try:
             return self.store.get(self._uri(name))
         except StoreFailed as error:
             raise _failed(error) from None
 
     def opened(self, name: str) -> BinaryIO:
-        """The object, to be read here and there."""
+        """Open an object for random reads."""
         try:
             return opened(self._uri(name), self.store)
         except OSError as error:
             raise _failed(error) from error
 
     def look(self, name: str) -> tuple[int, int, str] | None:
-        """Bytes, ms since 1970, and its ETag."""
+        """Return size, modification time in ms since 1970, and ETag; None: no such object."""
         try:
             found = self.store.head(self._uri(name))
         except StoreFailed as error:
@@ -57,17 +57,17 @@ class BucketFolder:
         return (found.size, int(found.modified * 1000), found.tag) if found is not None else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Put an object there, or other bytes in its place."""
+        """Create or replace an object."""
         try:
             self.store.put(self._uri(name), data)
         except StoreFailed as error:
             raise _failed(error) from None
 
     def claim(self, name: str, data: bytes) -> bool:
-        """Put an object there unless there is one; see `Folder`.
+        """Create an object unless it exists; see `Folder`.
 
         Raises:
-            DestinationError: it is not known whether it is there; or the store overwrites where it was told not to.
+            DestinationError: the outcome is unknown, or the store ignores the condition.
         """
         try:
             self._check_conditional()
@@ -76,16 +76,16 @@ class BucketFolder:
             raise _failed(error) from None
 
     def _check_conditional(self) -> None:
-        """Some stores ignore the condition, and two runs would overwrite each other's commits. Asked once by each process."""
+        """Check that the store honors the condition, once in each process: else two runs overwrite each other's commits."""
         if self._conditional:
             return
         probe = f"_kpipe_probe/{uuid.uuid4().hex}"
         try:
             if not self.store.put_new(self._uri(probe), b"1") or self.store.put_new(self._uri(probe), b"2"):
                 raise DestinationError(
-                    f"{self.place}: this store has no conditional put (If-None-Match): two runs could destroy each other's"
-                    " commits",
-                    "use a store that has: AWS S3, MinIO, Ceph, Cloudflare R2",
+                    f"{self.place}: expected a store with conditional puts (If-None-Match), found a store without them:"
+                    " two runs could overwrite each other's commits",
+                    "use a store with conditional puts: AWS S3, MinIO, Ceph, Cloudflare R2",
                 )
             self._conditional = True
         finally:
@@ -93,7 +93,7 @@ class BucketFolder:
                 self.store.remove(self._uri(probe))
 
     def take(self, file: str, name: str) -> None:
-        """A copy that the store makes; a file of this machine is sent there."""
+        """Copy an object inside the store, or upload a local file."""
         try:
             if is_remote(file):
                 self.store.copy(file, self._uri(name))
@@ -101,17 +101,20 @@ class BucketFolder:
             with Path(file).open("rb") as stream:
                 digest = _digest(stream)
                 if stream.tell() > LARGEST:
-                    raise DestinationError(f"{file} is larger than an object can be sent (5 GiB)", "make batches smaller")
+                    raise DestinationError(
+                        f"{file} is larger than the limit of one put (5 GiB)",
+                        "make batches smaller: batch.max_offsets_per_partition",
+                    )
                 stream.seek(0)
                 self.store.put(self._uri(name), stream, digest)
         except OSError as error:
             raise _failed(error) from None
 
     def settle(self, name: str = "") -> None:
-        """Nothing: what the store has answered stays."""
+        """Do nothing: a successful put is durable."""
 
     def names(self, name: str) -> list[str]:
-        """Names of objects in a folder, and of the folders in it, sorted."""
+        """List the names of objects and folders in a folder, sorted."""
         prefix = f"{self._uri(name)}/" if name else f"{self.place}/"
         try:
             return sorted({*self.store.names(prefix), *self.store.folders(prefix)} - {""})
@@ -119,19 +122,19 @@ class BucketFolder:
             raise _failed(error) from None
 
     def remove(self, name: str) -> None:
-        """Remove an object that nobody refers to any more."""
+        """Delete an object without references."""
         with suppress(StoreFailed):
             self.store.remove(self._uri(name))
 
     @contextmanager
     def aside(self) -> Iterator[Path]:
-        """A name on this machine's disks for a file that is being made."""
+        """Yield a temporary path on a local disk."""
         with tempfile.TemporaryDirectory(prefix="kpipe-") as folder:
             yield Path(folder) / "file"
 
     @contextmanager
     def here(self, names: Sequence[str]) -> Iterator[tuple[Path, Mapping[str, Path]]]:
-        """A folder on this machine's disks with copies of the objects that are there."""
+        """Yield a local folder with copies of those objects that exist."""
         with tempfile.TemporaryDirectory(prefix="kpipe-") as folder:
             found = {}
             for at, name in enumerate(names):
@@ -142,7 +145,7 @@ class BucketFolder:
             yield Path(folder), found
 
     def options(self) -> dict[str, str]:
-        """As delta-rs and the object_store crate want it."""
+        """Return the options of delta-rs and the object_store crate."""
         held, name = (
             self.store.credentials(),
             dict(zip(SECRETS, ("access_key_id", "secret_access_key", "session_token"), strict=True)),
@@ -165,4 +168,4 @@ def _digest(stream: BinaryIO) -> str:
 
 def _failed(error: OSError) -> DestinationError:
     kind = DestinationBusy if getattr(error, "passes", False) else DestinationError
-    return kind(str(error.strerror or error), "run it again when the store answers")
+    return kind(str(error.strerror or error), "run it again when the store is available")

@@ -1,4 +1,4 @@
-"""Files of tables that are divided by values of columns: each holds rows of one division, which its footer proves."""
+"""Partition values of files: all rows of a file share them, which its footer proves."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["agreed", "division"]
 
 
 def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
-    """The values that all rows of a file share; None where they do not, or its footer does not tell.
+    """Return the partition values that all rows of a file share; None: they differ, or the footer has no statistics.
 
     Raises:
-        SchemaConflict: a table cannot be divided by a column of that type.
+        SchemaConflict: the column's type cannot be a partition column.
     """
     meta, schema = file.metadata, file.schema_arrow
     found: list[Any] = []
@@ -37,7 +37,7 @@ def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
         nulls = sum(item.null_count for item in told)
         if nulls not in (0, meta.num_rows) or (not nulls and not ends):
             return None
-        # Decided by the very code that took rows apart.
+        # Computed by the code that splits rows into partitions.
         shared = list(apart(pa.table({field.name: pa.array(ends or [None], _stored(field.type)).cast(field.type)}), [part]))
         if len(shared) != 1:
             return None
@@ -46,39 +46,42 @@ def division(file: pq.ParquetFile, parts: Sequence[Part]) -> Values | None:
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
-    """The numbers that times are stored as: Python has them of years 1 to 9999 only."""
+    """Return the integer type that times are stored as: Python's dates cover years 1 to 9999 only."""
     return pa.int64() if pa.types.is_timestamp(kind) else pa.int32() if pa.types.is_date32(kind) else kind
 
 
 def _ends(statistics: Any, kind: pa.DataType) -> tuple[Any, Any]:
-    """Bounds of a row group."""
+    """Return the bounds of a row group."""
     return (statistics.min, statistics.max) if _stored(kind) == kind else (statistics.min_raw, statistics.max_raw)
 
 
 def agreed(has: Sequence[Part], wanted: Sequence[Part], fresh: bool, known: Collection[str], place: str) -> tuple[Part, ...]:
-    """What a table is to be divided by.
+    """Return the partition columns that a table is to have.
 
     Args:
-        has: what it is divided by.
-        wanted: what the definition says; nothing: as it is.
-        fresh: whether it holds no rows, so that it can still be divided.
-        known: names of its columns, as they will be. A table is made before its columns are known, and divided with its first
-            rows.
+        has: its partition columns.
+        wanted: those of the definition; empty: keep the table's.
+        fresh: whether the table has no rows, so that its partitioning can change.
+        known: names of all columns after this commit. A table is created before its columns are known, and partitioned with its
+            first rows.
         place: for messages.
 
     Raises:
-        DestinationError: it is divided by something else.
+        DestinationError: the table has other partition columns.
     """
     names = {name.lower(): name for name in known}
     spelled = tuple(Part(names.get(part.column.lower(), part.column), part.unit) for part in wanted)
     if has and wanted and [str(part).lower() for part in has] != [str(part).lower() for part in wanted]:
         said = ", ".join(map(str, has))
-        raise DestinationError(f"{place} is divided by {said}", f"write into.partition_by: [{said}], or leave it out")
+        raise DestinationError(
+            f"{place}: into.partition_by differs: the table is partitioned by {said}",
+            f"set into.partition_by: [{said}], or leave it out",
+        )
     if has or not wanted:
         return tuple(has)
     if not fresh:
         raise DestinationError(
-            f"{place} is not divided, and into.partition_by asks for {', '.join(map(str, wanted))}",
-            "leave it out, or name another table: rows that are there stay where they are",
+            f"{place}: into.partition_by is {', '.join(map(str, wanted))}: the table has rows and is not partitioned",
+            "remove into.partition_by, or choose another table: existing rows are not rewritten",
         )
     return spelled if all(part.column.lower() in names for part in wanted) else ()

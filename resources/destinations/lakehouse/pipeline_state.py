@@ -1,6 +1,6 @@
-"""What is noted about a pipeline between its commits: its state, what stopped runs, which metadata was mirrored.
+"""Store what a pipeline notes between commits: its state, error events, published commits.
 
-None of it decides anything about rows, so none of it stands in the table's own log.
+No decision about rows depends on it, so it is not in the table's log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Notes", "marker"]
 
 
 def marker(item: Item) -> str:
-    """Name of the file that says that a commit's metadata was given out."""
+    """Return the name of the file that marks a commit as published."""
     return f"published/{item['commit']['seq']:012}-{mark(item['commit']['batch_id'].encode()):016x}"
 
 
@@ -28,30 +28,30 @@ class Notes:
     """The notes of one pipeline.
 
     Args:
-        folder: kpipe's own files of the table.
-        pipeline: its name.
+        folder: kpipe's files of the table.
+        pipeline: name of the pipeline.
     """
 
     def __init__(self, folder: Folder, pipeline: str) -> None:
         self._folder, self._pipeline, self._own = folder, pipeline, folder_of(pipeline)
 
     def registered(self) -> bool:
-        """Whether a commit has landed here, ever."""
+        """Return whether a commit was ever made here."""
         return self._folder.read(f"{self._own}/registered") is not None
 
     def register(self) -> None:
-        """Remember that one has."""
+        """Record that a commit was made here."""
         if not self.registered():
             self._folder.write(f"{self._own}/registered", b"")
 
     def state(self) -> Mapping[str, Any]:
-        """`state`, `last_error` and `updated` (seconds since 1970), as far as they are known."""
+        """Read `state`, `last_error` and `updated` (seconds since 1970), as far as recorded."""
         data = self._folder.read(f"{self._own}/state.json")
         known: Mapping[str, Any] = json.loads(data) if data else {}
         return known
 
     def note(self, state: str, error: str, kind: str, batch: Batch | None, stderr: str, database: str) -> None:
-        """Write the state and, when given, an error event."""
+        """Write the state and, if passed, an error event."""
         text = clean(error)
         said = {"state": state, "last_error": text or None, "updated": time.time()}
         self._folder.write(f"{self._own}/state.json", json.dumps(said).encode())
@@ -61,12 +61,12 @@ class Notes:
             self._folder.claim(f"{self._own}/events/{number:020}-{uuid.uuid4().hex}.json", json.dumps(row).encode())
 
     def events(self) -> Sequence[Mapping[str, Any]]:
-        """Error events, as rows of `kpipe_errors`, oldest first."""
+        """Read error events as rows of `kpipe_errors`, oldest first."""
         found = (self._folder.read(f"{self._own}/events/{name}") for name in self._folder.names(f"{self._own}/events"))
         return [json.loads(data) for data in found if data]
 
     def clear(self) -> int:
-        """Remove the error events, and the last error; how many there were."""
+        """Delete the error events and the last error; return the number of events."""
         names = self._folder.names(f"{self._own}/events")
         for name in names:
             self._folder.remove(f"{self._own}/events/{name}")
@@ -75,18 +75,18 @@ class Notes:
         return len(names)
 
     def is_published(self, item: Item) -> bool:
-        """Whether somebody was given the metadata of that commit."""
+        """Return whether the commit is published."""
         return self._folder.read(f"{self._own}/{marker(item)}") is not None
 
     def publish(self, item: Item) -> bool:
-        """Give it out; True for one caller only, ever."""
+        """Mark a commit as published; exactly one caller gets True."""
         return self._folder.claim(f"{self._own}/{marker(item)}", uuid.uuid4().bytes)
 
     def mirrored(self) -> int:
-        """Where to look for commits that were not given out; 0 when nothing is known."""
+        """Return the first sequence number that may be unpublished; 0: unknown."""
         data = self._folder.read(f"{self._own}/mirrored")
         return int(data) if data else 0
 
     def set_mirrored(self, at: int) -> None:
-        """Every commit before that place was given out, or has nothing to give."""
+        """Record that every commit before that sequence number is published, or has nothing to publish."""
         self._folder.write(f"{self._own}/mirrored", str(at).encode())

@@ -1,4 +1,4 @@
-"""What a table format must do to be a destination: load a state, bring files in, land a commit or say that another was first."""
+"""Interface of a table format: load a state, add files, and commit or report that another commit was first."""
 
 from __future__ import annotations
 
@@ -15,84 +15,84 @@ __all__ = ["Overtaken", "State", "Table"]
 
 
 class Overtaken(Exception):
-    """Another commit took the table's next version. Nothing was changed; look again, and then decide."""
+    """Another commit created the table's next version. Nothing was changed; load the state again and validate."""
 
 
 class State(Protocol):
-    """The table at one moment, which never changes."""
+    """The table at one version; immutable."""
 
     @property
     def version(self) -> int:
-        """Counts up with each commit, whoever made it."""
+        """The version; each commit of any writer increases it."""
 
     @property
     def columns(self) -> Columns:
-        """All columns, coordinates too.
+        """All columns, including coordinates.
 
         Raises:
-            SchemaConflict: a column's type is none that kpipe can write.
+            SchemaConflict: kpipe cannot write a column's type.
         """
 
     def pointer(self, pipeline: str) -> Pointer | None:
-        """What the table says of the pipeline; None when it has never committed here."""
+        """Return the table's reference to the pipeline's ledger; None: the pipeline never committed here."""
 
     def check(self, record: Record) -> None:
-        """Proof that the rows are still those that the record speaks of, as far as the table's own history tells.
+        """Check that the rows belong to the ledger, as far as the table's history shows.
 
         Raises:
-            LedgerMismatch: the table was restored to a state before it.
+            LedgerMismatch: the table was restored to an earlier state.
         """
 
 
 class Table(Protocol):
-    """A table in a lake. What `load`, `prepare` and `bring` give is the format's own, and handed back to it."""
+    """A table in a table format. Results of `load`, `prepare` and `bring` are the format's own, and passed back to it."""
 
     @property
     def kind(self) -> str:
-        """What people call the format."""
+        """Display name of the format."""
 
     @property
     def kept(self) -> int:
-        """For how many commits a superseded file of the ledger stays: whoever is at an older state may still come for it."""
+        """Number of commits for which a superseded ledger file is kept: readers of older states may need it."""
 
     @property
     def place(self) -> str:
-        """Where the table lies; no secret."""
+        """Location of the table, without secrets."""
 
     @property
     def ledger(self) -> Folder:
-        """Where kpipe's own files lie: beside the data, and out of the format's way."""
+        """Folder of kpipe's files: beside the data, ignored by the format."""
 
     def load(self) -> State | None:
-        """The newest state, through a fresh look; None where there is no table.
+        """Load the newest state from storage; None: the table does not exist.
 
         Raises:
-            DestinationError: it cannot be read, or has properties with which kpipe cannot keep what it guarantees.
+            DestinationError: it cannot be read, or has properties that kpipe does not support.
         """
 
     def prepare(self, state: Any, wanted: Columns) -> Any:
-        """The table's schema with these columns; changes nothing yet.
+        """Return the table's schema with these columns; changes nothing yet.
 
         Raises:
-            SchemaConflict: it cannot have them.
+            SchemaConflict: the columns do not fit.
         """
 
     def bring(self, schema: Any, commit: Commit, staged: Sequence[Proven]) -> Sequence[Any]:
-        """Make staged files the table's own, durable; nothing refers to them yet.
+        """Write staged files into the table's folder, durably; no commit references them yet.
 
         Raises:
             StagingFailed, SchemaConflict, DestinationError.
         """
 
     def land(self, state: Any, schema: Any, brought: Any, record: Record, pointer: Pointer) -> None:
-        """Commit everything upon that very state.
+        """Commit on top of exactly that state.
 
         Raises:
             Overtaken: the table has a later state.
         """
 
     def rows(self, state: Any, names: Sequence[str]) -> Any:
-        """The rows as Arrow, for counting: something with these columns that DuckDB can scan."""
+        """Return these columns of all rows for counting, as Arrow that DuckDB can scan."""
 
     def upkeep(self, state: Any) -> None:
-        """What keeps the table fast, after a commit; best effort."""
+        """Run maintenance that keeps the table fast, after a commit; best effort."""

@@ -1,4 +1,4 @@
-"""Column types with the fields that a batch adds to them."""
+"""Add a batch's new columns and fields to column types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["added", "grown"]
 
 
 def grown(known: Columns, steps: Iterable[tuple[Path, Type]]) -> Columns:
-    """The columns after what must be added was: new columns behind, new fields inside of structs."""
+    """Return the columns with all steps added: new columns at the end, new fields inside structs."""
     result = list(known.items)
     for path, new in steps:
         if len(path) == 1:
@@ -23,7 +23,7 @@ def grown(known: Columns, steps: Iterable[tuple[Path, Type]]) -> Columns:
 
 
 def added(kind: Type, path: Sequence[str], new: Type) -> Type:
-    """A column type with one more field at the end of a path."""
+    """Return a column type with one more field at the end of a path."""
     if isinstance(kind, ListOf):
         return ListOf(added(kind.item, path[1:], new))
     assert isinstance(kind, Struct)

@@ -1,5 +1,5 @@
 """MariaDB and MySQL as a destination: the table, its dead letters and its ledger in one database."""
 
-from resources.destinations.mysql.destination import MySQLDestination
+from resources.destinations.mysql.engine import MySQLEngine
 
-__all__ = ["MySQLDestination"]
+__all__ = ["MySQLEngine"]

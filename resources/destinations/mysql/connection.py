@@ -14,8 +14,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pymysql
 from pymysql.constants import CLIENT
 
-from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
+from kpipe.errors import DestinationError, InvalidPipeline
 from resources.destinations.mysql.session import READ, Session, unwilling
+from resources.destinations.sql.patience import Patience
 from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Server"]
@@ -40,7 +41,7 @@ class Server:
         address: `mysql://user@host:3306/database`, options behind `?`, without secrets.
         secrets: `password` and `ssl-key-password`.
         name: what the server shows of the connection (performance_schema, where it keeps it): `program_name`.
-        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`connect_s`).
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`patience`).
         idle_timeout_s: see `Session`.
 
     Raises:
@@ -65,7 +66,7 @@ class Server:
         self._user, self._ssl = unquote(parts.username or ""), given
         self._secrets, self._name = secrets, name[:64]
         self.lock_timeout_s, self._idle_timeout_s = lock_timeout_s, idle_timeout_s
-        self.connect_s = lock_timeout_s  #: longest wait for a server that does not answer
+        self.patience = Patience(lock_timeout_s)
 
     @property
     def place(self) -> str:
@@ -91,7 +92,7 @@ class Server:
                 raw.close()
 
     def _connect(self) -> pymysql.Connection:
-        deadline = time.monotonic() + self.connect_s
+        deadline = self.patience.deadline()
         while True:
             try:
                 return self._connected()
@@ -104,16 +105,13 @@ class Server:
                         f"the database server {self.place} refuses: {text}", "check into.database and into.credentials"
                     ) from None
                 if time.monotonic() >= deadline:
-                    raise DestinationBusy(
-                        f"the database server {self.place} did not answer within {self.connect_s:g} s: {text}",
-                        "start it, or check into.database; then run it again",
-                    ) from None
+                    raise self.patience.over(f"the database server {self.place}", text) from None
                 time.sleep(_NAP_S)
             except RuntimeError as error:  # PyMySQL's for what it does not do
                 raise unwilling(error, f"the database server {self.place}") from None
 
     def _connected(self) -> pymysql.Connection:
-        patience = max(1, int(min(_CONNECT_S, self.connect_s)))
+        patience = max(1, int(min(_CONNECT_S, self.patience.seconds)))
         if self.socket:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         else:

@@ -6,16 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kpipe.batch.batch import Commit
-from kpipe.schema.columns import Columns, Type
+from kpipe.schema.columns import Type
 from resources.destinations.mysql import insert_literals
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.sql_dialect import MySQLDialect
 from resources.destinations.sql.column_matching import Match
-from resources.destinations.sql.history_tables import RANGES
-from resources.destinations.sql.merge_staging import GONE, PLACE, RECORD, collect
+from resources.destinations.sql.ledger.history_tables import RANGES
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.merge.merge_staging import GONE, PLACE, RECORD, collect
 from resources.destinations.sql.sql_dialect import quote
-from resources.destinations.staged_file_check import Writes
 
 __all__ = ["FATES", "FOLDED", "ID", "MET", "ROWS", "WRITES", "copy", "duplicates"]
 
@@ -25,7 +24,7 @@ _KINDS = {"key": "LONGBLOB", "value": "LONGBLOB", "headers": "LONGTEXT"}
 
 
 def duplicates(dialect: MySQLDialect) -> str:
-    """Records whose rows were duplicates, in the columns of staged dead letters, for `records.letters`."""
+    """Records whose rows were duplicates, in the columns of staged dead letters, for `history_tables.letters`."""
     return (
         'SELECT r.topic, w._kafka_partition AS "partition", w._kafka_offset AS "offset", w._kafka_timestamp AS "timestamp",'
         f' w.{RECORD["key"]} AS "key", w.{RECORD["value"]} AS "value", w.{RECORD["headers"]} AS headers,'
@@ -35,21 +34,21 @@ def duplicates(dialect: MySQLDialect) -> str:
     )
 
 
-def copy(
-    session: Session, reader: Any, table: str, commit: Commit, staged: Writes, key: Sequence[str], known: Columns
-) -> list[str]:
-    """Make `kpipe_writes`, which is gone with the connection. For arguments, result and errors see `collect`.
+def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
+    """Create `kpipe_writes`, which is dropped with the connection. For arguments, result and errors see `collect`.
 
     Raises:
         SchemaConflict: a value is one that the table does not take.
     """
+    if not batch.is_first:  # those of another table of the same commit
+        session.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}")
     made = [f"{ID} BIGINT AUTO_INCREMENT PRIMARY KEY", f"{GONE} BOOLEAN", f"{PLACE} BIGINT"]
     made += [f"{RECORD[name]} {kind}" for name, kind in _KINDS.items()]
     # From the table, so that types and collations are its own; from an outer join, so that all of them take NULL.
     session.execute(
         f"CREATE TEMPORARY TABLE {WRITES} ({', '.join(made)}) ENGINE=InnoDB CHARACTER SET utf8mb4 AS"
-        f" SELECT {', '.join(f't.{quote(name)}' for name in known.names())} FROM (SELECT 1 AS one) AS o"
-        f" LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"
+        f" SELECT {', '.join(f't.{quote(name)}' for name in batch.known.names())} FROM (SELECT 1 AS one) AS o"
+        f" LEFT JOIN {quote(batch.table)} AS t ON false WHERE o.one = 0"
     )
 
     def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
@@ -57,6 +56,6 @@ def copy(
             *(insert_literals.filled(value, kind) for value, kind in first),
             *(insert_literals.field(match) for match in matches),
         ]
-        return insert_literals.insert(session, reader, WRITES, into, fields, paths, f"table {table}")
+        return insert_literals.insert(session, reader, WRITES, into, fields, paths, f"table {batch.table}")
 
-    return collect(session, reader, WRITES, commit, staged, key, known, put)
+    return collect(session, reader, WRITES, batch, put)

@@ -9,7 +9,7 @@ from typing import Any
 
 from kpipe.errors import LedgerMismatch, SchemaConflict
 from resources.destinations.mysql.session import Session
-from resources.destinations.sql import table_definitions, views
+from resources.destinations.sql.ledger import format_table, table_definitions, views
 from resources.destinations.sql.sql_dialect import Dialect, quote
 
 __all__ = ["DIALECT", "NOTES", "SINGLESTORE", "MySQLDialect", "create", "exists", "fitting", "key_alone", "lock", "present"]
@@ -114,10 +114,12 @@ DIALECT = MySQLDialect(
     same="{0} <=> {1}",
     xor="CAST({0} ^ {1} AS SIGNED)",
     lock=" FOR UPDATE",
+    share=" LOCK IN SHARE MODE",
+    place="concat('MySQL database ', database())",
     drop_temporary="DROP TEMPORARY TABLE",
 )  # fmt: skip
-#: Never run; what of it is from SingleStore's documentation is in docs/guide/mysql.md.
-SINGLESTORE = replace(DIALECT, collation="utf8mb4_bin", made=" COLLATE {collation}", json_rows=False, keyed=False)
+#: Never run; what of it is from SingleStore's documentation is in docs/how-to/destinations/mysql.md.
+SINGLESTORE = replace(DIALECT, collation="utf8mb4_bin", made=" COLLATE {collation}", json_rows=False, keyed=False, share="")
 #: What columns mean whose types do not tell (types.py). A comment would be too short, and no part of a transaction.
 NOTES = table_definitions.Table(
     "kpipe_columns", {"target_table": "VARCHAR", "column_name": "VARCHAR", "kind": "VARCHAR"}, ("target_table", "column_name")
@@ -165,7 +167,15 @@ def present(session: Session) -> bool:
 
     Raises:
         LedgerMismatch: only some of them are, and they hold something.
+        FormatTooNew: a newer kpipe has written them.
     """
+    if not _tables_present(session):
+        return False
+    format_table.check(session, DIALECT, lambda name: exists(session, name))
+    return True
+
+
+def _tables_present(session: Session) -> bool:
     if exists(session, table_definitions.PIPELINES.name) and exists(session, _LAST, view=True):
         return True
     for table in (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pymysql
@@ -20,12 +21,12 @@ from resources.destinations.mysql import insert_literals
 from resources.destinations.mysql.session import Session
 from resources.destinations.mysql.sql_dialect import NOTES, MySQLDialect
 from resources.destinations.mysql.types import kpipe_type, noted, sql_type
-from resources.destinations.sql import history_tables
-from resources.destinations.sql.column_matching import by_shape, check_inserted, matched, unsuitable, widening
+from resources.destinations.sql.column_matching import Match, nested_growth, unsuitable, widening
+from resources.destinations.sql.ledger import history_tables
 from resources.destinations.sql.sql_dialect import quote
-from resources.destinations.sql.staged_reader import stored
+from resources.destinations.sql.staged_reader import copy_as_stored, copy_checked
 from resources.destinations.staged_file_check import Proven
-from resources.type_compatibility import COORDINATES, carried, grown
+from resources.type_compatibility import COORDINATES, carried
 
 __all__ = ["columns", "insert", "make", "needed_by", "prepare", "primary_key", "required", "set_aside"]
 
@@ -160,15 +161,11 @@ def prepare(session: Session, table: str, exists: bool, needed: Columns) -> Colu
         return needed
     session.execute(f"SELECT 1 FROM {quote(table)} LIMIT 0")  # holds its definition
     known = columns(session, table)
-    names = {name.lower(): name for name, _ in known}
-    changed: dict[str, Type] = {}
-    for path, kind in widening(known, needed):
+    steps = widening(known, needed)
+    for path, _ in steps:
         if len(path) == 1:
             raise pymysql.err.OperationalError(1412, f"column {path[0]!r} of table {table} has just been dropped")
-        name = names[path[0].lower()]  # nested values are JSON: only the note of their type grows
-        have = changed.get(name) or known.get(name)
-        assert have is not None
-        changed[name] = grown(have, path[1:], kind)
+    changed = nested_growth(known, steps, {})
     _note(session, table, changed.items())
     return columns(session, table) if changed else known
 
@@ -197,27 +194,28 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         StagingFailed: a file holds other columns than the commit, or other rows than were counted.
         SchemaConflict: a value is one that the table does not take.
     """
-    names = {name.lower(): name for name, _ in known}
-    for files in by_shape(staged):
-        matches = matched(stored(reader, files[0]), files[0], commit, known)
-        into = [quote(names[name.lower()]) for name, _, _ in matches]
-        fields = [insert_literals.field(match) for match in matches]
-        paths = [file.path for file in files]
-        check_inserted(
-            commit, files, insert_literals.insert(session, reader, quote(table), into, fields, paths, f"table {table}")
-        )
+    copy_checked(reader, commit, staged, known, partial(_copy, session, reader, quote(table), f"table {table}"))
 
 
 def set_aside(session: Session, dialect: MySQLDialect, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
     """Insert the staged dead letters; how many there were."""
     temporary(session, dialect, "kpipe_letters", _LETTERS)
-    for files in by_shape(staged):
-        found = stored(reader, files[0])
-        into = [quote(name.lower()) for name, _ in found]
-        fields = [insert_literals.field((name, kind, kind)) for name, kind in found]
-        insert_literals.insert(session, reader, "kpipe_letters", into, fields, [file.path for file in files], "dead letters")
+    copy_as_stored(reader, staged, partial(_copy, session, reader, "kpipe_letters", "dead letters"))
     statement, parameters = history_tables.letters(dialect, commit, events, "kpipe_letters")
     return int(session.execute(statement, parameters).rowcount)
+
+
+def _copy(
+    session: Session,
+    reader: Any,
+    table: str,
+    where: str,
+    into: Sequence[str],
+    matches: Sequence[Match],
+    paths: Sequence[str],
+) -> int:
+    fields = [insert_literals.field(match) for match in matches]
+    return insert_literals.insert(session, reader, table, list(map(quote, into)), fields, paths, where)
 
 
 def temporary(session: Session, dialect: MySQLDialect, name: str, kinds: Mapping[str, str]) -> None:

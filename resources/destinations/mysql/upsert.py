@@ -8,94 +8,44 @@ writes with the table locks the rows that it finds, and the gaps where it finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import SchemaConflict
-from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns, Scalar, Type
-from kpipe.tables.upsert import KeyRule
 from kpipe.topics import Part
 from kpipe.verification.verify import Holding
 from resources.destinations.mysql import insert_literals
 from resources.destinations.mysql.merge_staging import FATES, FOLDED, ID, MET, ROWS, WRITES
 from resources.destinations.mysql.session import Session
-from resources.destinations.sql.conflict_update import FIRST, LAST, Folding, fold
-from resources.destinations.sql.merge_outcomes import judged, superseded
-from resources.destinations.sql.row_balance import TOPIC
+from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.merge.merge_outcomes import judged
+from resources.destinations.sql.merge.upsert import MergeSql, met, settle
 from resources.destinations.sql.sql_dialect import quote
-from resources.destinations.sql.upsert import Words, met, same_key, settle
 
-__all__ = ["upsert"]
+__all__ = ["merge"]
 
 _SORTED, _LONGEST = 1024, 8_388_608  # max_sort_length: its default, and the most that it can be
 _WEIGHT = 4  # bytes by which a collation compares one byte of a text, at most
-_FOUND = f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid JOIN {{table}} AS t ON {{same}}"
-_WORDS = Words(
-    writes=WRITES,
-    fates=FATES,
-    write=ID,
-    more="",
-    nowhere="CAST('' AS CHAR(249))",
-    held="t.{key} IS NOT NULL",
-    text="{0}",
-    delete=f"DELETE t FROM {_FOUND} WHERE true",
-    update=f"UPDATE {_FOUND}{{more}} SET {{values}} WHERE true",
-    make="CREATE TEMPORARY TABLE {name} ENGINE=InnoDB AS {select}",
-    folded=FOLDED,
-    rows=ROWS,
-    assign="t.{0} = {1}.{0}",
-    cause="a trigger of the table or another user has changed rows meanwhile: remove it, or load into another table",
-)
 
 
-def upsert(
-    session: Session,
-    table: str,
-    commit: Commit,
-    rule: KeyRule,
-    ledger: Ledger,
-    key: tuple[str, ...],
-    carried: Sequence[str],
-    known: Columns,
-    reader: Any,
-) -> tuple[Commit, dict[Part, Holding]]:
-    """Apply all writes of the batch to the table. Rows that are dead letters now are in `duplicates`.
+def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[str]) -> tuple[Commit, dict[Part, Holding]]:
+    """Merge the writes of the batch into the table. Rows that are dead letters now are in `duplicates`.
 
     Args:
         session: inside a transaction of REPEATABLE READ, with `kpipe_writes`.
-        ledger: as it was before the commit.
-        table: and the rest, with result and errors: see `settle`.
-        commit: see there.
-        rule: see there.
-        key: see there.
+        reader: see `settle`, also for the result and the errors.
+        batch: see there.
         carried: see there.
-        known: all columns of the table.
-        reader: a connection of DuckDB's.
 
     Raises:
         SchemaConflict: besides, a key is longer than can be compared.
     """
-    _sort_all(session, key)
-    topics = TOPIC in known.names()
-    found = met(_WORDS, table, key, superseded(commit, ledger, rule, topics), topics)
-    session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {found} FOR UPDATE")
-    session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(key), rule)}")
-    refold = partial(fold, session, reader, _folding(table), table, same_key(key), rule, key, carried, known)
-    return settle(session, _WORDS, table, commit, rule, key, carried, topics, refold if rule.update else None)
-
-
-def _folding(table: str) -> Folding:
-    return Folding(
-        writes=f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid",
-        held=_FOUND,
-        lock=" FOR UPDATE",  # a snapshot of before the lock would be read else
-        write="CAST(f.wid AS CHAR)",
-        group="CAST(f.gid AS CHAR)",
-        shown=_shown,
-        put=partial(_put, table),
-    )
+    _sort_all(session, batch.key)
+    session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {met(_SQL, batch)} FOR UPDATE")
+    session.execute(f"CREATE TEMPORARY TABLE {FATES} ENGINE=InnoDB AS {judged(MET, len(batch.key), batch.rule)}")
+    return settle(session, reader, _SQL, batch, carried)
 
 
 def _shown(value: str, kind: Type) -> str:
@@ -107,7 +57,7 @@ def _shown(value: str, kind: Type) -> str:
     return f"concat({text}, '+00')" if kind == Scalar("TIMESTAMP WITH TIME ZONE") else text
 
 
-def _put(table: str, session: Session, reader: Any, columns: Columns, source: str) -> None:
+def _put(session: Session, reader: Any, table: str, columns: Columns, source: str) -> None:
     """See `Folding`."""
     names = [LAST, FIRST, *map(quote, columns.names())]
     session.execute(
@@ -130,3 +80,31 @@ def _sort_all(session: Session, key: tuple[str, ...]) -> None:
         raise SchemaConflict(f"a key ({', '.join(key)}) has {longest // _WEIGHT} bytes", f"{_LONGEST // _WEIGHT} can be compared")
     if longest > _SORTED:
         session.execute(f"SET SESSION max_sort_length = {longest:d}")
+
+
+_FOUND = f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid JOIN {{table}} AS t ON {{same}}"
+_SQL = MergeSql(
+    writes=WRITES,
+    fates=FATES,
+    write=ID,
+    more="",
+    nowhere="CAST('' AS CHAR(249))",
+    held="t.{key} IS NOT NULL",
+    text="{0}",
+    delete=f"DELETE t FROM {_FOUND} WHERE true",
+    update=f"UPDATE {_FOUND}{{more}} SET {{values}} WHERE true",
+    make="CREATE TEMPORARY TABLE {name} ENGINE=InnoDB AS {select}",
+    folded=FOLDED,
+    rows=ROWS,
+    folding=Folding(
+        writes=f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid",
+        held=_FOUND,
+        lock=" FOR UPDATE",  # a snapshot of before the lock would be read else
+        write="CAST(f.wid AS CHAR)",
+        group="CAST(f.gid AS CHAR)",
+        shown=_shown,
+        put=_put,
+    ),
+    assign="t.{0} = {1}.{0}",
+    cause="a trigger of the table or another user has changed rows meanwhile: remove it, or load into another table",
+)

@@ -1,4 +1,4 @@
-"""A folder of Parquet files as a destination: a manifest says which files are rows, and claims its name as a commit."""
+"""Parquet destination: a folder of files, with manifests that list its rows; claiming the next manifest's name is a commit."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Parquet files in a folder, and manifests of which the newest says what is in the table.
+"""Parquet files in a folder; the newest manifest lists the files of the table.
 
-    orders/NAME.parquet                 rows, for whoever reads all files of the folder
-    orders/_files/NAME.parquet          the same, until they have been put there; and litter of batches that failed
-    orders/_manifest/VERSION.json       one for each commit; its name is claimed, so of two that are made upon one state one lands
-    orders/_manifest/files-VERSION.json all files up to that version, so that a manifest has to name those since then only
-    orders/_kpipe/                      the ledger's files
+    orders/NAME.parquet                 rows, for readers of all files in the folder
+    orders/_files/NAME.parquet          rows before they are moved there; leftovers of failed batches
+    orders/_manifest/VERSION.json       one for each commit; creating the name is the commit.
+    orders/_manifest/files-VERSION.json all files up to that version, so that a manifest lists only later ones
+    orders/_kpipe/                      the ledger files
 
-A file stands beside the others only after the manifest that names it: no reader of the folder sees rows that are not committed.
+A file is moved beside the others only after its manifest exists: readers of the folder never see uncommitted rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, LedgerMismatch
+from kpipe.ledger import format_version
 from kpipe.schema.columns import Columns
 from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder
@@ -35,26 +36,28 @@ from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.type_compatibility import COORDINATES
 
-__all__ = ["ParquetFolder"]
+__all__ = ["STEPS", "ParquetFolder"]
 
 _MANIFEST, _WAITING = "_manifest", "_files"
 _ENTRY = re.compile(r"([0-9]{20})\.json")
-_SUMMED = 64  # commits after which all files are written down once more: a manifest stays small, and few are looked through
+_SUMMED = 64  # commits between two full lists of files: manifests stay small
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
 
-Files = Mapping[str, int]  # rows by name
+#: Upgrades of manifests, by the format that each upgrades from; see `lakehouse/ledger_file.py`.
+STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged}
+Files = Mapping[str, int]  # number of rows by file name
 
 
 @dataclass(frozen=True)
 class _State:
-    """The folder as a manifest says it is.
+    """The folder as a manifest describes it.
 
     Attributes:
         version: of the manifest.
         columns: all columns.
         pointers: of all pipelines, `seq:mark`.
-        summed: version up to which `older` holds all files; -1 for none.
-        older: those.
+        summed: version of the full list `older`; -1: no list yet.
+        older: files in that list.
         newer: files since then.
     """
 
@@ -66,25 +69,25 @@ class _State:
     newer: Files = field(default_factory=dict)
 
     def pointer(self, pipeline: str) -> Pointer | None:
-        """What the manifest says of the pipeline."""
+        """Return the manifest's reference to the pipeline's ledger."""
         return Pointer.read(self.pointers.get(pipeline))
 
     def check(self, record: Record) -> None:
-        """Rows and ledger are named by one manifest, so there is nothing more to prove."""
+        """Do nothing: one manifest names rows and ledger, so they always match."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.newer or name in self.older
 
 
 class ParquetFolder:
-    """A folder of Parquet files, on a disk or in an object store.
+    """A folder of Parquet files, on a local disk or in an object store.
 
     Args:
-        folder: made at the first commit.
+        folder: created at the first commit.
     """
 
     kind = "Parquet"
-    kept = 32  # only readers that are slow come late
+    kept = 32  # needed by slow readers only
 
     def __init__(self, folder: Folder) -> None:
         self._folder, self._waiting = folder, folder.below(_WAITING)
@@ -97,40 +100,42 @@ class ParquetFolder:
         return self._folder.place
 
     def load(self) -> _State | None:
-        """What the newest manifest says; None where there is none.
+        """Read the newest manifest; None: it does not exist.
 
         Raises:
             DestinationError: it cannot be read.
-            LedgerMismatch: it, or the list of files that it names, is not what a commit has left.
+            LedgerMismatch: it, or its list of files, was not written by a commit.
+            FormatTooNew: a newer kpipe wrote it.
         """
         versions = self._versions()
         if not versions:
             return None
-        said = self._read(f"{versions[-1]:020}.json")
+        said = format_version.upgraded(self._read(f"{versions[-1]:020}.json"), f"{self.kind} {self.place}", STEPS)
         older = self._summed_up(said["summed"]) if said["summed"] >= 0 else {}
         columns = Columns.of(said["columns"])
         return _State(said["version"], columns, said["pointers"], said["summed"], older, said["files"])
 
     def prepare(self, state: _State | None, wanted: Columns) -> Columns:
-        """The columns with these; see `Table.prepare`."""
+        """Return the columns with these added; see `Table.prepare`."""
         known = state.columns if state is not None else Columns()
         return grown(known, widening(known, wanted if state is not None or wanted else _ALWAYS))
 
     def bring(self, schema: Columns, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
-        """Make staged files the folder's own, where nobody looks; see `Table.bring`."""
+        """Write staged files to the folder of uncommitted files; see `Table.bring`."""
         wanted = pa.schema([(name, staged_type(kind)) for name, kind in schema])
         return bring(self._waiting, wanted, schema, commit, staged)
 
     def land(self, state: _State | None, schema: Columns, brought: Sequence[Brought], record: Record, pointer: Pointer) -> None:
-        """Claim the next manifest's name; see `Table.land`."""
+        """Create the next manifest; see `Table.land`."""
         version = record.base + 1
         summed, newer = (state.summed, dict(state.newer)) if state is not None else (-1, {})
-        if state is not None and version % _SUMMED == 0:  # the same bytes, whoever writes them
+        if state is not None and version % _SUMMED == 0:  # every writer writes the same bytes
             summed, newer = state.version, {}
             files = {**state.older, **state.newer}
             self._folder.write(f"{_MANIFEST}/files-{summed:020}.json", json.dumps({"files": files}).encode())
         pointers = dict(state.pointers) if state is not None else {}
         said = {
+            format_version.MEMBER: format_version.FORMAT_VERSION,
             "version": version,
             "columns": {name: str(kind) for name, kind in schema},
             "pointers": {**pointers, record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"},
@@ -139,10 +144,10 @@ class ParquetFolder:
             "commit": {"pipeline": record.pipeline, "batch": record.last, "time": time.time()},
         }
         if not self._folder.claim(f"{_MANIFEST}/{version:020}.json", json.dumps(said).encode()):
-            raise Overtaken(f"version {version} was taken")
+            raise Overtaken(f"version {version} exists")
 
     def rows(self, state: _State, names: Sequence[str]) -> Any:
-        """The rows as Arrow, for counting."""
+        """Return the rows as Arrow, for counting."""
         kinds = {name.lower(): staged_type(kind) for name, kind in state.columns}
         schema = pa.schema([(name, kinds[name.lower()]) for name in names])
         found = [schema.empty_table()]
@@ -152,9 +157,9 @@ class ParquetFolder:
         return pa.concat_tables(found, promote_options="default")
 
     def upkeep(self, state: _State | None) -> None:
-        """Show files that the manifest names, also those of a run that was killed before; forget manifests of long ago.
+        """Move files of the manifest beside the others, also those of a killed run; delete old manifests.
 
-        Every step can be done twice, and by two at once: a file is beside the others before it leaves where it waited.
+        Every step is idempotent and safe to run concurrently: a file is linked at its new place before the old one is deleted.
         """
         if state is None:
             return
@@ -170,7 +175,7 @@ class ParquetFolder:
                 self._forget(state.version - _SUMMED)
 
     def _forget(self, before: int) -> None:
-        """Manifests, and lists that only they name. Who comes with a claim from so long ago is not the newest by it."""
+        """Delete manifests and lists before that version. A commit on such an old state cannot become the newest."""
         for version in self._versions():
             if version < before:
                 self._folder.remove(f"{_MANIFEST}/{version:020}.json")
@@ -192,12 +197,12 @@ class ParquetFolder:
         try:
             return json.loads(data or b"")
         except ValueError as error:
-            what = "missing" if data is None else "not what a commit has left"
+            what = "missing" if data is None else "not written by a commit"
             raise LedgerMismatch(f"{self.place}: {_MANIFEST}/{name} is {what}", "restore a backup of the folder") from error
 
     def _opened(self, name: str) -> Any:
-        """The file where it is shown, or where it waits; it may move meanwhile."""
+        """Open a file at its final place, or at the one before; it may be moved meanwhile."""
         for folder in (self._folder, self._waiting, self._folder):
             with suppress(DestinationError):
                 return folder.opened(name)
-        raise DestinationError(f"{self.place}: {name} is gone, and the manifest names it", "restore a backup of the folder")
+        raise DestinationError(f"{self.place}: {name} is missing, but the manifest lists it", "restore a backup of the folder")

@@ -1,5 +1,5 @@
 """PostgreSQL as a destination: the table, its dead letters and its ledger in one schema of one database."""
 
-from resources.destinations.postgres.destination import PostgresDestination
+from resources.destinations.postgres.engine import PostgresEngine
 
-__all__ = ["PostgresDestination"]
+__all__ = ["PostgresEngine"]

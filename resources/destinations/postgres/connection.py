@@ -15,7 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import conninfo
 
-from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline
+from kpipe.errors import DestinationError, InvalidPipeline
+from resources.destinations.sql.patience import Patience
 from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Server", "Session"]
@@ -135,7 +136,7 @@ class Server:
         address: a connection string of libpq, `postgresql://user@host:5432/database` or `host=… dbname=…`, without secrets.
         secrets: `password` and `sslpassword`, when they are not in libpq's own places (PGPASSWORD, ~/.pgpass).
         name: what the server shows of the connection: `application_name`.
-        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`connect_s`).
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`patience`).
         idle_timeout_s: see `Session`.
 
     Raises:
@@ -160,7 +161,7 @@ class Server:
         self._secrets, self.lock_timeout_s, self._idle_timeout_s = secrets, lock_timeout_s, idle_timeout_s
         if "sslmode" not in known and not all(_is_near(host) for host in str(known.get("host") or "").split(",")):
             known["sslmode"] = "verify-full"  # libpq's own default would take any server, and no encryption
-        self.connect_s = lock_timeout_s  #: longest wait for a server that does not answer
+        self.patience = Patience(lock_timeout_s)
         self._parameters = {**_ALIVE, "connect_timeout": _CONNECT_S, "application_name": name[:63], **known}
 
     @property
@@ -189,10 +190,10 @@ class Server:
 
     def connect(self) -> psycopg.Connection[Any]:
         """A fresh connection, in autocommit mode; see `session`."""
-        deadline = time.monotonic() + self.connect_s
+        deadline = self.patience.deadline()
         parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
-        if self.connect_s < _CONNECT_S:
-            parameters["connect_timeout"] = max(2, int(self.connect_s))  # libpq takes no less
+        if self.patience.seconds < _CONNECT_S:
+            parameters["connect_timeout"] = max(2, int(self.patience.seconds))  # libpq takes no less
         while True:
             try:
                 return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
@@ -203,10 +204,7 @@ class Server:
                         f"PostgreSQL {self.place} refuses: {text}", "check into.database and into.credentials"
                     ) from None
                 if time.monotonic() >= deadline:
-                    raise DestinationBusy(
-                        f"PostgreSQL {self.place} did not answer within {self.connect_s:g} s: {text}",
-                        "start it, or check into.database; then run it again",
-                    ) from None
+                    raise self.patience.over(f"PostgreSQL {self.place}", text) from None
                 time.sleep(_NAP_S)
 
 

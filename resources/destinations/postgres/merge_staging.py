@@ -8,15 +8,14 @@ from typing import Any
 
 import psycopg
 
-from kpipe.batch.batch import Commit
-from kpipe.schema.columns import Columns, Type
+from kpipe.schema.columns import Type
 from resources.destinations.postgres import target_table
 from resources.destinations.postgres.connection import Session
 from resources.destinations.sql import csv_copy
 from resources.destinations.sql.column_matching import Match
-from resources.destinations.sql.merge_staging import GONE, PLACE, RECORD, collect
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.merge.merge_staging import GONE, PLACE, RECORD, collect
 from resources.destinations.sql.sql_dialect import quote
-from resources.destinations.staged_file_check import Writes
 
 __all__ = ["DUPLICATES", "FATES", "FOLDED", "ROWS", "WRITES", "copy"]
 
@@ -36,32 +35,25 @@ DUPLICATES = (
 )
 
 
-def copy(
-    session: Session,
-    reader: Any,
-    table: str,
-    commit: Commit,
-    staged: Writes,
-    key: Sequence[str],
-    known: Columns,
-    expressions: bool,
-) -> list[str]:
-    """Make `kpipe_writes`, which is gone when the transaction ends. For arguments, result and errors see `collect`.
+def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
+    """Create `kpipe_writes`, which is dropped when the transaction ends. For arguments, result and errors see `collect`.
 
-    With `expressions`, columns that the rows do not fill have the table's defaults there: an inserted row has these values,
-    and an update expression sees them.
+    If the rule has expressions, columns that the rows do not fill have the table's defaults there: an inserted row has these
+    values, and an update expression sees them.
 
     Raises:
         SchemaConflict: a value is one that PostgreSQL does not take.
     """
+    if not batch.is_first:  # those of another table of the same commit
+        session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
     originals = [f"NULL::{kind} AS {RECORD[name]}" for name, kind in _KINDS.items()]
     # From the table, so that collations are its own: two that differ cannot be compared.
     session.execute(
         f"CREATE TEMP TABLE kpipe_writes ON COMMIT DROP AS SELECT NULL::boolean AS {GONE}, NULL::bigint AS {PLACE},"
-        f" {', '.join([*originals, *map(quote, known.names())])} FROM {quote(table)} WITH NO DATA"
+        f" {', '.join([*originals, *map(quote, batch.known.names())])} FROM {quote(batch.table)} WITH NO DATA"
     )
-    if expressions:
-        for name, value in target_table.defaults(session, table).items():
+    if batch.rule.update:
+        for name, value in target_table.defaults(session, batch.table).items():
             session.execute(f"ALTER TABLE {WRITES} ALTER COLUMN {quote(name)} SET DEFAULT {value}")
 
     def put(into: Sequence[str], first: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:
@@ -72,8 +64,8 @@ def copy(
                 csv_copy.blocks(reader, csv_copy.lines(matches, first=fields), [list(paths)]),
             )
         except psycopg.DataError as error:
-            raise target_table.explained(error, reader, matches, paths, table) from error
+            raise target_table.explained(error, reader, matches, paths, batch.table) from error
 
-    carried = collect(session, reader, WRITES, commit, staged, key, known, put)
+    carried = collect(session, reader, WRITES, batch, put)
     session.execute(f"ANALYZE {WRITES}")
     return carried

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kpipe.errors import SchemaConflict
 from resources.destinations.postgres.connection import Session
-from resources.destinations.sql import table_definitions
+from resources.destinations.sql.ledger import format_table, table_definitions
 from resources.destinations.sql.sql_dialect import Dialect, quote
 
 __all__ = ["DIALECT", "create", "exists", "keep_out", "present", "take_turns"]
@@ -27,6 +27,8 @@ DIALECT = Dialect(
         " JOIN kpipe_ranges AS r ON r.id = x.id WHERE x.at < r.batch_latest_offset"
     ),
     lock=" FOR UPDATE",
+    share=" FOR SHARE",
+    place="concat('PostgreSQL database ', current_database(), ', schema ', current_schema())",
     types={"HEADERS": "JSON"},  # not JSONB, which refuses a NUL in a header's name
 )
 # What runs, sensors and views ask for stays fast when there are many commits.
@@ -67,8 +69,9 @@ def present(session: Session) -> bool:
 
     Raises:
         LedgerMismatch: only some of them are.
+        FormatTooNew: a newer kpipe has written them.
     """
-    return table_definitions.present(lambda name: exists(session, name))
+    return format_table.present(session, DIALECT, lambda name: exists(session, name))
 
 
 def create(session: Session) -> None:
@@ -77,6 +80,7 @@ def create(session: Session) -> None:
     table_definitions.create(session, DIALECT)
     for statement in _INDEXES:
         session.execute(statement)
+    format_table.upgrade(session, DIALECT)
 
 
 def keep_out(session: Session, table: str) -> None:

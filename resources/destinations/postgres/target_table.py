@@ -15,14 +15,15 @@ from resources.destinations.postgres import binary_copy
 from resources.destinations.postgres.connection import Session
 from resources.destinations.postgres.sql_dialect import DIALECT
 from resources.destinations.postgres.types import kpipe_type, note, sql_type
-from resources.destinations.sql import csv_copy, history_tables
-from resources.destinations.sql.column_matching import Match, by_shape, check_inserted, matched, unsuitable, widening
+from resources.destinations.sql import csv_copy
+from resources.destinations.sql.column_matching import Match, nested_growth, unsuitable, widening
+from resources.destinations.sql.ledger import history_tables
 from resources.destinations.sql.sql_dialect import quote
-from resources.destinations.sql.staged_reader import stored
+from resources.destinations.sql.staged_reader import copy_as_stored, copy_checked
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.sql_types import READ
 from resources.native import library
-from resources.type_compatibility import COORDINATES, carried, grown
+from resources.type_compatibility import COORDINATES, carried
 
 __all__ = ["THIS", "columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
 
@@ -121,21 +122,11 @@ def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: 
         return needed
     known = columns(session, table)
     steps = widening(known, needed)
-    names = {name.lower(): name for name, _ in known}
-    changed: dict[str, Type] = {}
     fresh = [(path[0], kind) for path, kind in steps if len(path) == 1]
     if fresh:  # one statement: each takes as long as the table has columns
         more = ", ".join(f"ADD COLUMN {quote(name)} {sql_type(kind)}" for name, kind in fresh)
         session.execute(f"ALTER TABLE {quote(table)} {more}")
-        changed |= dict(fresh)
-    for path, kind in steps:
-        if len(path) == 1:
-            continue
-        name = names[path[0].lower()]  # nested values are JSON: only the note of their type grows
-        have = changed.get(name) or known.get(name)
-        assert have is not None
-        changed[name] = grown(have, path[1:], kind)
-    for name, kind in changed.items():
+    for name, kind in nested_growth(known, steps, dict(fresh)).items():
         _note(session, table, name, kind)
     return columns(session, table) if steps else known
 
@@ -160,20 +151,19 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         StagingFailed: a file holds other columns than the commit, or other rows than were counted.
         SchemaConflict: a value is one that PostgreSQL does not take.
     """
-    names, plain = {name.lower(): name for name, _ in known}, _plain(session, table, known)
-    for files in by_shape(staged):
-        matches = matched(stored(reader, files[0]), files[0], commit, known)
-        into = [names[name.lower()] for name, _, _ in matches]
-        paths = [file.path for file in files]
+    plain = _plain(session, table, known)
+
+    def copy(into: Sequence[str], matches: Sequence[Match], paths: Sequence[str]) -> int:
         if library() is None:
             how, rows = "csv", csv_copy.blocks(reader, csv_copy.lines(matches), [paths])
         else:
             how, rows = "binary", binary_copy.blocks(reader, matches, [name in plain for name in into], paths)
         try:
-            count = session.copy(f"COPY {quote(table)} ({', '.join(map(quote, into))}) FROM STDIN (FORMAT {how})", rows)
+            return session.copy(f"COPY {quote(table)} ({', '.join(map(quote, into))}) FROM STDIN (FORMAT {how})", rows)
         except psycopg.DataError as error:
             raise explained(error, reader, matches, paths, table) from error
-        check_inserted(commit, files, count)
+
+    copy_checked(reader, commit, staged, known, copy)
 
 
 def _plain(session: Session, table: str, known: Columns) -> set[str]:
@@ -214,13 +204,14 @@ def set_aside(session: Session, reader: Any, commit: Commit, staged: Sequence[Pr
     """Insert the staged dead letters; how many there were."""
     parts = ", ".join(f"{quote(name)} {kind}" for name, kind in _LETTERS.items())
     session.execute(f"CREATE TEMP TABLE kpipe_letters ({parts}) ON COMMIT DROP")
-    for files in by_shape(staged):
-        found = stored(reader, files[0])
-        into = ", ".join(quote(name.lower()) for name, _ in found)
-        select = csv_copy.lines([(name, kind, kind) for name, kind in found], nul="\\x00")  # reasons may quote what was found
-        session.copy(
-            f"COPY pg_temp.kpipe_letters ({into}) FROM STDIN (FORMAT csv)",
-            csv_copy.blocks(reader, select, [[file.path for file in files]]),
+
+    def copy(into: Sequence[str], matches: Sequence[Match], paths: Sequence[str]) -> int:
+        select = csv_copy.lines(matches, nul="\\x00")  # reasons may quote what was found
+        return session.copy(
+            f"COPY pg_temp.kpipe_letters ({', '.join(map(quote, into))}) FROM STDIN (FORMAT csv)",
+            csv_copy.blocks(reader, select, [list(paths)]),
         )
+
+    copy_as_stored(reader, staged, copy)
     statement, parameters = history_tables.letters(DIALECT, commit, events, "pg_temp.kpipe_letters")
     return int(session.execute(statement, parameters).rowcount)

@@ -1,1 +1,1 @@
-"""What destinations that are SQL databases have in common: the ledger's tables, the commit, the recount."""
+"""Load tables of SQL databases: the destination, the engine that a database provides, the commit, retry and clearing."""

@@ -5,28 +5,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.failpoints import reach
 from kpipe.ledger.ledger import Ledger, seal
 from kpipe.run_events import ledger_only
 from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED, Cleared, TakenBack, take_back
-from resources.destinations.commit_protocol import Failure, land
+from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import STATES, commit_row, range_rows
-from resources.destinations.sql import ledger_table
-from resources.destinations.sql import recount as counting
-from resources.destinations.sql.dead_letter_retry import ReplayingDestination
-from resources.destinations.sql.multi_table import WRITTEN
-from resources.destinations.sql.sql_dialect import Connection
-from resources.destinations.sql.table_definitions import BATCHES, COMMITS, ERRORS, HOLDINGS, PIPELINES, TARGETS
+from resources.destinations.sql.ledger import ledger_table
+from resources.destinations.sql.ledger import recount as counting
+from resources.destinations.sql.ledger.multi_table import WRITTEN
+from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, HOLDINGS, PIPELINES, TARGETS
+from resources.destinations.sql.sql_dialect import Connection, Dialect
+from resources.destinations.sql.store import Store
 
-__all__ = ["ClearingDestination"]
+__all__ = ["clear", "writers"]
 
 _ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
@@ -36,252 +34,254 @@ _SHOWN = (
 )  # fmt: skip
 
 
-class ClearingDestination(ReplayingDestination):
-    """A destination that can clear tables (kpipe/verification/clearing.py)."""
+def clear(store: Store, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
+    """Delete all rows of tables, and rewind the ledgers of their pipelines; see `Clearing.clear`."""
+    marker = Commit(uuid.uuid4().hex, store.pipeline, (), kind="clear")
+    done: list[Cleared] = []
 
-    def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
-        """See `Clearing`."""
-        marker = Commit(uuid.uuid4().hex, self.pipeline, (), kind="clear")
-        done: list[Cleared] = []
-
-        def attempt() -> Failure | None:
-            done.clear()
-            return self._cleared(marker, tables, who, only, done)
-
-        def read_back() -> tuple[int | None, Ledger]:
-            def read(connection: Connection) -> int | None:
-                if done and not done[0].pipelines:  # no ledger speaks of the rows
-                    return 0
-                found = f"SELECT seq FROM {COMMITS.sql} WHERE batch_id = $1"
-                row = connection.execute(found, [marker.id]).fetchone() if self._present(connection) else None
-                return None if row is None else int(row[0])
-
-            return self._read(read, 0 if done else None), Ledger(self.pipeline)
-
-        land(marker, self.describe(), attempt, read_back)
-        return done[0]
-
-    def writers(self, table: str) -> list[str]:
-        """See `Clearing`."""
-
-        def read(connection: Connection) -> list[str]:
-            return self._writers(connection, [table]) if self._present(connection) else []
-
-        nothing: list[str] = []
-        return self._read(read, nothing)
-
-    def _clearing(self) -> AbstractContextManager[Any]:
-        """A connection for the transaction, which sees what others commit before it has locked their pipelines."""
-        return self._writing()
-
-    def _cleared(
-        self, marker: Commit, tables: Sequence[str], who: str, only: Collection[str] | None, done: list[Cleared]
-    ) -> Failure | None:
-        """One transaction, as `_attempt` of a commit."""
-        step = ""
-
-        def enter(name: str) -> None:
-            nonlocal step
-            step = name
-            reach(f"commit.{name}")
-
-        if not self._there():
+    def attempt() -> Failure | None:
+        done.clear()
+        if not store.engine.exists():
             done.append(Cleared(dict.fromkeys(tables, 0)))
             return None
+        steps = Steps()
         try:
-            enter("open")
-            with self._clearing() as connection:
-                there = [table for table in tables if self._exists(connection, table)]
-                enter("begin")
-                known, _ = self._begin(connection)
-                enter("ledger")
-                writers = self._writers(connection, tables) if known else []
-                if known:
-                    self._check_names(connection, tables)
-                found = self._taken_back(connection, writers, tables, only)
-                for at, (name, back) in enumerate(found.items()):
-                    self._record(connection, name, back, who, tables, marker.id if not at else uuid.uuid4().hex)
-                if known:
-                    for table in tables:
-                        # Nothing is there now. A count begun anew would take what is put there by hand for its beginning.
-                        connection.execute(
-                            f'UPDATE {HOLDINGS.sql} SET "rows" = 0, offsets = 0, baseline = 0 WHERE target_table = lower($1)',
-                            [table],
-                        )
-                enter("data")
-                rows = dict.fromkeys(tables, 0)
-                for table in there:
-                    row = connection.execute(f"SELECT count(*) FROM {self.dialect.name(table)}").fetchone()
-                    connection.execute(f"DELETE FROM {self.dialect.name(table)}")
-                    rows[table] = int(row[0])
-                if known and self._writers(connection, tables) != writers:
-                    raise Fenced(f"a pipeline has written table {', '.join(tables)} meanwhile", "run it again")
-                words = {
-                    name: [f"{source} {item}" for source, ranges in back.gone.items() for item in ranges]
-                    for name, back in found.items()
-                }
-                done.append(Cleared(rows, words))
-                enter("before")
-                self._commit(connection)
-                enter("after")
+            _transaction(store, marker, tables, who, only, steps, done)
         except Exception as error:
-            if done and not done[0].pipelines:  # nothing can be read back that would say whether they are gone
+            if done and not done[0].pipelines:  # no ledger records whether the rows are deleted
                 done.clear()
-            return self._failure(error, step, marker)
+            return store.failure(error, steps.current, marker)
         return None
 
-    def _taken_back(
-        self, connection: Connection, writers: Sequence[str], tables: Sequence[str], only: Collection[str] | None
-    ) -> dict[str, TakenBack]:
-        """What it means for each pipeline that has left rows there. Their rows in the ledger are locked first.
+    def read_back() -> tuple[int | None, Ledger]:
+        def read(connection: Connection) -> int | None:
+            if done and not done[0].pipelines:  # no ledger records the rows
+                return 0
+            found = f"SELECT seq FROM {COMMITS.sql} WHERE batch_id = $1"
+            exists = store.engine.ledger_exists(connection)
+            row = connection.execute(found, [marker.id]).fetchone() if exists else None
+            return None if row is None else int(row[0])
 
-        Raises:
-            NotAvailable: another pipeline, or another table of the same records, would be concerned.
-        """
-        result: dict[str, TakenBack] = {}
-        for name in writers:
-            connection.execute(f"UPDATE {PIPELINES.sql} SET seq = seq WHERE pipeline_name = $1", [name])
-            others = self._beside(connection, name, tables)
-            if others:
-                raise NotAvailable(
-                    f"pipeline {name} has written table {', '.join(others)} from the same records: they cannot be read again for"
-                    f" {' and '.join(tables)} alone",
-                    f"RESET PIPELINE {name} clears all tables that its definition names, and reads them again",
+        return store.read(read, 0 if done else None), Ledger(store.pipeline)
+
+    land(marker, store.describe(), attempt, read_back)
+    return done[0]
+
+
+def writers(store: Store, table: str) -> list[str]:
+    """Return the pipelines that have written the table; see `Clearing.writers`."""
+    nothing: list[str] = []
+    return store.read_ledger(lambda connection: _writers(connection, store.engine.dialect, [table]), nothing)
+
+
+def _transaction(
+    store: Store,
+    marker: Commit,
+    tables: Sequence[str],
+    who: str,
+    only: Collection[str] | None,
+    steps: Steps,
+    done: list[Cleared],
+) -> None:
+    """Run one transaction. What it cleared is appended to `done` before it commits."""
+    engine = store.engine
+    steps.enter("open")
+    # What is deleted is what is there, so the history is read as it is then, too.
+    with engine.writing(keyed=False) as connection:
+        dialect = engine.dialect
+        there = [table for table in tables if engine.table_exists(connection, table)]
+        steps.enter("begin")
+        known, _ = engine.begin(connection, store.pipeline, store.tables)
+        steps.enter("ledger")
+        found_writers = _writers(connection, dialect, tables) if known else []
+        if known:
+            _check_names(connection, dialect, tables)
+        found = _taken_back(connection, dialect, found_writers, tables, only)
+        for at, (name, back) in enumerate(found.items()):
+            _record(connection, dialect, name, back, who, tables, marker.id if not at else uuid.uuid4().hex)
+        if known:
+            for table in tables:
+                # The table is empty. A new count would include rows that are inserted by hand later.
+                connection.execute(
+                    f'UPDATE {HOLDINGS.sql} SET "rows" = 0, offsets = 0, baseline = 0 WHERE target_table = lower($1)',
+                    [table],
                 )
-            back = take_back(ledger_table.read(connection, name)[1], counting.entries(connection, name), tables)
-            if back is None:
-                continue
-            if only is not None and name not in only:
-                raise NotAvailable(
-                    f"table {', '.join(back.parts)} holds rows of pipeline {name}, too",
-                    f"RESET PIPELINE {', '.join([*only, name])} reads the rows of all of them again",
-                )
-            result[name] = back
-        return result
+        steps.enter("data")
+        rows = dict.fromkeys(tables, 0)
+        for table in there:
+            row = connection.execute(f"SELECT count(*) FROM {dialect.name(table)}").fetchone()
+            connection.execute(f"DELETE FROM {dialect.name(table)}")
+            rows[table] = int(row[0])
+        if known and _writers(connection, dialect, tables) != found_writers:
+            raise Fenced(f"a pipeline has written table {', '.join(tables)} meanwhile", "run it again")
+        ranges = {
+            name: [f"{source} {item}" for source, ranges in back.gone.items() for item in ranges] for name, back in found.items()
+        }
+        done.append(Cleared(rows, ranges))
+        steps.enter("before")
+        engine.commit(connection)
+        steps.enter("after")
 
-    def _check_names(self, connection: Connection, tables: Sequence[str]) -> None:
-        """Refuse tables whose name another table has in upper or lower case: the history does not tell the two apart.
 
-        Raises:
-            NotAvailable: there is one.
-        """
-        for table in tables:
-            found = connection.execute(
-                f"SELECT DISTINCT target_table FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)"
-                f" AND NOT ({self.dialect.same_name.format('target_table', '$2')})",
-                [table, table],
-            ).fetchall()
-            if found:
-                names = " and ".join(sorted([table, *(name for (name,) in found)]))
-                raise NotAvailable(f"tables {names} differ in upper and lower case only", _ELSEWHERE)
+def _taken_back(
+    connection: Connection, dialect: Dialect, writers: Sequence[str], tables: Sequence[str], only: Collection[str] | None
+) -> dict[str, TakenBack]:
+    """What it means for each pipeline that has left rows there. Their rows in the ledger are locked first.
 
-    def _writers(self, connection: Connection, tables: Sequence[str]) -> list[str]:
-        named = self._named("w", tables, 1)
-        found = connection.execute(f"SELECT DISTINCT pipeline_name FROM {WRITTEN} AS w WHERE {named}", list(tables)).fetchall()
-        return sorted(name for (name,) in found)
-
-    def _beside(self, connection: Connection, pipeline: str, tables: Sequence[str]) -> list[str]:
-        """Tables of the same batches as those that are cleared, which are not cleared. What was cleared before is left out."""
-        found = connection.execute(
-            f"SELECT DISTINCT x.target_table FROM {TARGETS.sql} AS x WHERE x.pipeline_name = $1 AND {self._standing('x')}"
-            f" AND x.batch_id IN (SELECT y.batch_id FROM {TARGETS.sql} AS y WHERE y.pipeline_name = $1"
-            f" AND ({self._named('y', tables, 2)}))",
-            [pipeline, *tables],
-        ).fetchall()
-        cleared = {table.lower() for table in tables}
-        return sorted(name for (name,) in found if name.lower() not in cleared)
-
-    def _named(self, alias: str, tables: Sequence[str], first: int) -> str:
-        """Condition that a row is of one of the tables, which are parameters from number `first` on."""
-        same = self.dialect.same_name
-        return " OR ".join(same.format(f"{alias}.target_table", f"${at}") for at in range(first, first + len(tables)))
-
-    def _standing(self, alias: str) -> str:
-        """Condition that a row of pipeline $1 was written since its table was cleared."""
-        same = self.dialect.same_name.format("g.target_table", f"{alias}.target_table")
-        return (
-            f"{alias}.seq > (SELECT coalesce(max(g.seq), 0) FROM {WRITTEN} AS g WHERE g.pipeline_name = $1"
-            f" AND g.closed_by = '{CLEARED}' AND {same})"
-        )
-
-    def _record(
-        self, connection: Connection, pipeline: str, back: TakenBack, who: str, tables: Sequence[str], number: str
-    ) -> None:
-        """Swap the lanes, and write the history, with the id `number`."""
-        words = ", ".join(f"{source} {item}" for source, ranges in back.gone.items() for item in ranges)
-        note = f"clear: {', '.join(tables)}: {words or 'nothing that is read'}; {who}"
-        commit = ledger_only(pipeline, "clear", back.changes, note, (), "sql", "", number)
-        ledger_table.swap(connection, self.dialect, commit)
-        letters = self._letters_gone(connection, pipeline, list(back.parts))
-        sums, sealed = back.counts, seal(lane for change in back.changes for lane in (change.expect, change.become))
-        self.dialect.change(
-            connection,
-            f'UPDATE {PIPELINES.sql} SET seq = seq + 1, "rows" = "rows" + $1, dead_letters = dead_letters - $2,'
-            f" last_batch_id = $3, updated = $4, seal = {self.dialect.xor.format('seal', '$6')} WHERE pipeline_name = $5",
-            [sums.inserted - sums.deleted, letters, number, datetime.now(timezone.utc), pipeline, sealed],
-        )
-        row = connection.execute(
-            f"SELECT seq, database_name FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]
-        ).fetchone()
-        seq, database = int(row[0]), str(row[1])
-        self._record_targets(connection, commit, back, self._targets(connection, pipeline, tables), seq)
-        for at, (table, items) in enumerate(back.parts.items()):
-            steps, counts = tuple(step for step, _ in items), {step.lane.key: found for step, found in items}
-            part = replace(commit, steps=steps, counts=counts)
-            if not at:
-                COMMITS.insert(connection, self.dialect, [{**commit_row(commit, table, seq), **vars(sums)}])
-            rows = [{**row, **dict.fromkeys(_SHOWN, 0)} for row in range_rows(part, table, seq, database)]
-            BATCHES.insert(connection, self.dialect, rows)
-
-    def _letters_gone(self, connection: Connection, pipeline: str, tables: Sequence[str]) -> int:
-        """Dead letters of cleared ranges are counted no longer; they stay to be looked at."""
-        gone = 0
-        for table in tables:
-            gone += self.dialect.change(
-                connection,
-                f"UPDATE {ERRORS.sql} SET dead_letter = false WHERE pipeline_name = $1 AND dead_letter AND batch_id IN"
-                f" (SELECT batch_id FROM {BATCHES.sql} AS b WHERE b.pipeline_name = $2"
-                f" AND {self.dialect.same_name.format('b.target_table', '$3')})",
-                [pipeline, pipeline, table],
+    Raises:
+        NotAvailable: another pipeline, or another table of the same records, would be concerned.
+    """
+    result: dict[str, TakenBack] = {}
+    for name in writers:
+        connection.execute(f"UPDATE {PIPELINES.sql} SET seq = seq WHERE pipeline_name = $1", [name])
+        others = _beside(connection, dialect, name, tables)
+        if others:
+            raise NotAvailable(
+                f"pipeline {name} has written table {', '.join(others)} from the same records: they cannot be read again for"
+                f" {' and '.join(tables)} alone",
+                f"RESET PIPELINE {name} clears all tables that its definition names, and reads them again",
             )
-        return gone
+        back = take_back(ledger_table.read(connection, name)[1], counting.entries(connection, name), tables)
+        if back is None:
+            continue
+        if only is not None and name not in only:
+            raise NotAvailable(
+                f"table {', '.join(back.parts)} holds rows of pipeline {name}, too",
+                f"RESET PIPELINE {', '.join([*only, name])} reads the rows of all of them again",
+            )
+        result[name] = back
+    return result
 
-    def _targets(self, connection: Connection, pipeline: str, tables: Sequence[str]) -> list[tuple[Any, ...]]:
-        """What each of the tables has got since it was cleared, by partition; empty where every record gave one row to one table.
 
-        Each row is the table, cluster, topic id, topic and partition, and sums of rows, inserted, updated, deleted and ignored.
-        """
-        named = self._named("t", tables, 2)
-        several = connection.execute(
-            f"SELECT 1 FROM {TARGETS.sql} AS t WHERE t.pipeline_name = $1 AND ({named}) AND {self._standing('t')} LIMIT 1",
-            [pipeline, *tables],
+def _check_names(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> None:
+    """Refuse tables whose name another table has in upper or lower case: the history does not tell the two apart.
+
+    Raises:
+        NotAvailable: there is one.
+    """
+    for table in tables:
+        found = connection.execute(
+            f"SELECT DISTINCT target_table FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)"
+            f" AND NOT ({dialect.same_name.format('target_table', '$2')})",
+            [table, table],
         ).fetchall()
-        if not several:
-            return []
-        return connection.execute(
-            f"SELECT t.target_table, t.cluster_id, t.topic_id, t.topic, t.batch_source_partition_id,"
-            ' sum(t."rows"), sum(t.inserted), sum(t.updated), sum(t.deleted), sum(t.ignored)'
-            f" FROM {WRITTEN} AS t WHERE t.pipeline_name = $1 AND ({named}) AND {self._standing('t')}"
-            " GROUP BY t.target_table, t.cluster_id, t.topic_id, t.topic, t.batch_source_partition_id",
-            [pipeline, *tables],
-        ).fetchall()
+        if found:
+            names = " and ".join(sorted([table, *(name for (name,) in found)]))
+            raise NotAvailable(f"tables {names} differ in upper and lower case only", _ELSEWHERE)
 
-    def _record_targets(
-        self, connection: Connection, commit: Commit, back: TakenBack, found: Sequence[tuple[Any, ...]], seq: int
-    ) -> None:
-        """Take back what each table has got, where rows of these ranges went into several, or a record gave several."""
-        ranges = {step.source: step.range for items in back.parts.values() for step, _ in reversed(items)}
-        rows: list[dict[str, Any]] = []
-        for table, cluster, topic_id, topic, number, *sums in found:
-            range_ = ranges.get(PartitionId(TopicId(cluster, topic_id, topic), number))
-            if range_ is None:  # nothing was read there
-                continue
-            rows.append({
-                "pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "cluster_id": cluster,
-                "topic_id": topic_id, "topic": topic, "batch_source_partition_id": number,
-                "batch_earliest_offset": range_.start, "batch_latest_offset": range_.end, "closed_by": CLEARED,
-                "batch_state": STATES["clear"], "target_table": table,
-                **dict(zip(("rows", "inserted", "updated", "deleted", "ignored"), (-int(n) for n in sums), strict=True)),
-            })  # fmt: skip
-        if rows:
-            TARGETS.insert(connection, self.dialect, rows)
+
+def _writers(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> list[str]:
+    named = _named(dialect, "w", tables, 1)
+    found = connection.execute(f"SELECT DISTINCT pipeline_name FROM {WRITTEN} AS w WHERE {named}", list(tables)).fetchall()
+    return sorted(name for (name,) in found)
+
+
+def _beside(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> list[str]:
+    """Tables of the same batches as those that are cleared, which are not cleared. What was cleared before is left out."""
+    found = connection.execute(
+        f"SELECT DISTINCT x.target_table FROM {TARGETS.sql} AS x WHERE x.pipeline_name = $1 AND {_standing(dialect, 'x')}"
+        f" AND x.batch_id IN (SELECT y.batch_id FROM {TARGETS.sql} AS y WHERE y.pipeline_name = $1"
+        f" AND ({_named(dialect, 'y', tables, 2)}))",
+        [pipeline, *tables],
+    ).fetchall()
+    cleared = {table.lower() for table in tables}
+    return sorted(name for (name,) in found if name.lower() not in cleared)
+
+
+def _named(dialect: Dialect, alias: str, tables: Sequence[str], first: int) -> str:
+    """Condition that a row is of one of the tables, which are parameters from number `first` on."""
+    same = dialect.same_name
+    return " OR ".join(same.format(f"{alias}.target_table", f"${at}") for at in range(first, first + len(tables)))
+
+
+def _standing(dialect: Dialect, alias: str) -> str:
+    """Condition that a row of pipeline $1 was written since its table was cleared."""
+    same = dialect.same_name.format("g.target_table", f"{alias}.target_table")
+    return (
+        f"{alias}.seq > (SELECT coalesce(max(g.seq), 0) FROM {WRITTEN} AS g WHERE g.pipeline_name = $1"
+        f" AND g.closed_by = '{CLEARED}' AND {same})"
+    )
+
+
+def _record(
+    connection: Connection, dialect: Dialect, pipeline: str, back: TakenBack, who: str, tables: Sequence[str], number: str
+) -> None:
+    """Swap the lanes, and write the history, with the id `number`."""
+    words = ", ".join(f"{source} {item}" for source, ranges in back.gone.items() for item in ranges)
+    note = f"clear: {', '.join(tables)}: {words or 'nothing that is read'}; {who}"
+    commit = ledger_only(pipeline, "clear", back.changes, note, (), "sql", "", number)
+    ledger_table.swap(connection, dialect, commit)
+    letters = _letters_gone(connection, dialect, pipeline, list(back.parts))
+    sums, sealed = back.counts, seal(lane for change in back.changes for lane in (change.expect, change.become))
+    dialect.change(
+        connection,
+        f'UPDATE {PIPELINES.sql} SET seq = seq + 1, "rows" = "rows" + $1, dead_letters = dead_letters - $2,'
+        f" last_batch_id = $3, updated = $4, seal = {dialect.xor.format('seal', '$6')} WHERE pipeline_name = $5",
+        [sums.inserted - sums.deleted, letters, number, datetime.now(timezone.utc), pipeline, sealed],
+    )
+    row = connection.execute(f"SELECT seq, database_name FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]).fetchone()
+    seq, database = int(row[0]), str(row[1])
+    _record_targets(connection, dialect, commit, back, _targets(connection, dialect, pipeline, tables), seq)
+    for at, (table, items) in enumerate(back.parts.items()):
+        steps, counts = tuple(step for step, _ in items), {step.lane.key: found for step, found in items}
+        part = replace(commit, steps=steps, records=counts)
+        if not at:
+            COMMITS.insert(connection, dialect, [{**commit_row(commit, table, seq), **vars(sums)}])
+        rows = [{**row, **dict.fromkeys(_SHOWN, 0)} for row in range_rows(part, table, seq, database)]
+        BATCHES.insert(connection, dialect, rows)
+
+
+def _letters_gone(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> int:
+    """Dead letters of cleared ranges are counted no longer; they stay to be looked at."""
+    gone = 0
+    for table in tables:
+        gone += dialect.change(
+            connection,
+            f"UPDATE {ERRORS.sql} SET dead_letter = false WHERE pipeline_name = $1 AND dead_letter AND batch_id IN"
+            f" (SELECT batch_id FROM {BATCHES.sql} AS b WHERE b.pipeline_name = $2"
+            f" AND {dialect.same_name.format('b.target_table', '$3')})",
+            [pipeline, pipeline, table],
+        )
+    return gone
+
+
+def _targets(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> list[tuple[Any, ...]]:
+    """What each of the tables has got since it was cleared, by partition; empty where every record gave one row to one table.
+
+    Each row is the table, cluster, topic id, topic and partition, and sums of rows, inserted, updated, deleted and ignored.
+    """
+    named = _named(dialect, "t", tables, 2)
+    several = connection.execute(
+        f"SELECT 1 FROM {TARGETS.sql} AS t WHERE t.pipeline_name = $1 AND ({named}) AND {_standing(dialect, 't')} LIMIT 1",
+        [pipeline, *tables],
+    ).fetchall()
+    if not several:
+        return []
+    return connection.execute(
+        f"SELECT t.target_table, t.cluster_id, t.topic_id, t.topic, t.batch_source_partition_id,"
+        ' sum(t."rows"), sum(t.inserted), sum(t.updated), sum(t.deleted), sum(t.ignored)'
+        f" FROM {WRITTEN} AS t WHERE t.pipeline_name = $1 AND ({named}) AND {_standing(dialect, 't')}"
+        " GROUP BY t.target_table, t.cluster_id, t.topic_id, t.topic, t.batch_source_partition_id",
+        [pipeline, *tables],
+    ).fetchall()
+
+
+def _record_targets(
+    connection: Connection, dialect: Dialect, commit: Commit, back: TakenBack, found: Sequence[tuple[Any, ...]], seq: int
+) -> None:
+    """Take back what each table has got, where rows of these ranges went into several, or a record gave several."""
+    ranges = {step.source: step.range for items in back.parts.values() for step, _ in reversed(items)}
+    rows: list[dict[str, Any]] = []
+    for table, cluster, topic_id, topic, number, *sums in found:
+        range_ = ranges.get(PartitionId(TopicId(cluster, topic_id, topic), number))
+        if range_ is None:  # nothing was read there
+            continue
+        rows.append({
+            "pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "cluster_id": cluster,
+            "topic_id": topic_id, "topic": topic, "batch_source_partition_id": number,
+            "batch_earliest_offset": range_.start, "batch_latest_offset": range_.end, "closed_by": CLEARED,
+            "batch_state": STATES["clear"], "target_table": table,
+            **dict(zip(("rows", "inserted", "updated", "deleted", "ignored"), (-int(n) for n in sums), strict=True)),
+        })  # fmt: skip
+    if rows:
+        TARGETS.insert(connection, dialect, rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import InvalidPipeline, LedgerMismatch, SchemaConflict, StagingFailed
 from kpipe.schema.columns import Columns, Type, parse_type
 from resources.destinations.staged_file_check import Proven
-from resources.type_compatibility import COORDINATES, Path, additions, carries
+from resources.type_compatibility import COORDINATES, Path, additions, carries, grown
 
 __all__ = [
     "COORDINATES",
@@ -18,6 +18,7 @@ __all__ = [
     "check_inserted",
     "matched",
     "missing",
+    "nested_growth",
     "parsed",
     "spelled",
     "unkeyed",
@@ -30,9 +31,9 @@ Match = tuple[str, Type, Type]
 
 
 def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
-    """The error of a table that is gone although the ledger says that rows were written."""
+    """Return the error of a missing table whose rows the ledger records."""
     return LedgerMismatch(
-        f"pipeline {pipeline}: table {table} is gone, the ledger says that {rows} rows were written to it",
+        f"pipeline {pipeline}: table {table} is missing, the ledger records {rows} rows in it",
         f"restore it; or create {table} empty to go on without these rows; or begin anew under another pipeline name",
     )
 
@@ -76,6 +77,25 @@ def widening(known: Columns, needed: Columns) -> list[tuple[Path, Type]]:
     return steps
 
 
+def nested_growth(known: Columns, steps: Iterable[tuple[Path, Type]], changed: Mapping[str, Type]) -> dict[str, Type]:
+    """Return the new types of columns that gain nested fields: databases that store these as JSON record the types only.
+
+    Args:
+        known: columns of the table, as it was.
+        steps: of `widening`; new columns among them are passed over.
+        changed: new columns with their types, which come first in the result.
+    """
+    names = {name.lower(): name for name in known.names()}
+    result = dict(changed)
+    for path, kind in steps:
+        if len(path) > 1:
+            name = names[path[0].lower()]
+            have = result.get(name) or known.get(name)
+            assert have is not None
+            result[name] = grown(have, path[1:], kind)
+    return result
+
+
 def by_shape(staged: Sequence[Proven]) -> Iterator[list[Proven]]:
     """Files that can be read together."""
     for _, group in groupby(sorted(staged, key=lambda file: file.shape), key=lambda file: file.shape):
@@ -88,12 +108,13 @@ def matched(stored: Columns, file: Proven, commit: Commit, known: Columns) -> li
     Raises:
         StagingFailed: the file holds other columns than the commit.
     """
-    absent = [name for name, _ in commit.columns if name not in stored]
+    columns = commit.only.columns
+    absent = [name for name, _ in columns if name not in stored]
     if absent:
         raise StagingFailed(f"staged file {file.path!r} lacks column {absent[0]!r} of batch {commit.id}")
     found: list[Match] = []
     for name, kind in stored:
-        meant = COORDINATES.get(name) or commit.columns.get(name)
+        meant = COORDINATES.get(name) or columns.get(name)
         if meant is None:
             raise StagingFailed(f"staged file {file.path!r} holds column {name!r}, which batch {commit.id} does not name")
         have = known.get(name)

@@ -10,7 +10,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL
 from resources.destinations.sql.column_matching import by_shape, matched
-from resources.destinations.sql.merge_staging import Put
+from resources.destinations.sql.merge.merge_staging import Put
 from resources.destinations.sql.sql_dialect import quote
 from resources.destinations.sql.staged_reader import stored
 from resources.destinations.staged_file_check import Proven

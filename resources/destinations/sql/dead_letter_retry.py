@@ -11,20 +11,21 @@ import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Committed
 from kpipe.batch.dead_letters import DeadLetter, Replay, keyed
-from kpipe.errors import Fenced, LedgerMismatch, SchemaConflict, StagingFailed
-from kpipe.failpoints import reach
-from kpipe.ledger.ledger import Ledger
+from kpipe.batch.table_write import of_also, of_into
+from kpipe.errors import Fenced, LedgerMismatch, StagingFailed
 from kpipe.topics import PartitionId, TopicId
-from resources.destinations.commit_protocol import Failure, land
+from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.ledger_rows import commit_row
-from resources.destinations.sql import history_tables, ledger_table, row_balance, row_rejections
-from resources.destinations.sql.column_matching import missing
-from resources.destinations.sql.destination import RelationalDestination
+from resources.destinations.sql import row_rejections
+from resources.destinations.sql.batch_commit import read_back, split, write_rows
+from resources.destinations.sql.engine import StagedTable
+from resources.destinations.sql.ledger import history_tables, ledger_table, row_balance
+from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, PIPELINES, TARGETS, Table
 from resources.destinations.sql.sql_dialect import Connection, Dialect
-from resources.destinations.sql.table_definitions import BATCHES, COMMITS, ERRORS, PIPELINES, TARGETS, Table
+from resources.destinations.sql.store import Store
 from resources.destinations.staged_file_check import Proven, Writes, verify
 
-__all__ = ["ReplayingDestination"]
+__all__ = ["letters", "replay"]
 
 _PAGE_BYTES = 64 << 20  # of values, beyond which a page takes no more
 # Beside these: with the starts of their ranges; what that changes of ranges; and what they become.
@@ -80,145 +81,135 @@ def _page(dialect: Dialect, others: int) -> str:
     )
 
 
-class ReplayingDestination(RelationalDestination):
-    """A destination that can move dead letters to rows (kpipe/batch/dead_letters.py)."""
+def letters(store: Store, after: int, limit: int) -> Sequence[DeadLetter]:
+    """Return dead letters behind an id, in order of their ids; see `Replaying.letters`."""
 
-    def letters(self, after: int, limit: int) -> Sequence[DeadLetter]:
-        """See `Replaying`."""
+    def read(connection: Connection) -> Sequence[DeadLetter]:
+        others = _others(store)
+        page = [store.pipeline, store.table, after, _PAGE_BYTES, limit, *others]
+        found = connection.execute(_page(store.engine.dialect, len(others)), page).fetchall()
+        if found:
+            _check_unkeyed(store, connection)
+        return [
+            DeadLetter(
+                id=number,
+                batch=batch,
+                source=PartitionId(TopicId(cluster, topic_id, topic), partition),
+                offset=offset,
+                timestamp=-1 if micros is None else micros // 1000,
+                key=key,
+                value=value,
+                headers=None if headers is None else store.engine.headers(headers),
+            )
+            for number, batch, cluster, topic_id, topic, partition, offset, micros, key, value, headers in found
+        ]
 
-        def read(connection: Any) -> Sequence[DeadLetter]:
-            others = self._others()
-            page = [self.pipeline, self.table, after, _PAGE_BYTES, limit, *others]
-            found = connection.execute(_page(self.dialect, len(others)), page).fetchall()
-            if found:
-                self._check_unkeyed(connection)
-            return [
-                DeadLetter(
-                    id=number,
-                    batch=batch,
-                    source=PartitionId(TopicId(cluster, topic_id, topic), partition),
-                    offset=offset,
-                    timestamp=-1 if micros is None else micros // 1000,
-                    key=key,
-                    value=value,
-                    headers=None if headers is None else self._headers(headers),
-                )
-                for number, batch, cluster, topic_id, topic, partition, offset, micros, key, value, headers in found
-            ]
+    return store.read_ledger(read, [])
 
-        return self._read_registered(read, [])
 
-    def _check_unkeyed(self, connection: Connection) -> None:
-        """Refuse tables that were ever written with a key, edited out or not: newer rows or deletes may have come."""
-        for place in self.tables:
-            if row_balance.known(connection, place.table):
-                raise keyed(self.pipeline, place.table)
+def replay(store: Store, replay: Replay) -> Committed:
+    """Commit the outcome of retried dead letters; see `Replaying.replay`."""
+    commit = replay.commit
+    return land(commit, store.describe(), lambda: _attempt(store, replay), lambda: read_back(store, commit, []))
 
-    def _headers(self, kept: Any) -> list[tuple[str, bytes | None]]:
-        """Headers of a dead letter, from what the client gives of its column."""
-        return [(item["name"], item["value"]) for item in kept]
 
-    def _others(self) -> list[str]:
-        """Names of the further tables."""
-        return [place.table.lower() for place in self.tables[1:]]
+def _others(store: Store) -> list[str]:
+    """Return the names of the tables of `also`, in lower case."""
+    return [table.name.lower() for table in of_also(store.tables)]
 
-    def replay(self, replay: Replay) -> Committed:
-        """See `Replaying`."""
-        commit = replay.commit
 
-        def read_back() -> tuple[int | None, Ledger]:
-            return self._read_back(commit, [])
+def _check_unkeyed(store: Store, connection: Connection) -> None:
+    """Refuse tables that were ever written with a key, edited out or not: newer rows or deletes may have come."""
+    for table in store.tables:
+        if row_balance.known(connection, table.name):
+            raise keyed(store.pipeline, table.name)
 
-        return land(commit, self.describe(), lambda: self._replayed(replay), read_back)
 
-    def _replayed(self, replay: Replay) -> Failure | None:
-        """One transaction, as `_attempt` of a commit."""
-        commit, step = replay.commit, ""
+def _attempt(store: Store, replay: Replay) -> Failure | None:
+    """Run one transaction, as for a batch."""
+    steps, parts = Steps(), list[StagedTable]()
+    try:
+        _transaction(store, replay, steps, parts)
+    except Exception as error:
+        sources = {(letter.source.partition, letter.offset): letter.source for letter in replay.letters}
+        failure = store.failure(error, steps.current, replay.commit)
+        return row_rejections.with_records(failure, steps, store, parts, lambda *at: sources.get(at))
+    return None
 
-        def enter(name: str) -> None:
-            nonlocal step
-            step = name
-            reach(f"commit.{name}")
 
-        try:
-            enter("verify")
-            parts = self._parts(commit)
-            staged, dead = [verify(part.files, self.staging) for _, part in parts], verify(commit.dead_letters, self.staging)
-            history_tables.check_letters(dead)
-            fates, gains = _fates(replay, staged, dead)
-            enter("open")
-            with self._writing() as connection:
-                self._ready(connection, commit, [part for _, part in parts], [Writes(rows) for rows in staged])
-                enter("begin")
-                known, there = self._begin(connection)
-                enter("ledger")  # the compare-and-swap: all of them still are dead letters of this registration
-                if (ledger_table.read(connection, self.pipeline)[0] if known else "") != replay.registered:
-                    raise _overtaken(self.pipeline, "it was registered anew")
-                self._check_unkeyed(connection)
-                self._decide(connection, replay, fates, gains)
-                enter("register")
-                seq, _ = history_tables.register(connection, self.dialect, commit, self.table, self.config)
-                for exists, rows, (place, part) in zip(there, staged, parts, strict=True):
-                    if not rows:
-                        continue
-                    enter("table")
-                    if not exists and (said := place._said(connection, net=False)):
-                        raise missing(self.pipeline, place.table, said)
-                    place._put(connection, exists, part, None, Writes(rows, []), enter)
-                enter("dead_letters")
-                _take_away(connection, self.dialect, self.pipeline, commit.version)
-                enter("history")
-                _recount(connection, self.dialect, self.pipeline, replay.several)
-                COMMITS.insert(connection, self.dialect, [commit_row(commit, self.table, seq)])
-                enter("before")
-                self._commit(connection)
-                enter("after")
-        except Exception as error:
-            failure = self._failure(error, step, commit)
-            if step == "data" and isinstance(failure.error, SchemaConflict):
-                sources = {(letter.source.partition, letter.offset): letter.source for letter in replay.letters}
-                writes = [Writes(rows) for rows in staged]
-                failure.error.name(row_rejections.refused(self, parts, writes, lambda *at: sources.get(at)))
-            return failure
-        return None
+def _transaction(store: Store, replay: Replay, steps: Steps, parts: list[StagedTable]) -> None:
+    """Run the steps. The verified files are appended to `parts`."""
+    engine, commit, pipeline = store.engine, replay.commit, store.pipeline
+    steps.enter("verify")
+    parts += [StagedTable(table, part, Writes(verify(part.only.files, engine.staging))) for table, part in split(store, commit)]
+    dead = verify(commit.dead_letters, engine.staging)
+    history_tables.check_letters(dead)
+    fates, gains = _fates(replay, [part.files.rows for part in parts], dead)
+    steps.enter("open")
+    with store.writing() as connection:
+        engine.define(connection, pipeline, commit, parts)
+        steps.enter("begin")
+        known, there = engine.begin(connection, pipeline, store.tables)
+        steps.enter("ledger")  # the compare-and-swap: all of them still are dead letters of this registration
+        if (ledger_table.read(connection, pipeline)[0] if known else "") != replay.registered:
+            raise _overtaken(pipeline, "it was registered anew")
+        _check_unkeyed(store, connection)
+        _decide(store, connection, replay, fates, gains)
+        steps.enter("register")
+        seq, _ = history_tables.register(connection, engine.dialect, commit, store.table, store.config)
+        for exists, part in zip(there, parts, strict=True):
+            if part.files.rows:
+                write_rows(store, connection, exists, part, None, steps)
+        steps.enter("dead_letters")
+        _take_away(connection, engine.dialect, pipeline, commit.version)
+        steps.enter("history")
+        _recount(connection, engine.dialect, pipeline, replay.several)
+        COMMITS.insert(connection, engine.dialect, [commit_row(commit, store.table, seq)])
+        steps.enter("before")
+        engine.commit(connection)
+        steps.enter("after")
 
-    def _decide(self, connection: Connection, replay: Replay, fates: Sequence[dict[str, Any]], gains: Sequence[_Gains]) -> None:
-        """What becomes of each letter, as a temporary table; and of the ranges that they belong to.
 
-        Raises:
-            Fenced: one of them is no dead letter any more.
-            LedgerMismatch: the history does not have the range of one.
-        """
-        for table in (_FATES, _GAINED):
-            columns = ", ".join(f'"{name}" {self.dialect.column(name, kind, False)}' for name, kind in table.columns.items())
-            connection.execute(f"CREATE TEMPORARY TABLE {table.sql} ({columns}){self.dialect.ending()}")
-        _FATES.insert(connection, self.dialect, fates)
-        _GAINED.insert(connection, self.dialect, [
-            {"error_id": letter.id, "name": place.table.lower(), "n": found[letter.source.partition, letter.offset]}
-            for place, found in zip(self.tables, gains, strict=True)
-            for letter in replay.letters
-            if (letter.source.partition, letter.offset) in found
-        ])  # fmt: skip
-        same = " AND ".join(f'x."{name}" = e."{name}"' for name in ("error_id", "batch_id", "topic", "partition", "offset"))
-        connection.execute(
-            f"CREATE TEMPORARY TABLE {_PLACED} AS"
-            " SELECT e.*, b.batch_earliest_offset AS start"
-            f" FROM {_FATES.sql} AS e JOIN {ERRORS.sql} AS x ON {same} AND x.pipeline_name = $1 AND x.dead_letter"
-            f" LEFT JOIN {BATCHES.sql} AS b ON {_range(self.dialect, len(self.tables) - 1, 3)}",
-            [self.pipeline, self.table, *self._others()],
+def _decide(
+    store: Store, connection: Connection, replay: Replay, fates: Sequence[dict[str, Any]], gains: Sequence[_Gains]
+) -> None:
+    """Create temporary tables of what becomes of each letter, and of the range that it belongs to.
+
+    Raises:
+        Fenced: one of them is no dead letter any more.
+        LedgerMismatch: the history does not have the range of one.
+    """
+    dialect = store.engine.dialect
+    for table in (_FATES, _GAINED):
+        columns = ", ".join(f'"{name}" {dialect.column(name, kind, False)}' for name, kind in table.columns.items())
+        connection.execute(f"CREATE TEMPORARY TABLE {table.sql} ({columns}){dialect.ending()}")
+    _FATES.insert(connection, dialect, fates)
+    _GAINED.insert(connection, dialect, [
+        {"error_id": letter.id, "name": place.name.lower(), "n": found[letter.source.partition, letter.offset]}
+        for place, found in zip(store.tables, gains, strict=True)
+        for letter in replay.letters
+        if (letter.source.partition, letter.offset) in found
+    ])  # fmt: skip
+    same = " AND ".join(f'x."{name}" = e."{name}"' for name in ("error_id", "batch_id", "topic", "partition", "offset"))
+    connection.execute(
+        f"CREATE TEMPORARY TABLE {_PLACED} AS"
+        " SELECT e.*, b.batch_earliest_offset AS start"
+        f" FROM {_FATES.sql} AS e JOIN {ERRORS.sql} AS x ON {same} AND x.pipeline_name = $1 AND x.dead_letter"
+        f" LEFT JOIN {BATCHES.sql} AS b ON {_range(dialect, len(_others(store)), 3)}",
+        [store.pipeline, store.table, *_others(store)],
+    )
+    row = connection.execute(f"SELECT count(*), count(DISTINCT error_id), count(start) FROM {_PLACED}").fetchone()
+    assert row is not None
+    found, different, ranges = row
+    if different < len(fates):
+        raise _overtaken(
+            store.pipeline, f"{len(fates) - different} of {len(fates)} are dead letters no more: another retry was first"
         )
-        row = connection.execute(f"SELECT count(*), count(DISTINCT error_id), count(start) FROM {_PLACED}").fetchone()
-        assert row is not None
-        found, different, ranges = row
-        if different < len(fates):
-            raise _overtaken(
-                self.pipeline, f"{len(fates) - different} of {len(fates)} are dead letters no more: another retry was first"
-            )
-        if found != different or ranges != different:
-            raise LedgerMismatch(
-                f"pipeline {self.pipeline}: the history does not have one range for each dead letter",
-                "restore a backup; nothing was written",
-            )
+    if found != different or ranges != different:
+        raise LedgerMismatch(
+            f"pipeline {store.pipeline}: the history does not have one range for each dead letter",
+            "restore a backup; nothing was written",
+        )
 
 
 def _overtaken(pipeline: str, why: str) -> Fenced:
@@ -257,7 +248,7 @@ def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Prov
     fates = [
         {
             "error_id": letter.id, "batch_id": letter.batch, "topic": letter.source.topic.name,
-            "partition": letter.source.partition, "offset": letter.offset, "n": gains[0][place], "gave": gained[place],
+            "partition": letter.source.partition, "offset": letter.offset, "n": of_into(gains)[place], "gave": gained[place],
             "again": place in failed,
             "stage": failed.get(place, (None, None))[0], "reason": failed.get(place, (None, None))[1],
         }

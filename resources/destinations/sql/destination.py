@@ -1,261 +1,184 @@
-"""Commit rows, dead letters and the ledger to an SQL database in one transaction; hooks.py has what differs by database."""
+"""Load tables of an SQL database: one destination for all of them, given an engine."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
-from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict, StagingFailed
-from kpipe.failpoints import reach
+from kpipe.batch.dead_letters import DeadLetter, Replay
+from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
+from kpipe.verification.clearing import Cleared
 from kpipe.verification.verify import Entry, Recount
-from resources.destinations.commit_protocol import Failure, land
 from resources.destinations.ledger_rows import clean
-from resources.destinations.sql import history_tables, ledger_table, multi_table, publications, row_balance, row_rejections, views
-from resources.destinations.sql import recount as counting
-from resources.destinations.sql.column_matching import missing, spelled, unkeyed
-from resources.destinations.sql.hooks import Hooks, Verdict
+from resources.destinations.sql import clearing, dead_letter_retry
+from resources.destinations.sql.batch_commit import commit_batch, key_columns
+from resources.destinations.sql.column_matching import missing, unkeyed
+from resources.destinations.sql.engine import Engine, TargetTable
+from resources.destinations.sql.ledger import history_tables, ledger_table, multi_table, publications, views
+from resources.destinations.sql.ledger import recount as counting
+from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection
-from resources.destinations.sql.table_definitions import COMMITS, ERRORS, PIPELINES
-from resources.destinations.staged_file_check import Writes, added, check_totals, verify
+from resources.destinations.sql.store import Store
 from resources.type_compatibility import COORDINATES
 
-__all__ = ["RelationalDestination"]
+__all__ = ["SqlDestination"]
 
-# Commits that meet in the shared tables: each round lets one of them through, so this many can meet.
-_TRIES = 20
-_T = TypeVar("_T")
-_Enter = Callable[[str], None]
+_E = TypeVar("_E", bound=Engine)
 
 
-class RelationalDestination(Hooks):
-    """One pipeline's tables in an SQL database. A connection is made for each call and closed at the end of it."""
+class SqlDestination(Generic[_E]):
+    """One pipeline's tables in an SQL database. A connection is made for each call and closed at the end of it.
 
-    tables: tuple[RelationalDestination, ...]
+    It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying` and `Clearing`.
+
+    Args:
+        engine: of the database.
+        pipeline: name of the pipeline.
+        tables: that it loads, in the order of the definition.
+        config: the pipeline's definition for people, without secrets.
+
+    Raises:
+        NotAvailable: a table has a rule, and the engine merges no rows by a key.
+    """
+
+    def __init__(self, engine: _E, pipeline: str, tables: Sequence[TargetTable], config: Mapping[str, Any] | None = None) -> None:
+        self.engine, self.pipeline = engine, pipeline
+        self.store = Store(engine, pipeline, tuple(tables), dict(config or {}))
+        if self.store.is_keyed and not engine.is_keyed:
+            what = f"pipeline {pipeline}: into.key and into.on_conflict are not available for this database"
+            raise NotAvailable(what, "leave them out")
+
+    def describe(self) -> str:
+        """Return system, address and table, without secrets."""
+        return self.store.describe()
+
+    def hurry(self, seconds: float) -> None:
+        """Limit the wait for the server to these seconds, over all connections; see `Patience`."""
+        self.engine.hurry(seconds)
+
+    # -- the table
 
     def columns(self) -> Columns | None:
-        """Payload columns of the table; None if there is none.
+        """Return the payload columns of the table; None if it does not exist.
 
         Raises:
             SchemaConflict: a column has a type that kpipe cannot write.
-            LedgerMismatch: the table is gone although rows were written to it.
+            LedgerMismatch: the table is missing although rows were written to it.
         """
 
         def read(connection: Connection) -> Columns | None:
-            if self._exists(connection, self.table):
-                return self._all_columns(connection).without(COORDINATES.names())
-            self._check_gone(connection)
+            if self.engine.table_exists(connection, self.store.table):
+                return self.engine.columns(connection, self.store.table).without(COORDINATES.names())
+            self.check_missing(connection)
             return None
 
-        return self._read(read, None)
+        return self.store.read(read, None)
+
+    def required(self) -> Collection[str]:
+        """Return the payload columns that take no NULL; see `Constrained`."""
+
+        def read(connection: Connection) -> Collection[str]:
+            exists = self.engine.table_exists(connection, self.store.table)
+            return self.engine.required(connection, self.store.table) if exists else ()
+
+        nothing: Collection[str] = ()
+        return self.store.read(read, nothing)
+
+    def key(self) -> tuple[str, ...]:
+        """Return the columns of the key; see `Keyed`."""
+        table = self.store.tables[0]
+        nothing: tuple[str, ...] = ()
+        found = self.store.read(lambda connection: key_columns(self.engine, connection, table), nothing)
+        if found or table.rule is None:
+            return found
+        if not table.rule.columns:
+            raise unkeyed(table.name)
+        return table.rule.columns
+
+    def check_missing(self, connection: Connection) -> None:
+        """Check that no rows were written to the table, which does not exist.
+
+        Raises:
+            LedgerMismatch: the ledger records rows of it.
+        """
+        if not self.engine.ledger_exists(connection):
+            return
+        table = self.store.table
+        if rows := multi_table.written(connection, self.engine.dialect, self.pipeline, table, net=False):
+            raise missing(self.pipeline, table, rows)
+
+    # -- several tables
+
+    @property
+    def tables(self) -> Sequence[Destination]:
+        """Return a destination for each table; see `MultiTable`."""
+        return [SqlDestination(self.engine, self.pipeline, [table], self.store.config) for table in self.store.tables]
+
+    def rows_left(self) -> Mapping[str, int]:
+        """Return the rows of each table by the ledger; see `MultiTable`."""
+
+        def read(connection: Connection) -> dict[str, int]:
+            names = [table.name for table in self.store.tables]
+            return {name: multi_table.written(connection, self.engine.dialect, self.pipeline, name) for name in names}
+
+        return self.store.read_ledger(read, dict[str, int]())
+
+    # -- the ledger
 
     def ledger(self) -> tuple[str, Ledger]:
-        """Registration id and ledger."""
-        return self._read_registered(lambda connection: ledger_table.read(connection, self.pipeline), ("", Ledger(self.pipeline)))
-
-    def further(self) -> Sequence[Destination]:
-        """The further tables; see `Several`."""
-        return self.tables[1:]
-
-    def held(self) -> Mapping[str, int]:
-        """Rows that the ledger says are in each further table; see `Several`."""
-        return self._read_registered(lambda c: {it.table: it._said(c, net=True) for it in self.tables[1:]}, dict[str, int]())
-
-    def _said(self, connection: Connection, net: bool) -> int:
-        return multi_table.written(connection, self.dialect, self.pipeline, self.table, net)
+        """Return the registration id and the ledger."""
+        nothing = "", Ledger(self.pipeline)
+        return self.store.read_ledger(lambda connection: ledger_table.read(connection, self.pipeline), nothing)
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""
-        landed: list[Commit] = []
-        done = land(commit, self.describe(), lambda: self._attempt(commit), lambda: self._read_back(commit, landed))
-        return replace(done, commit=landed[-1]) if self._keyed() else done
-
-    def _parts(self, commit: Commit) -> list[tuple[RelationalDestination, Commit]]:
-        """What is written to each table.
-
-        Raises:
-            StagingFailed: the commit speaks of other tables.
-        """
-        if commit.also and [portion.table for portion in commit.also] != [place.table for place in self.tables[1:]]:
-            raise StagingFailed(f"batch {commit.id} is of other tables than {', '.join(place.table for place in self.tables)}")
-        return list(zip(self.tables, (commit, *map(commit.alone, commit.also)), strict=False))
-
-    def _attempt(self, commit: Commit) -> Failure | None:
-        """One transaction. Its own answer is never believed: COMMIT of an aborted one may say OK."""
-        step = ""
-
-        def enter(name: str) -> None:
-            nonlocal step
-            step = name
-            reach(f"commit.{name}")
-
-        try:
-            enter("verify")  # 1: every staged file is what was reported
-            parts = self._parts(commit)
-            dead = verify(commit.dead_letters, self.staging)
-            staged = [Writes(verify(part.files, self.staging), verify(part.deletes, self.staging)) for _, part in parts]
-            for _, part in parts:
-                check_totals(part)
-            enter("open")  # 2: late, because it may keep others out
-            with self._writing() as connection:
-                self._ready(connection, commit, [part for _, part in parts], staged)
-                enter("begin")
-                known, there = self._begin(connection)
-                if not known:
-                    self._create(connection)
-                enter("ledger")  # 3: the compare-and-swap comes before anything that costs
-                before = ledger_table.read(connection, self.pipeline)[1] if self._keyed() and commit.steps else None
-                ledger_table.swap(connection, self.dialect, commit)
-                enter("register")  # 4: the number of the commit
-                seq, events = history_tables.register(connection, self.dialect, commit, self.table, self.config)
-                landed: list[Commit] = []
-                for exists, writes, (place, part) in zip(there, staged, parts, strict=False):
-                    if part.columns or writes.rows or writes.deletes:
-                        enter("table")  # 5: made or widened
-                        if not exists and (said := place._said(connection, net=False)):
-                            raise missing(self.pipeline, place.table, said)
-                        part = place._put(connection, exists, part, before, writes, enter)
-                    landed.append(part)
-                done = landed[0].settled_also([part.counts for part in landed[1:]]) if commit.also else landed[0]
-                row_rejections.check_limit(self.pipeline, [place.rule for place in self.tables], before, commit, done)
-                if landed[0] is not commit:
-                    history_tables.amend(connection, commit, done)
-                enter("dead_letters")  # 7
-                if dead:
-                    history_tables.check_letters(dead)
-                    history_tables.check_set_aside(commit, dead, self._set_aside(connection, commit, dead, events))
-                if done.totals.dead_letters > commit.totals.dead_letters:
-                    self._set_duplicates_aside(connection, done, events + commit.totals.dead_letters)
-                enter("history")
-                history_tables.history(connection, self.dialect, done, self.table, seq)
-                multi_table.write(connection, self.dialect, done, self.table, seq)
-                enter("before")  # 8
-                self._commit(connection)
-                enter("after")
-        except Exception as error:
-            failure = self._failure(error, step, commit)
-            if step == "data" and isinstance(failure.error, SchemaConflict):
-                failure.error.name(row_rejections.refused(self, parts, staged, row_rejections.by_steps(commit)))
-            return failure
-        return None
-
-    def _put(
-        self, connection: Connection, exists: bool, commit: Commit, before: Ledger | None, writes: Writes, enter: _Enter
-    ) -> Commit:
-        """Write rows to this table; the commit with what became of them."""
-        keyed = self.rule is not None and before is not None
-        if keyed:
-            row_balance.begin(connection, self.dialect, self.table, self._all_columns(connection).names() if exists else None)
-        columns = self._prepare(connection, exists, commit, (*writes.rows, *writes.deletes))
-        enter("data")  # 6
-        if keyed and before is not None and (writes.rows or writes.deletes):  # a table made for no rows has no coordinates yet
-            key = spelled(self._key(connection), columns, self.table)
-            done, delta = self._upsert(connection, commit, before, writes, key, columns)
-            row_balance.move(connection, self.dialect, self.table, delta)
-            return done
-        self._insert(connection, commit, writes.rows, columns)
-        if row_balance.known(connection, self.table):
-            row_balance.move(connection, self.dialect, self.table, added(writes.rows))
-        return commit
-
-    def key(self) -> tuple[str, ...]:
-        """Columns of the key; see `Keyed`."""
-        return self._read(self._key, ()) or self._key(None)
-
-    def _key(self, connection: Connection | None) -> tuple[str, ...]:
-        named = self.rule.columns if self.rule is not None else ()
-        found = named if named is not None else self._primary_key(connection) if connection is not None else ()
-        if not found and self.rule is not None and connection is None:
-            raise unkeyed(self.table)
-        return found
-
-    def _read_back(self, commit: Commit, landed: list[Commit]) -> tuple[int | None, Ledger]:
-        """Sequence number of the commit if it is there, else the ledger, through a fresh connection.
-
-        What became of its rows is in the ledger too, and is added to `landed`.
-        """
-        nothing: tuple[int | None, Ledger] = (None, Ledger(self.pipeline))
-
-        def read(connection: Connection) -> tuple[int | None, Ledger]:
-            self._settle(connection)
-            if not self._present(connection):
-                return nothing
-            row = connection.execute(
-                f"SELECT seq FROM {COMMITS.sql} WHERE batch_id = $1 AND pipeline_name = $2", [commit.id, self.pipeline]
-            ).fetchone()
-            if row is None:
-                return None, ledger_table.read(connection, self.pipeline)[1]
-            landed.append(
-                multi_table.settled(connection, history_tables.settled(connection, commit)) if self._keyed() else commit
-            )
-            return row[0], nothing[1]
-
-        reach("readback")
-        return self._read(read, nothing)
-
-    def _failure(self, error: Exception, step: str, commit: Commit) -> Failure:
-        sent, at_table = step in ("before", "after"), step in ("table", "data")
-        if isinstance(error, KpipeError):
-            return Failure(error, sent)
-        what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
-        verdict = self._judge(error, step) if isinstance(error, self.failures) else Verdict()
-        if verdict.busy:
-            return Failure(DestinationBusy(f"{self.describe()}: {error}", verdict.busy), sent)
-        if not at_table and verdict.damage:
-            return Failure(self._damaged(error), sent)
-        if (at_table or step == "open") and verdict.refused and not verdict.conflict:  # MySQL makes and widens tables in `open`
-            reason, hint = (
-                f"the table refuses it: {str(error).splitlines()[0]}",
-                "change the table or the records; nothing was written",
-            )
-            return Failure(SchemaConflict(what, hint, reason, not verdict.rights), sent)
-        # A key of the ledger's own tables can only be taken by a commit that was first.
-        again = verdict.conflict or (verdict.taken and not at_table)
-        return Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
+        return commit_batch(self.store, commit)
 
     def history(self) -> Sequence[Entry]:
-        """Every committed range of the pipeline, in order of commit."""
-        return self._read_registered(lambda connection: counting.entries(connection, self.pipeline), [])
+        """Return every committed range of the pipeline, in order of commit."""
+        return self.store.read_ledger(lambda connection: counting.entries(connection, self.pipeline), [])
 
     def recount(self) -> Recount:
-        """Count the tables and the dead letters afresh, in one read transaction.
+        """Count the tables and the dead letters in one read transaction.
 
-        Tables that an edit of the definition has left behind are counted too: their rows are in the ledger.
+        Tables that were loaded before an edit of the definition are counted too: their rows are in the ledger.
         """
 
         def read(connection: Connection) -> Recount:
-            left = multi_table.former(connection, self.pipeline, [place.table for place in self.tables])
-            places = [*self.tables, *(self.renamed(table) for table in left)]
-            there = [self._exists(connection, place.table) for place in places]
-            self._snapshot(connection)
-            found = [place._counted(connection, exists, self.table) for place, exists in zip(places, there, strict=True)]
-            return replace(found[0], also={place.table: mine for place, mine in zip(places[1:], found[1:], strict=True)})
+            former = multi_table.former(connection, self.pipeline, [table.name for table in self.store.tables])
+            tables = [*self.store.tables, *map(TargetTable, former)]
+            exist = [self.engine.table_exists(connection, table.name) for table in tables]
+            self.engine.begin_snapshot(connection)
+            first, *more = (count(connection, table, exists) for table, exists in zip(tables, exist, strict=True))
+            return replace(first, also={table.name: found for table, found in zip(tables[1:], more, strict=True)})
 
-        return self._read_registered(read, Recount())
+        def count(connection: Connection, table: TargetTable, exists: bool) -> Recount:
+            known = self.engine.columns(connection, table.name).names() if exists else None
+            key = key_columns(self.engine, connection, table) if exists else ()
+            dialect = self.engine.dialect
+            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, self.store.table)
 
-    def _counted(self, connection: Connection, exists: bool, first: str) -> Recount:
-        known = self._all_columns(connection).names() if exists else None
-        key = self._key(connection) if exists else ()
-        return counting.recount(connection, self.dialect, self.pipeline, self.table, known, key, first)
+        return self.store.read_ledger(read, Recount())
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
-        """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first; times are aware, UTC."""
+        """Return the rows of the view `kpipe_<name>` of this pipeline, newest first; times are aware, UTC."""
 
         def read(connection: Connection) -> Sequence[Mapping[str, Any]]:
-            described = self._described(connection, f"kpipe_{name}")
-            return views.rows(connection, self.dialect, name, described, self.pipeline, limit)
+            described = self.engine.view_columns(connection, f"kpipe_{name}")
+            return views.rows(connection, self.engine.dialect, name, described, self.pipeline, limit)
 
-        return self._read_registered(read, [])
+        return self.store.read_ledger(read, [])
+
+    # -- state and errors
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Note the pipeline's state and, when given, an error event. Nothing reads it back to decide."""
+        """Record the pipeline's state and, if given, an error event. No decision depends on it."""
 
         def write(connection: Connection) -> None:
             connection.execute("BEGIN")
@@ -264,11 +187,12 @@ class RelationalDestination(Hooks):
                 [state, clean(error) or None, self.pipeline],
             )
             if error:
-                history_tables.error_event(connection, self.dialect, self.pipeline, clean(error), kind, batch, clean(stderr))
+                dialect, words = self.engine.dialect, clean(error)
+                history_tables.error_event(connection, dialect, self.pipeline, words, kind, batch, clean(stderr))
             connection.execute("COMMIT")
 
-        if self._registered():
-            self._write(write)
+        if self.store.is_registered():
+            self.store.write(write)
 
     def clear_errors(self) -> int:
         """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
@@ -276,73 +200,46 @@ class RelationalDestination(Hooks):
         def write(connection: Connection) -> int:
             connection.execute("BEGIN")
             statement = f"DELETE FROM {ERRORS.sql} WHERE pipeline_name = $1 AND NOT dead_letter"
-            gone = self.dialect.change(connection, statement, [self.pipeline])
+            removed = self.engine.dialect.change(connection, statement, [self.pipeline])
             connection.execute(f"UPDATE {PIPELINES.sql} SET last_error = NULL WHERE pipeline_name = $1", [self.pipeline])
             connection.execute("COMMIT")
-            return gone
+            return removed
 
-        return self._write(write) if self.ledger()[0] else 0
+        return self.store.write(write) if self.ledger()[0] else 0
+
+    # -- publications
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        """Metadata of commits that have not been mirrored, oldest first."""
-        return self._read_registered(lambda connection: publications.waiting(connection, self.pipeline, limit), [])
+        """Return the metadata of commits that have not been published, oldest first."""
+        return self.store.read_ledger(lambda connection: publications.waiting(connection, self.pipeline, limit), [])
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark them as mirrored; gives those that this very call marked."""
-        if not batches or not self._registered():
+        """Mark batches as published, and return those that this call marked."""
+        if not batches or not self.store.is_registered():
             return []
 
         def write(connection: Connection) -> list[str]:
             connection.execute("BEGIN")
-            mine = publications.mark(connection, self.dialect, self.pipeline, batches)
+            marked = publications.mark(connection, self.engine.dialect, self.pipeline, batches)
             connection.execute("COMMIT")
-            return mine
+            return marked
 
-        return self._write(write)
+        return self.store.write(write)
 
-    def _registered(self) -> bool:
-        def read(connection: Connection) -> bool:
-            row = connection.execute(f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1", [self.pipeline]).fetchone()
-            return row is not None
+    # -- retry of dead letters, and clearing
 
-        return self._read_registered(read, False)
+    def letters(self, after: int, limit: int) -> Sequence[DeadLetter]:
+        """Return a page of dead letters; see `Replaying`."""
+        return dead_letter_retry.letters(self.store, after, limit)
 
-    def _check_gone(self, connection: Connection) -> None:
-        if self._present(connection) and (said := self._said(connection, net=False)):
-            raise missing(self.pipeline, self.table, said)
+    def replay(self, replay: Replay) -> Committed:
+        """Commit the outcome of retried dead letters; see `Replaying`."""
+        return dead_letter_retry.replay(self.store, replay)
 
-    def _read_registered(self, work: Callable[[Connection], _T], otherwise: _T) -> _T:
-        return self._read(lambda connection: work(connection) if self._present(connection) else otherwise, otherwise)
+    def clear(self, tables: Sequence[str], who: str, only: Collection[str] | None = None) -> Cleared:
+        """Delete all rows of tables, and rewind the ledgers of their pipelines; see `Clearing`."""
+        return clearing.clear(self.store, tables, who, only)
 
-    def _read(self, work: Callable[[Connection], _T], otherwise: _T) -> _T:
-        if not self._there():
-            return otherwise
-        try:
-            with self._reading() as connection:
-                return work(connection)
-        except self.failures as error:
-            if self._judge(error, "").damage:
-                raise self._damaged(error) from error
-            raise DestinationError(f"{self.describe()}: cannot be read: {error}") from error
-
-    def _write(self, work: Callable[[Connection], _T]) -> _T:
-        for attempt in range(_TRIES):
-            try:
-                with self._writing() as connection:
-                    return work(connection)
-            except self.failures as error:
-                verdict = self._judge(error, "")
-                if verdict.damage:
-                    raise self._damaged(error) from error
-                if verdict.busy:
-                    raise DestinationBusy(f"{self.describe()}: {error}", verdict.busy) from error
-                if not verdict.conflict or attempt == _TRIES - 1:
-                    raise DestinationError(f"{self.describe()}: {error}", "run it again") from error
-                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
-        raise AssertionError
-
-    def _damaged(self, error: Exception) -> LedgerMismatch:
-        return LedgerMismatch(
-            f"{self.describe()}: kpipe's own tables were changed by hand, or are another version's: {str(error).splitlines()[0]}",
-            self.rescue,
-        )
+    def writers(self, table: str) -> list[str]:
+        """Return the pipelines that have written the table; see `Clearing`."""
+        return clearing.writers(self.store, table)

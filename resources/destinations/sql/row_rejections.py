@@ -5,41 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kpipe.batch.batch import Commit
-from kpipe.errors import KpipeError
+from kpipe.errors import KpipeError, SchemaConflict
 from kpipe.ledger.ledger import Ledger
 from kpipe.planning.preconditions import exceeded
 from kpipe.tables.upsert import KeyRule
 from kpipe.topics import PartitionId
-from resources.destinations.sql.hooks import Hooks
-from resources.destinations.staged_file_check import Writes
+from resources.destinations.commit_protocol import Failure, Steps
+from resources.destinations.sql.engine import StagedTable, Violation
+from resources.destinations.sql.sql_dialect import Connection
+from resources.destinations.sql.store import Store
 
-__all__ = ["Source", "by_steps", "check_limit", "refused"]
+__all__ = ["Source", "by_steps", "check_limit", "with_records"]
 
 #: Finds the source of the record at a partition number and an offset; None where it is not known.
 Source = Callable[[int, int], PartitionId | None]
 
 
-def refused(
-    destination: Hooks, parts: Sequence[tuple[Hooks, Commit]], staged: Sequence[Writes], source: Source
-) -> dict[PartitionId, dict[int, str]]:
-    """Records of a batch whose rows a table refuses, with the reasons, by offset; none where that cannot be said.
+def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[StagedTable], source: Source) -> Failure:
+    """Add the rejected records to the error of a failed transaction, if the table rejected rows of it.
 
     Args:
-        destination: makes the connection.
-        parts: the tables, and what is written to each.
-        staged: its files.
+        failure: of the transaction, which is rolled back.
+        steps: of the transaction.
+        store: of the pipeline.
+        parts: what was to be written.
         source: of the record at a partition number and an offset.
     """
+    if steps.current == "data" and isinstance(failure.error, SchemaConflict):
+        failure.error.name(_refused(store, parts, source))
+    return failure
+
+
+def _refused(store: Store, parts: Sequence[StagedTable], source: Source) -> dict[PartitionId, dict[int, str]]:
+    """Return the records whose rows a table rejects, with the reasons, by offset; none where that cannot be queried."""
     found: dict[PartitionId, dict[int, str]] = {}
-    places: list[tuple[int, int | None, str]] = []
+    places: list[Violation] = []
     try:
-        with destination._writing() as connection:  # rolled back
-            _, there = destination._begin(connection)
-            for exists, writes, (table, part) in zip(there, staged, parts, strict=False):
-                places += table._violations(connection, part, writes.rows) if exists and writes.rows else ()
+        with store.writing() as connection:  # rolled back
+            _, there = store.engine.begin(connection, store.pipeline, store.tables)
+            for exists, part in zip(there, parts, strict=False):
+                if exists and part.files.rows:
+                    places += _violations(store, connection, part)
     except KpipeError:
         return found
-    except destination.failures:
+    except store.engine.errors:
         return found
     for number, offset, reason in places:
         if offset is None:
@@ -47,6 +56,12 @@ def refused(
         if (where := source(number, offset)) is not None:
             found.setdefault(where, {})[offset] = reason
     return found
+
+
+def _violations(store: Store, connection: Connection, part: StagedTable) -> Sequence[Violation]:
+    table, commit, rows = part.table.name, part.commit, part.files.rows
+    known = store.engine.prepare(connection, table, True, commit, rows)
+    return store.engine.violations(connection, table, commit, rows, known)
 
 
 def by_steps(commit: Commit) -> Source:

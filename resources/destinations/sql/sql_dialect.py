@@ -48,6 +48,8 @@ class Dialect:
         same: condition that `{0}` and `{1}` are equal, or both NULL.
         xor: the bits of `{0}`, a column, that differ from those of `{1}`, a parameter.
         lock: what makes a SELECT take the rows that it finds; empty where an UPDATE of rows that others have changed fails.
+        share: clause of a SELECT that locks its rows against changes; empty where no other client can change them.
+        place: what names the database in messages.
         drop_temporary: how a statement begins that drops a temporary table, and ends no transaction.
         create_view: how a statement begins that makes a view unless it is there.
         same_name: condition that two names of tables, `{0}` and `{1}`, are one table's.
@@ -70,6 +72,8 @@ class Dialect:
     same: str = "{0} IS NOT DISTINCT FROM {1}"
     xor: str = "({0} | {1}::BIGINT) - ({0} & {1}::BIGINT)"
     lock: str = ""
+    share: str = ""
+    place: str = "current_database()"
     drop_temporary: str = "DROP TABLE"
 
     def name(self, table: str) -> str:

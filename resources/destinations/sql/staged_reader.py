@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
-from resources.destinations.sql.column_matching import parsed
+from resources.destinations.sql.column_matching import Match, by_shape, check_inserted, matched, parsed
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
-__all__ = ["reader", "stored"]
+__all__ = ["Copy", "copy_as_stored", "copy_checked", "reader", "stored"]
+
+#: Copies rows of files of one shape into a table, and returns their number: names of the table's columns; how columns of the
+#: files match them; and the files.
+Copy = Callable[[Sequence[str], Sequence[Match], Sequence[str]], int]
 
 
 def reader(staging: Sequence[Path]) -> duckdb.DuckDBPyConnection:
@@ -34,3 +39,30 @@ def stored(reader: Any, file: Proven) -> Columns:
     """Columns of a staged file."""
     described = reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [[file.path]]).fetchall()  # noqa: S608 - a constant
     return parsed([row[:2] for row in described], f"staged file {file.path!r}")
+
+
+def copy_checked(reader: Any, commit: Commit, staged: Sequence[Proven], known: Columns, copy: Copy) -> None:
+    """Copy all staged rows, and check their number.
+
+    Args:
+        reader: DuckDB's connection to the staged files.
+        commit: what is written.
+        staged: its files of rows.
+        known: all columns of the table.
+        copy: into the table.
+
+    Raises:
+        StagingFailed: a file has other columns than the commit, or other rows than were counted.
+    """
+    names = {name.lower(): name for name, _ in known}
+    for files in by_shape(staged):
+        matches = matched(stored(reader, files[0]), files[0], commit, known)
+        into = [names[name.lower()] for name, _, _ in matches]
+        check_inserted(commit, files, copy(into, matches, [file.path for file in files]))
+
+
+def copy_as_stored(reader: Any, staged: Sequence[Proven], copy: Copy) -> None:
+    """Copy all staged rows into a table with the columns of the files, in lower case."""
+    for files in by_shape(staged):
+        found = stored(reader, files[0])
+        copy([name.lower() for name, _ in found], [(name, kind, kind) for name, kind in found], [file.path for file in files])

@@ -1,4 +1,4 @@
-"""An address as a destination: rows as signed requests, each with a key by which the receiver knows it again."""
+"""Webhook destination: rows as signed HTTP requests, each with an idempotency key."""
 
 from resources.destinations.webhook.destination import Rules, WebhookDestination
 

@@ -1,9 +1,9 @@
-"""An address as a destination: rows are POSTed, then the ledger says that they were (docs/adr/0023-webhook.md).
+"""Webhook destination: rows are POSTed, then the ledger records that they were accepted (docs/adr/0023-webhook.md).
 
-No transaction spans both. So a batch is fixed in a folder before its first request, and the run that finds it there finishes it:
-the same requests, with the same keys. Exactly once where the receiver drops a key that it knows; else at least once, never less.
-What is in the folder may have been taken, in whole or in part. It leaves the folder when it has landed, or when an operator gives
-it up. The process that wrote it may also remove it, if every request of it was refused.
+No transaction spans both, so a batch is stored in a folder, the outbox, before its first request. A later run that finds the
+batch finishes it: same requests, same keys. Delivery is exactly once if the receiver drops repeated keys; else at least once.
+The receiver may have accepted any part of a stored batch. The batch leaves the outbox when it is committed, or when an operator
+gives it up. The process that stored it also removes it if the receiver rejected every request.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Committed
-from kpipe.batch.conflicts import applied
 from kpipe.definition.pipeline import Into, Policy
-from kpipe.errors import DeadLettersExceeded, DestinationError, Fenced, KpipeError, LedgerMismatch
+from kpipe.errors import DeadLettersExceeded, DestinationError, KpipeError, LedgerMismatch
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.verification.verify import Entry, Recount
-from resources.destinations.sql.history_tables import check_letters
+from resources.destinations.sql.ledger.history_tables import check_letters
 from resources.destinations.staged_file_check import Proven, check_totals, verify
 from resources.destinations.webhook.dispatcher import RECEIPTS, Delivery
 from resources.destinations.webhook.ordered_rows import check
@@ -36,11 +35,11 @@ __all__ = ["Rules", "WebhookDestination"]
 
 @dataclass(frozen=True)
 class Rules:
-    """What becomes of records that the receiver refuses.
+    """The policy for records that the receiver rejects.
 
     Attributes:
         refused: the policy.
-        most: dead letters that the pipeline may hold; None: any number.
+        most: limit on the pipeline's dead letters; None: no limit.
     """
 
     refused: Policy = "fail"
@@ -48,16 +47,16 @@ class Rules:
 
 
 class WebhookDestination:
-    """One pipeline's address, and its ledger in a DuckDB file.
+    """One pipeline's URL, and its ledger in a DuckDB file.
 
     Args:
         into: the fields of the definition.
-        endpoint: where requests go.
-        path: the ledger's file; what is on its way is kept in a folder beside it.
+        endpoint: URL and settings of requests.
+        path: the ledger's file; the outbox is a folder beside it.
         pipeline: name of the pipeline.
-        config_json: the pipeline's definition for people, without secrets.
-        staging: folders that staged files lie in.
-        rules: for records that the receiver refuses.
+        config_json: the pipeline's definition for display, without secrets.
+        staging: folders of staged files.
+        rules: the policy for rejected records.
         lock_timeout_s: longest wait for another process.
     """
 
@@ -77,22 +76,22 @@ class WebhookDestination:
         self._roots, self._outbox = (*staging, folder), Outbox(folder, pipeline)
         self._of_table = lambda table: Book(path, table, pipeline, config_json, self._roots, lock_timeout_s)
         self._book = self._of_table(into.table)
-        self.pipeline, self.database = pipeline, self._book.database
+        self.pipeline, self.database = pipeline, self._book.engine.database
 
     def describe(self) -> str:
-        """Kind, host, and where the receipts are."""
+        """Describe type and host, and the location of the receipts."""
         return f"webhook {self._endpoint.url}, receipts in {self._book.describe()}"
 
     def columns(self) -> Columns | None:
-        """Payload columns that rows have had; None before the first."""
+        """Return the payload columns of all rows so far; None before the first commit."""
         return self._book.sent_columns()
 
     def ledger(self) -> tuple[str, Ledger]:
-        """Registration id and ledger."""
+        """Return registration id and ledger."""
         return self._book.ledger()
 
     def unfinished(self) -> Commit | None:
-        """Return a batch that some process began and that has not landed; see `Resuming`."""
+        """Return a batch that a process began and that is not committed; see `Resuming`."""
         if self._outbox.pending(self._into) is None:
             return None
         with self._outbox.held(self.database.lock_timeout_s):
@@ -112,10 +111,10 @@ class WebhookDestination:
                 self._finished(begun)
                 begun = None
             done = self._finished(begun or Pinned(commit, self._into))
-        return replace(done, commit=replace(commit, counts=done.commit.counts, metadata=done.commit.metadata))
+        return replace(done, commit=commit.stored(done.commit.counts))
 
     def _begun(self) -> Pinned | None:
-        """Return the batch in the outbox; one that has landed, or was given up, is removed from there."""
+        """Return the batch in the outbox. A batch that was committed or given up is removed instead."""
         begun = self._outbox.pending(self._into)
         if begun is None or self._book_of(begun).look(begun.commit).landed is None:
             return begun
@@ -126,11 +125,11 @@ class WebhookDestination:
         """Commit an operator's decision.
 
         Raises:
-            DestinationError: it would move offsets of a batch that the receiver may have taken.
+            DestinationError: the decision moves offsets of a batch of which the receiver may have accepted a part.
         """
         if begun is not None and commit.id != begun.commit.id:
             ledger = self._book.look(commit).ledger
-            if _fits(ledger, begun.commit) and not _fits(applied(ledger, commit), begun.commit):
+            if _fits(ledger, begun.commit) and not _fits(ledger.after(commit.changes, commit.id), begun.commit):
                 raise DestinationError(
                     f"pipeline {self.pipeline}: {commit.kind}: batch {begun.commit.id} is not finished, and the receiver may have"
                     f" taken part of it: {_ranges(begun.commit)}",
@@ -142,28 +141,28 @@ class WebhookDestination:
         return done
 
     def _finished(self, pinned: Pinned) -> Committed:
-        """Verify, fix, send, commit: in this order, each step may be done again after the next one has begun."""
+        """Verify, store, send, commit. Each step may be repeated after the next one has begun."""
         commit, book = pinned.commit, self._book_of(pinned)
-        rows, dead = verify(commit.files, self._roots), verify(commit.dead_letters, self._roots)  # 1
+        rows, dead = verify(commit.only.files, self._roots), verify(commit.dead_letters, self._roots)  # 1
         check_totals(commit)
         check_letters(dead)
-        look = book.look(commit)  # while no other process sends
-        book.wanted = check(commit, rows, look.columns)
+        look = book.look(commit)  # under the outbox's lock
+        book.engine.wanted = check(commit, rows, look.columns)
         if pinned.found and not _fits(look.ledger, commit):
             raise LedgerMismatch(
                 f"pipeline {self.pipeline}: the ledger in {book.describe()} does not fit batch {commit.id}, of which the receiver"
                 f" may have taken part: expected {_ranges(commit)} to be next, found other offsets",
                 f"restore the ledger; or {self._way_out}",
             )
-        applied(look.ledger, commit)  # 2: nothing is sent for a batch that cannot land
+        look.ledger.after(commit.changes, commit.id)  # 2: nothing is sent for a batch that cannot be committed
         if not rows:
-            return book.commit(replace(commit, columns=RECEIPTS if commit.columns else Columns()))
+            return book.commit(commit.writing(columns=RECEIPTS if commit.only.columns else Columns()))
         Shaper(pinned.into, commit).check([name for file in rows for name in file.names])
         sender = Sender(self._endpoint, resumed=pinned.found)
         try:
             if not pinned.found:
                 commit = self._outbox.pin(commit, pinned.into)  # 3
-                rows = verify(commit.files, self._roots)
+                rows = verify(commit.only.files, self._roots)
             with tempfile.TemporaryDirectory(prefix=".sent-", dir=self._outbox.folder) as made:
                 told = self._sent(replace(pinned, commit=commit), rows, sender, Path(made))  # 4
                 self._check_limit(look.ledger, commit, told)
@@ -179,14 +178,14 @@ class WebhookDestination:
             return delivery.send(rows, sender)
         except KpipeError as error:
             if pinned.found or sender.taken:
-                kept = f"batch {pinned.commit.id} is kept as it is until it has landed; or {self._way_out}"
+                kept = f"batch {pinned.commit.id} is kept unchanged until it is committed; or {self._way_out}"
                 error.hint = f"{error.hint}; {kept}" if error.hint else kept
-            else:  # every request was refused: the batch may be planned again, by another definition
+            else:  # every request was rejected: the batch may be planned again, with another definition
                 self._outbox.clear(pinned.commit.id)
             raise
 
     def _book_of(self, pinned: Pinned) -> Book:
-        """Return the ledger with the table of receipts that the batch was begun with."""
+        """Return the ledger with the receipts table that the batch was begun with."""
         return self._book if pinned.into.table == self._into.table else self._of_table(pinned.into.table)
 
     @property
@@ -194,55 +193,51 @@ class WebhookDestination:
         return f"give it up: kpipe run {self.pipeline} --on-unfinished-batch skip"
 
     def _check_limit(self, ledger: Ledger, commit: Commit, told: Commit) -> None:
-        """What was refused is known only now.
+        """Check the limit on dead letters: rejected records are counted only after sending.
 
         Raises:
-            DeadLettersExceeded: the pipeline would hold more than it may.
+            DeadLettersExceeded: the pipeline's dead letters exceed the limit.
         """
         total = ledger.dead_letters + told.totals.dead_letters
         if self._rules.most is not None and told.totals.dead_letters > commit.totals.dead_letters and total > self._rules.most:
             raise DeadLettersExceeded(
                 f"pipeline {self.pipeline}: {total} dead letters, errors.max_dead_letters is {self._rules.most}:"
-                f" the receiver refuses {told.totals.dead_letters - commit.totals.dead_letters} records of batch {commit.id}",
-                "see the receiver's log; raise errors.max_dead_letters to go on",
+                f" the receiver rejected {told.totals.dead_letters - commit.totals.dead_letters} records of batch {commit.id}",
+                "check the receiver's log; to continue, raise errors.max_dead_letters",
             )
 
     def history(self) -> Sequence[Entry]:
-        """Every committed range of the pipeline, in order of commit."""
+        """Return every committed range of the pipeline, in order of commit."""
         return self._book.history()
 
     def recount(self) -> Recount:
-        """Receipts and dead letters counted afresh."""
+        """Count receipts and dead letters again."""
         return self._book.recount()
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
-        """Rows of the view `kpipe_<name>` that belong to this pipeline, newest first."""
+        """Return the pipeline's rows of the view `kpipe_<name>`, newest first."""
         return self._book.view(name, limit)
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Note the pipeline's state and, when given, an error event."""
+        """Record the pipeline's state and, if passed, an error event."""
         self._book.record_state(state, error, kind, batch, stderr)
 
     def clear_errors(self) -> int:
-        """Remove the pipeline's error events, and its last error; see `ErrorLog`."""
+        """Delete the pipeline's error events and its last error; see `ErrorLog`."""
         return self._book.clear_errors()
 
     def unpublished(self, limit: int = 1000) -> Sequence[Publication]:
-        """Metadata of commits that have not been mirrored, oldest first."""
+        """Return metadata of commits that are not published yet, oldest first."""
         return self._book.unpublished(limit)
 
     def published(self, batches: Sequence[str]) -> Sequence[str]:
-        """Mark them as mirrored; gives those that this very call marked."""
+        """Mark commits as published; return those that this call marked."""
         return self._book.published(batches)
 
 
 def _fits(ledger: Ledger, commit: Commit) -> bool:
-    """Return whether the ledger is still as the batch expects it."""
-    try:
-        applied(ledger, commit)
-    except Fenced:
-        return False
-    return True
+    """Return whether the ledger's lanes equal those that the batch expects."""
+    return isinstance(ledger.apply(commit.changes), Ledger)
 
 
 def _ranges(commit: Commit) -> str:

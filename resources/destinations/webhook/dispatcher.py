@@ -1,4 +1,4 @@
-"""A batch sent: every request of every stream, several at a time, each noted when it is answered for good."""
+"""Send a batch: all requests, several streams at a time, and record each final response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from resources.destinations.webhook.sender import Sender, Stopped, Verdict
 
 __all__ = ["RECEIPTS", "Delivery"]
 
-#: Columns of the table of receipts, beside Kafka's coordinates: a row for each row that was taken.
+#: Columns of the receipts table, in addition to Kafka's coordinates: one row for each accepted row.
 RECEIPTS = Columns.of({"request": "VARCHAR", "status": "SMALLINT", "sent": "TIMESTAMP WITH TIME ZONE"})
 _INSTANT = pa.timestamp("us", "UTC")
 _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
@@ -41,30 +41,31 @@ _LETTERS = pa.schema(
 
 
 class Delivery:
-    """One batch on its way to one endpoint.
+    """One batch that is sent to one endpoint.
 
     Args:
         into: the fields of the definition.
-        policy: what becomes of a record that the receiver refuses.
-        commit: the batch, fixed.
-        receipts: what was answered before, and is from here on.
-        folder: for files that the ledger is told by.
+        policy: the policy for records that the receiver rejects.
+        commit: the batch as it was stored.
+        receipts: final responses so far; new ones are added.
+        folder: for the files that are committed to the ledger.
     """
 
     def __init__(self, into: Into, policy: Policy, commit: Commit, receipts: Receipts, folder: Path) -> None:
         self._into, self._commit, self._receipts, self._folder = into, commit, receipts, folder
-        # A record that gave several rows may have had some of them taken: it can be neither whole nor set aside.
-        self._policy = "fail" if commit.marks or any(counts.given for counts in commit.counts.values()) else policy
+        # Of a record with several rows, some may have been accepted: the record cannot become a dead letter.
+        self._fan_out = bool(commit.only.marks) or any(counts.given for counts in commit.records.values())
+        self._policy = "fail" if self._fan_out else policy
         self._taken: list[tuple[Row, str, Receipt]] = []
         self._refused: list[tuple[Row, str]] = []
 
     def send(self, files: Sequence[Proven], sender: Sender) -> Commit:
-        """Send all that has no receipt yet; the commit that tells the ledger.
+        """Send all requests without a receipt; return the commit for the ledger.
 
-        Its files are receipts in place of rows, and dead letters for what was refused, where that is the policy.
+        Its files contain receipts instead of rows, and dead letters for rejected records, if that is the policy.
 
         Raises:
-            RecordRejected: a record was refused, and the policy is `fail`.
+            RecordRejected: a record was rejected, and the policy is `fail`.
             DestinationBusy, DestinationError, SchemaConflict.
         """
         shaper = Shaper(self._into, self._commit)
@@ -77,15 +78,13 @@ class Delivery:
                     writer.write_table(self._taken_rows(topics))
                     self._taken.clear()
         taken, letters = _staged(path), self._letters()
-        return replace(
-            self._settled(),
-            columns=RECEIPTS if self._commit.columns else Columns(),
-            files=(taken,) if taken.rows else (),
-            dead_letters=(*self._commit.dead_letters, *letters),
+        told = self._settled().writing(
+            columns=RECEIPTS if self._commit.only.columns else Columns(), files=(taken,) if taken.rows else ()
         )
+        return replace(told, dead_letters=(*self._commit.dead_letters, *letters))
 
     def _streams(self, streams: Sequence[Sequence[Request]], sender: Sender, threads: ThreadPoolExecutor) -> None:
-        """All streams at once, as far as there are threads; when one fails, the others end after the request at hand."""
+        """Send all streams, limited by the threads. When one fails, the others stop after their current request."""
         jobs = [threads.submit(self._stream, stream, sender) for stream in streams]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
@@ -109,7 +108,7 @@ class Delivery:
         found = []
         for request in stream:
             receipt = self._receipts.get(request.key)
-            # What was refused is asked again where the policy has become another one: the receiver may have, too.
+            # A rejected request is sent again if the policy has changed: the receiver may have changed, too.
             if receipt is None or (receipt.reason and self._policy == "fail"):
                 verdict = self._sent(request, sender)
                 receipt = Receipt(verdict.status, time.time_ns() // 1000, verdict.reason)
@@ -122,23 +121,23 @@ class Delivery:
     def _sent(self, request: Request, sender: Sender) -> Verdict:
         size = len(request.body)
         if len(request.rows) == 1 and size > self._into.max_bytes:
-            return Verdict(0, f"the request would have {size:,} bytes, into.max_bytes is {self._into.max_bytes:,}")
+            return Verdict(0, f"the request has {size:,} bytes: into.max_bytes is {self._into.max_bytes:,}")
         return sender.send(request.key, request.body, request.place)
 
     def _rejected(self, request: Request, verdict: Verdict) -> RecordRejected:
         several = f" (one of {len(request.rows)} records in a request)" if len(request.rows) > 1 else ""
-        hint = "have the receiver take it, change into.body, or set errors.constraint: dead_letter (or skip)"
+        hint = "make the receiver accept it, change into.body, or set errors.constraint: dead_letter (or skip)"
         if not all(map(_traced, request.rows)):
-            hint = "have the receiver take it, or change into.body: rows of this program cannot be traced to one record"
-        elif self._commit.marks or any(counts.given for counts in self._commit.counts.values()):
-            hint = "have the receiver take it, or change into.body: records that may give several rows are not set aside"
-        error = RecordRejected(f"{request.place}{several}: the receiver refuses it: {verdict.reason}", hint)
+            hint = "make the receiver accept it, or change into.body: rows of this program cannot be traced to one record"
+        elif self._fan_out:
+            hint = "make the receiver accept it, or change into.body: a record with several rows cannot become a dead letter"
+        error = RecordRejected(f"{request.place}{several}: the receiver rejected it: {verdict.reason}", hint)
         if len(request.rows) == 1 and request.rows[0].offset is not None:
             error.record = request.rows[0].source, request.rows[0].offset
         return error
 
     def _taken_rows(self, topics: bool) -> pa.Table:
-        """Receipts of the window at hand, as rows."""
+        """Return the receipts of the current window as rows."""
         made: dict[str, list[Any]] = {
             "request": [key for _, key, _ in self._taken],
             "status": [receipt.status for *_, receipt in self._taken],
@@ -152,7 +151,7 @@ class Delivery:
         return pa.table(made, _taken_schema(topics))
 
     def _letters(self) -> list[StagedFile]:
-        """What was refused as dead letters: records as they were."""
+        """Write rejected records as dead letters, unchanged."""
         if not self._refused or self._policy != "dead_letter":
             return []
         rows = []
@@ -170,25 +169,25 @@ class Delivery:
         return [_staged(path)]
 
     def _settled(self) -> Commit:
-        """The commit with what became of its records."""
+        """Return the commit with the outcome of its records."""
         gone: Counter[tuple[PartitionId, int]] = Counter()
         for row, _ in self._refused:
             steps = (s for s in self._commit.steps if s.source == row.source and row.offset is not None and row.offset in s.range)
             gone[next(steps).lane.key] += 1
         if not gone:
             return self._commit
-        counts = dict(self._commit.counts)
+        counts = dict(self._commit.only.counts)
         for lane, n in gone.items():
             old = counts[lane]
             name = "dead_letters" if self._policy == "dead_letter" else "filtered"
             counts[lane] = replace(
                 old, rows=old.rows - n, inserted=max(0, old.inserted - n), **{name: getattr(old, name) + n}
             )  # fmt: skip
-        return self._commit.settled(counts)
+        return self._commit.settled([counts])
 
 
 def _traced(row: Row) -> bool:
-    """Whether the record that the row comes from is known, whole."""
+    """Return whether the row's original record is available in full."""
     return row.offset is not None and row.value(ORIGINAL) is not None
 
 

@@ -1,9 +1,9 @@
-"""Staged rows of each partition in the order of their offsets, some at a time."""
+"""Read staged rows block by block, in the order of offsets within each partition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
@@ -21,17 +21,17 @@ from resources.type_compatibility import carried
 
 __all__ = ["Block", "check", "windows"]
 
-_BLOCK = 1024  # rows of a partition at once
-_AT_ONCE = 16  # partitions of which a block is in memory
+_BLOCK = 1024  # rows of a partition in one block
+_AT_ONCE = 16  # partitions with a block in memory
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one partition, the next ones.
+    """The next rows of one partition.
 
     Attributes:
-        topic: its name; empty where rows do not name it.
-        partition: its number.
+        topic: name of the topic; empty where rows have no topic column.
+        partition: number of the partition.
         table: the rows.
     """
 
@@ -41,25 +41,25 @@ class Block:
 
 
 def check(commit: Commit, files: Sequence[Proven], known: Columns) -> Columns:
-    """Files hold the columns of their commit, and these can stand beside those that rows had before.
+    """Check that files have the columns of their commit, and that their types match those of earlier rows.
 
     Returns:
-        All payload columns that rows have had then.
+        All payload columns of earlier rows and of these.
 
     Raises:
         SchemaConflict: a column has another type than before.
-        StagingFailed: a file holds other columns.
+        StagingFailed: a file has other columns.
     """
-    carried(commit, ())  # a payload column with the name of a coordinate is said first
-    wide = grown(known, widening(known, commit.columns))
+    carried(commit, ())  # first, so that a payload column with a coordinate's name is reported
+    wide = grown(known, widening(known, commit.only.columns))
     for file in files:
         stored = of_schema(pq.read_schema(file.path), f"staged file {file.path!r}").without((ORIGINAL,))
-        matched(stored, file, commit, carried(replace(commit, columns=wide), file.names))
+        matched(stored, file, commit, carried(commit.writing(columns=wide), file.names))
     return wide
 
 
 def windows(files: Sequence[Proven]) -> Iterator[list[Block]]:
-    """Return all rows: a block of each of some partitions at a time, within a partition in order. The same at each call."""
+    """Return all rows in windows: a block of each of several partitions, in the order of offsets. The same at each call."""
     order = OffsetOrder(files, _BLOCK)
     waiting = iter([_blocks(order, origin) for origin in sorted(order.origins)])
     active = list(islice(waiting, _AT_ONCE))

@@ -1,14 +1,14 @@
-"""The batch that is on its way: fixed in a folder beside the ledger before its first request, gone when it has landed.
+"""The outbox: a folder beside the ledger that stores a batch before its first request, until it is committed.
 
-    PIPELINE/lock            locked while a process sends; the lock of a dead process is free
-    PIPELINE/pending/        commit.json, the staged files, and `receipts`, a line for each request with a final answer
-    PIPELINE/given-up-ID/    the same of a batch that an operator gave up; nothing reads it
+    PIPELINE/lock            locked while a process sends; a dead process's lock is free
+    PIPELINE/pending/        commit.json, the staged files, and `receipts`: one line for each request with a final response
+    PIPELINE/given-up-ID/    the same for a batch that an operator gave up; not read again
 
-`pending` is the durable mark that requests may have left: it is fsynced before the first one. So a process that finds it must
-assume that the receiver has taken any part of the batch.
+`pending` is the durable mark that requests may have been sent: it is fsynced before the first one. A process that finds it must
+assume that the receiver has accepted any part of the batch.
 
-The folder appears by one rename of a finished one, which fails where there is one: so there is never more than one batch on its
-way, with or without the lock. A receipt that is lost (they are not synced) means that the request is sent again, with its key.
+The folder is created by renaming a finished one, and the rename fails if `pending` exists. So at most one batch is pending, even
+without the lock. Receipts are not fsynced: after a lost receipt, the request is sent again with the same key.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NAP_S = 0.02
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a receiver has said of a request for good.
+    """The final response to a request.
 
     Attributes:
-        status: of HTTP; 0 where it was refused unsent.
-        micros: when, in microseconds since 1970.
-        reason: why it was refused; empty where it was taken.
+        status: of HTTP; 0 where the request was rejected before sending.
+        micros: time in microseconds since 1970.
+        reason: why it was rejected; empty where it was accepted.
     """
 
     status: int
@@ -51,14 +51,14 @@ class Receipt:
 
 
 class Receipts:
-    """Receipts of a batch, by the keys of requests; several threads may add."""
+    """Receipts of a batch, by request key. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
         self._known: dict[str, Receipt] = {}
-        whole = path.read_bytes().split(b"\n")[:-1] if path.exists() else []  # what was cut off is no line
+        whole = path.read_bytes().split(b"\n")[:-1] if path.exists() else []  # without an incomplete last line
         for line in whole:
-            with suppress(ValueError, LookupError):  # damaged: sent again
+            with suppress(ValueError, LookupError):  # a damaged line: the request is sent again
                 key, status, micros, reason = json.loads(line)
                 self._known[key] = Receipt(status, micros, reason)
         self._torn = path.exists() and not path.read_bytes().endswith(b"\n")
@@ -67,11 +67,11 @@ class Receipts:
         return len(self._known)
 
     def get(self, key: str) -> Receipt | None:
-        """What is known of a request."""
+        """Return the receipt of a request; None: it has none."""
         return self._known.get(key)
 
     def add(self, key: str, receipt: Receipt) -> None:
-        """Note it, at once."""
+        """Record a receipt immediately."""
         line = json.dumps([key, receipt.status, receipt.micros, receipt.reason]).encode() + b"\n"
         with self._lock, self._path.open("ab", buffering=0) as file:
             file.write(b"\n" + line if self._torn else line)
@@ -81,12 +81,12 @@ class Receipts:
 
 @dataclass(frozen=True)
 class Pinned:
-    """A batch as its requests are made from it.
+    """A batch with the fields that its requests are built from.
 
     Attributes:
         commit: the batch.
-        into: the definition's fields; of a batch that is on its way, those that decide keys and bodies are the stored ones.
-        found: whether it was in the outbox, so that the receiver may have taken any part of it.
+        into: the definition's fields; for a pending batch, those that decide keys and bodies are the stored ones.
+        found: true if the batch was in the outbox, so that the receiver may have accepted any part of it.
     """
 
     commit: Commit
@@ -95,11 +95,11 @@ class Pinned:
 
 
 class Outbox:
-    """The folder of one pipeline.
+    """The outbox folder of one pipeline.
 
     Args:
-        folder: made when it is needed.
-        pipeline: its name, for messages.
+        folder: created when needed.
+        pipeline: name of the pipeline, for messages.
     """
 
     def __init__(self, folder: Path, pipeline: str) -> None:
@@ -107,10 +107,10 @@ class Outbox:
 
     @contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
-        """While inside, no other process sends. It only saves work: keys and the ledger are what is relied on.
+        """Lock the outbox, so that one process sends. Best effort: correctness depends on keys and the ledger alone.
 
         Raises:
-            DestinationBusy: another one does.
+            DestinationBusy: another process has the lock.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         until = time.monotonic() + timeout_s
@@ -125,7 +125,7 @@ class Outbox:
                         raise DestinationBusy(
                             f"pipeline {self._pipeline}: process {file.read().strip() or '?'} is sending a batch;"
                             f" waited {timeout_s:g} s",
-                            "let it finish, or end it: the next run goes on where it stops",
+                            "wait until it ends, or stop it: the next run continues its batch",
                         ) from None
                     time.sleep(_NAP_S)
             file.truncate(0)
@@ -134,37 +134,38 @@ class Outbox:
             yield
 
     def pending(self, into: Into) -> Pinned | None:
-        """Return the batch that is on its way, with its files where they are kept.
+        """Return the pending batch, with the paths of its stored files.
 
         Args:
             into: the fields of the definition.
 
         Raises:
-            DestinationError: it cannot be read.
+            DestinationError: the stored batch cannot be read.
+            FormatTooNew: a newer kpipe wrote it.
         """
         try:
             text = (self._pending / "commit.json").read_text(encoding="utf-8")
-            pinned = Pinned(self._kept(from_text(text)), fixed(into, text), found=True)
+            pinned = Pinned(self._kept(from_text(text, str(self._pending))), fixed(into, text), found=True)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise DestinationError(
                 f"pipeline {self._pipeline}: {self._pending} cannot be read: {error}",
-                "restore it; without it, what was sent of this batch may be sent again with other keys",
+                "restore it from a backup; without it, rows of this batch may be sent again with other keys",
             ) from error
         return pinned
 
     def pin(self, commit: Commit, into: Into) -> Commit:
-        """Store a batch durably, before its first request; return it with its files where they are kept.
+        """Store a batch durably before its first request; return it with the paths of the stored files.
 
         Raises:
-            DestinationBusy: another one is on its way.
-            DestinationError: the disk refuses.
+            DestinationBusy: another batch is pending.
+            DestinationError: the files cannot be written.
         """
         new = self.folder / f".{uuid.uuid4().hex}"
         try:
             new.mkdir(mode=0o700, parents=True)
-            for file in (*commit.files, *commit.dead_letters):
+            for file in (*commit.only.files, *commit.dead_letters):
                 _same(Path(file.path), new / Path(file.path).name)
             with (new / "commit.json").open("w", encoding="utf-8") as text:
                 text.write(to_text(commit, into))
@@ -177,31 +178,31 @@ class Outbox:
                 if not self._pending.exists():
                     raise
                 raise DestinationBusy(
-                    f"pipeline {self._pipeline}: another batch is being sent", "run it again: that one is finished first"
+                    f"pipeline {self._pipeline}: another batch is being sent", "run it again: the pending batch is finished first"
                 ) from None
-            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):  # it may be the first batch ever
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):  # all are new at the first batch
                 _synced(folder)
         except OSError as error:
             raise DestinationError(
-                f"pipeline {self._pipeline}: batch {commit.id} cannot be kept in {self.folder}: {error}",
-                "free space; run it again",
+                f"pipeline {self._pipeline}: batch {commit.id} cannot be stored in {self.folder}: {error}",
+                "free disk space; run it again",
             ) from error
         finally:
             shutil.rmtree(new, ignore_errors=True)
         return self._kept(commit)
 
     def receipts(self) -> Receipts:
-        """Of the batch that is on its way."""
+        """Open the receipts of the pending batch."""
         return Receipts(self._pending / "receipts")
 
     def clear(self, batch: str) -> None:
-        """Remove that batch: it has landed, or the receiver has taken nothing of it."""
+        """Delete the batch: it is committed, or the receiver has accepted nothing of it."""
         self._moved(batch, f".{uuid.uuid4().hex}")
         for left in self.folder.glob(".*"):
             shutil.rmtree(left, ignore_errors=True)
 
     def give_up(self, batch: str) -> None:
-        """Keep the batch's files and receipts for the operator, and free the place of the next one."""
+        """Keep the batch's files and receipts for the operator, and allow the next batch."""
         self._moved(batch, f"given-up-{batch}")
 
     def _moved(self, batch: str, name: str) -> None:
@@ -214,14 +215,14 @@ class Outbox:
         def moved(files: tuple[StagedFile, ...]) -> tuple[StagedFile, ...]:
             return tuple(replace(file, path=str(self._pending / Path(file.path).name)) for file in files)
 
-        return replace(commit, files=moved(commit.files), dead_letters=moved(commit.dead_letters))
+        return replace(commit.writing(files=moved(commit.only.files)), dead_letters=moved(commit.dead_letters))
 
 
 def _same(file: Path, to: Path) -> None:
-    """A finished file under another name; it is never changed, so it may be the same one."""
+    """Link or copy a finished file to another name; finished files never change, so a link is enough."""
     try:
         os.link(file, to)
-    except OSError:  # on another disk
+    except OSError:  # another file system: no hard link
         shutil.copyfile(file, to)
         _synced(to)
 

@@ -1,4 +1,4 @@
-"""Rows as requests: what stands in a body, what a request holds, and the key that it has whenever it is sent."""
+"""Build requests from rows: body, rows in each request, and a key that is the same at every attempt."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["Request", "Row", "Shaper"]
 
 
 class Row(NamedTuple):
-    """A row on its way.
+    """A row to be sent.
 
     Attributes:
-        source: partition that it comes from.
+        source: the partition that it was read from.
         offset: None where a program's rows cannot be traced to one record.
-        nth: of the rows of that offset.
+        nth: index among the rows of that offset.
         body: JSON.
-        block: where the rest of it stands.
-        at: in the block.
+        block: the table with its other columns.
+        at: its index in the block.
     """
 
     source: PartitionId
@@ -44,9 +44,9 @@ class Row(NamedTuple):
     at: int
 
     def value(self, name: str) -> object:
-        """Return what a column holds, a time as a number of its unit; None where there is no such column.
+        """Return a column's value, a time as an integer in its unit; None where the column does not exist.
 
-        Python's dates end with the year 9999, Kafka's timestamps do not.
+        Python's dates end with the year 9999; Kafka's timestamps do not.
         """
         if name not in self.block.column_names:
             return None
@@ -56,12 +56,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent at once.
+    """One HTTP request.
 
     Attributes:
         key: the same whenever these rows are sent.
         body: UTF-8.
-        rows: that are in it.
+        rows: the rows in it.
     """
 
     key: str
@@ -79,11 +79,11 @@ class Request:
 
 @dataclass
 class Shaper:
-    """Makes the requests of a commit, the same ones whenever it is asked.
+    """Builds the requests of a commit; the same commit always gives the same requests.
 
     Attributes:
         into: the fields of the definition.
-        commit: whose rows these are.
+        commit: the commit of the rows.
     """
 
     into: Into
@@ -98,27 +98,27 @@ class Shaper:
         self._numbers = {step.source.partition: step.source for step in self.commit.steps}
 
     def check(self, names: Sequence[str]) -> None:
-        """Every place of the body has a column.
+        """Check that each placeholder of the body has a column.
 
         Args:
             names: of the columns of staged files.
 
         Raises:
-            SchemaConflict: one has none.
+            SchemaConflict: a placeholder has no column.
         """
         held = {name.lower() for name in names}
         for name in self._body.names:
-            known = self.commit.columns.get(name) or COORDINATES.get(name)
+            known = self.commit.only.columns.get(name) or COORDINATES.get(name)
             if name not in (ROW, "_kafka_topic") and (known is None or name.lower() not in held):
                 raise SchemaConflict(
                     f"into.body: batch {self.commit.id} has no column {name}",
-                    "declare it under `columns` (or metadata), or leave it out until this batch has landed",
+                    "declare it under `columns` (or metadata), or leave it out until this batch is committed",
                 )
 
     def streams(self, blocks: Sequence[Block]) -> list[list[Request]]:
-        """The requests of some rows, in streams: those of one stream are sent one after the other.
+        """Build the requests of some rows as streams; requests of one stream are sent in order, one at a time.
 
-        Rows of one Kafka key are in one stream, in their order; so are all rows of a partition that have none.
+        Rows of one Kafka key are in one stream, in order. Rows without a key share a stream for each partition.
         """
         found: dict[tuple[PartitionId, int], list[Row]] = {}
         for block in blocks:
@@ -140,7 +140,7 @@ class Shaper:
         return int.from_bytes(blake2b(key, digest_size=8).digest(), "big") % self.into.concurrency if key is not None else 0
 
     def _bodies(self, table: pa.Table, source: PartitionId) -> list[str]:
-        columns = self.commit.columns
+        columns = self.commit.only.columns
         held = {name.lower(): name for name in table.column_names}
         places: dict[str, Sequence[str]] = {}
         for name in dict.fromkeys(self._body.names):
@@ -151,12 +151,12 @@ class Shaper:
                 places[name] = told * table.num_rows
             else:
                 kind = COORDINATES.get(name) or columns.get(name)
-                assert kind is not None  # check() has looked
+                assert kind is not None  # check() proved it
                 (places[name],) = encoded(table, Columns(((held[name.lower()], kind),)))
         return [self._body.filled({name: found[at] for name, found in places.items()}) for at in range(table.num_rows)]
 
     def _requests(self, rows: Sequence[Row]) -> Iterator[Request]:
-        """Rows of a stream, as many as go into a request."""
+        """Split the rows of a stream into requests within the limits."""
         some: list[Row] = []
         size = 0
         for row in rows:
@@ -177,12 +177,12 @@ class Shaper:
         return Request(self._key(rows), body.encode(), rows)
 
     def _key(self, rows: Sequence[Row]) -> str:
-        """Return the key: by pipeline, `into.table` and where the rows come from, however often they are sent.
+        """Return the key: a hash of pipeline, `into.table` and the rows' coordinates; the same at every attempt.
 
-        Pipeline and table are part of it, as two of them may send the same records on purpose. Receivers remember keys: what is
-        hashed here never changes.
+        It contains pipeline and table because two pipelines may send the same records on purpose. Receivers remember keys: the
+        input of the hash must never change.
 
-        Rows that cannot be traced to a record are known by their place in the batch, which is fixed before they are sent.
+        Rows that cannot be traced to a record are identified by their index in the batch, which is stored before they are sent.
         """
         source = rows[0].source
         topic = source.topic
@@ -192,7 +192,7 @@ class Shaper:
 
 
 def _keys(table: pa.Table) -> list[bytes | None]:
-    """Kafka's keys of the records."""
+    """Return the Kafka keys of the records."""
     found: list[bytes | None] = [None] * table.num_rows
     if ORIGINAL in table.column_names:
         found = pc.struct_field(table.column(ORIGINAL), "key").to_pylist()

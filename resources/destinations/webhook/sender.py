@@ -1,4 +1,4 @@
-"""Requests sent until they are taken, or refused for good. What an answer means, and how long to wait for the next try."""
+"""Send a request until it is accepted or finally rejected: interpret responses, and wait between attempts."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from resources.secrets import Secret, redact
 
 __all__ = ["Endpoint", "Sender", "Stopped", "Verdict"]
 
-#: Answers that speak of what was sent: another try changes nothing, another record may be taken.
+#: Statuses that reject the content: another attempt changes nothing, another record may be accepted.
 _REFUSED = (400, 413, 422)
-#: Answers that another try may change. 409: a request of this key is still at work (draft-ietf-httpapi-idempotency-key-header).
+#: Statuses to retry. 409: a request with this key is in progress (draft-ietf-httpapi-idempotency-key-header).
 _PASSING = (408, 409, 425, 429)
-_FIRST_S, _LONGEST_S = 0.25, 30.0  # wait before the second try, and before any further one
-_MOST_PAUSE_S = 1e9  # of Retry-After, as nine digits; threads cannot wait for the year 9999
-_LARGEST = 64 << 10  # bytes of an answer that are read: it is only shown
-_SHOWN = 200  # signs of it in messages
+_FIRST_S, _LONGEST_S = 0.25, 30.0  # wait before the second attempt, and longest wait
+_MOST_PAUSE_S = 1e9  # limit of Retry-After: threads cannot wait until the year 9999
+_LARGEST = 64 << 10  # bytes of a response that are read, for messages only
+_SHOWN = 200  # characters of it in messages
 
 
-_EARLIER = "; an earlier try of this request may have been taken"
+_EARLIER = "; an earlier attempt of this request may have been accepted"
 
 
 class Stopped(Exception):
-    """Told to stop before the request was taken. Nobody knows whether the receiver has it."""
+    """Stopped before a final response. The receiver may have accepted the request."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a request.
+    """The outcome of a request.
 
     Attributes:
-        status: of HTTP; 0 where it was refused unsent.
-        reason: why it was refused; empty where it was taken.
+        status: of HTTP; 0 where the request was rejected before sending.
+        reason: why it was rejected; empty where it was accepted.
     """
 
     status: int
@@ -53,17 +53,17 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where requests go, and how.
+    """The URL of requests, and the settings to send them.
 
     Attributes:
-        url: the address.
-        headers: of every request, secrets among them.
+        url: the URL.
+        headers: of every request, including secrets.
         signing: keys to sign with.
-        secrets: what no message may show.
+        secrets: values that messages must not contain.
         allowed: hosts that may be in a private network.
-        connections: at the same time.
-        timeout_s: until an answer is there.
-        retry_s: how long a request is sent again.
+        connections: limit of concurrent connections.
+        timeout_s: limit of the wait for a response.
+        retry_s: how long a request is retried.
     """
 
     url: Url
@@ -77,14 +77,14 @@ class Endpoint:
 
 
 class Sender:
-    """Connections to the addresses that an endpoint has now. Used by several threads; `close` it.
+    """Connections to an endpoint's current addresses. Thread-safe; `close` it after use.
 
     Args:
-        endpoint: where requests go.
-        resumed: whether an earlier process may have sent them.
+        endpoint: URL and settings.
+        resumed: whether an earlier process may have sent these requests.
 
     Attributes:
-        taken: whether the receiver may have taken anything: some request left, and its answer is not a refusal.
+        taken: true if the receiver may have accepted a request: one was sent, and its response is not a rejection.
 
     Raises:
         DestinationBusy, InvalidPipeline: as `Url.looked_up`.
@@ -95,29 +95,29 @@ class Sender:
         self._pools = [self._pool(address) for address in endpoint.url.looked_up(endpoint.allowed)]
         self._stop = threading.Event()
         self.taken = False
-        self._quiet_until = 0.0  # the receiver has asked for a pause: of everybody
+        self._quiet_until = 0.0  # the receiver requested a pause; it applies to all threads
 
     def stop(self) -> None:
-        """No further try: who waits for one ends with `Stopped`."""
+        """Make no further attempts: waiting threads raise `Stopped`."""
         self._stop.set()
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         for pool in self._pools:
             pool.close()
 
     def send(self, key: str, body: bytes, what: str) -> Verdict:
-        """Send a request until it is taken or refused.
+        """Send a request until it is accepted or rejected.
 
         Args:
-            key: by which the receiver knows it again.
+            key: the idempotency key.
             body: of the request.
             what: for messages: partition and offsets.
 
         Raises:
-            Stopped: by `stop`.
-            DestinationBusy: it was not taken in time; the receiver may have it all the same.
-            DestinationError: the receiver takes nothing from us.
+            Stopped: `stop` was called.
+            DestinationBusy: it was not accepted in time; the receiver may have accepted it without a response.
+            DestinationError: the receiver rejects every request.
         """
         until, tries = time.monotonic() + self._to.retry_s, 0
         while True:
@@ -135,16 +135,16 @@ class Sender:
             except Untrusted as error:
                 raise DestinationError(
                     f"{self._to.url}: {what}: its certificate is not trusted: {redact(str(error), self._to.secrets)}",
-                    "see into.url, and that SSL_CERT_FILE names the authority where it is one of yours",
+                    "check into.url; for a private certificate authority, set SSL_CERT_FILE to its certificate",
                 ) from None
             except HttpFailed as error:
                 why = redact(str(error), self._to.secrets)
-            wait = max(wait, min(_LONGEST_S, _FIRST_S * 2**tries) * random.uniform(0.5, 1))  # so that not all come back at once
+            wait = max(wait, min(_LONGEST_S, _FIRST_S * 2**tries) * random.uniform(0.5, 1))  # jitter: retries are spread
             tries += 1
             if time.monotonic() + wait > until:
                 raise DestinationBusy(
-                    f"{self._to.url}: {what}: not taken in {tries} {'try' if tries == 1 else 'tries'}: {why}",
-                    "see the receiver's log; the same request, with the same key, is sent when it is run again (into.retry_s)",
+                    f"{self._to.url}: {what}: not accepted in {tries} attempt{'s' * (tries != 1)}: {why}",
+                    "check the receiver's log; the next run sends the same request with the same key (into.retry_s)",
                 )
             self._pause(wait)
 
@@ -156,7 +156,7 @@ class Sender:
             answer = ask(pool, "POST", to.url.target, told, to.timeout_s, _LARGEST, body)
             refused = _is_refusal(answer.status)
             return answer
-        except TooLarge as error:  # the status stands before it, and is all that counts
+        except TooLarge as error:  # the status comes before the body and decides alone
             refused = _is_refusal(error.status)
             return Answer(error.status, b"")
         except Untrusted:  # before anything was sent
@@ -166,10 +166,10 @@ class Sender:
             self.taken = self.taken or not refused
 
     def _judged(self, answer: Answer, what: str) -> Verdict | None:
-        """What the answer decides; None: nothing yet.
+        """Return the outcome that the response decides; None: retry.
 
         Raises:
-            DestinationError: the receiver takes nothing from us.
+            DestinationError: the receiver rejects every request.
         """
         status, where = answer.status, f"{self._to.url}: {what}"
         if 200 <= status < 300:
@@ -180,16 +180,17 @@ class Sender:
             return None
         if answer.redirects:
             raise DestinationError(
-                f"{where}: redirects elsewhere (HTTP {status}), which is not followed",
-                "name the address that it leads to: into.url",
+                f"{where}: HTTP {status}: redirects are not followed",
+                "set into.url to the redirect's target",
             )
         if status in (401, 403):
             raise DestinationError(
-                f"{where}: the receiver refuses these credentials (HTTP {status}{self._words(answer)})",
-                "see into.credentials: token, username and password, header.NAME, signing_secret",
+                f"{where}: the receiver rejected the credentials (HTTP {status}{self._words(answer)})",
+                "check into.credentials: token, username and password, header.NAME, signing_secret",
             )
         raise DestinationError(
-            f"{where}: HTTP {status}{self._words(answer)}", "see that into.url is its address, and that it takes POST requests"
+            f"{where}: HTTP {status}{self._words(answer)}",
+            "check that into.url is its address, and that it accepts POST requests",
         )
 
     def _words(self, answer: Answer) -> str:
@@ -197,7 +198,7 @@ class Sender:
         return f": {text[:_SHOWN]}" if text else ""
 
     def _retry_after(self, answer: Answer) -> float:
-        """Seconds that the receiver asks to be left alone: a number, or a date (RFC 9110, 10.2.3)."""
+        """Return the seconds to wait that the receiver requests: a number, or a date (RFC 9110, 10.2.3)."""
         text = answer.retry_after
         if text.isascii() and text.isdigit():
             return float(text[:9])
@@ -214,9 +215,9 @@ class Sender:
             raise Stopped
 
     def _pool(self, address: str) -> Pool | TlsPool:
-        """Connections to an address that has been looked at; the certificate must be the name's."""
+        """Open connections to a checked address; the certificate must match the URL's host name."""
         url = self._to.url
-        # Not blocking: one that was dropped in the middle of an answer would be waited for for ever. Threads are the limit.
+        # Not blocking: a connection dropped during a response would be waited for without end. Threads are the limit.
         common: dict[str, Any] = {"maxsize": self._to.connections, "block": False, "retries": False}
         if url.scheme == "http":
             return Pool(address, url.port, **common)
@@ -225,5 +226,5 @@ class Sender:
 
 
 def _is_refusal(status: int) -> bool:
-    """Return whether an answer of that status means that the receiver has taken nothing of the request."""
+    """Return whether a response with that status proves that the receiver accepted nothing of the request."""
     return 300 <= status < 500 and status not in _PASSING

@@ -1,7 +1,7 @@
-"""Signed requests, as Standard Webhooks has them (https://www.standardwebhooks.com, version 1, symmetric).
+"""Sign requests by Standard Webhooks (https://www.standardwebhooks.com, version 1, symmetric).
 
-`webhook-signature: v1,BASE64(HMAC-SHA256(secret, "ID.TIMESTAMP.BODY"))`, one for each secret, with blanks between them; the
-receiver recomputes it, and refuses an old timestamp. The id is also sent as Idempotency-Key, which more receivers know.
+`webhook-signature: v1,BASE64(HMAC-SHA256(secret, "ID.TIMESTAMP.BODY"))`, one for each secret, separated by blanks. The receiver
+recomputes it and rejects old timestamps. The id is also sent as Idempotency-Key, which more receivers support.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kpipe.errors import InvalidPipeline
 __all__ = ["headers", "keys"]
 
 _PREFIX = "whsec_"
-_SHORTEST = 24  # bytes of a secret, by the specification
+_SHORTEST = 24  # bytes of a secret: minimum of the specification
 
 
 def keys(secret: str) -> list[bytes]:
-    """The keys that a secret stands for: several, with blanks between them, while one takes the place of another.
+    """Decode the keys in a secret: during a rotation it contains several, separated by blanks.
 
     Raises:
-        InvalidPipeline: it is none, or too short to be one.
+        InvalidPipeline: a key is invalid or too short.
     """
     found = []
     for part in secret.split():
@@ -33,25 +33,25 @@ def keys(secret: str) -> list[bytes]:
             key = base64.b64decode(part[len(_PREFIX) :], validate=True) if part.startswith(_PREFIX) else part.encode()
         except binascii.Error:
             raise InvalidPipeline(
-                "into.credentials: signing_secret is not base64 behind whsec_", "copy all of it"
+                "into.credentials: signing_secret: expected base64 after whsec_, found other characters", "copy the whole secret"
             ) from None  # fmt: skip
         if len(key) < _SHORTEST:
             raise InvalidPipeline(
-                f"into.credentials: signing_secret has {len(key)} bytes, {_SHORTEST} at least",
-                "make one: python3 -c \"import base64, os; print('whsec_' + base64.b64encode(os.urandom(32)).decode())\"",
+                f"into.credentials: signing_secret: expected at least {_SHORTEST} bytes, found {len(key)}",
+                "generate one: python3 -c \"import base64, os; print('whsec_' + base64.b64encode(os.urandom(32)).decode())\"",
             )
         found.append(key)
     return found
 
 
 def headers(key: str, body: bytes, secrets: Sequence[bytes], now: float | None = None) -> dict[str, str]:
-    """What identifies a request, and proves who sent it, made anew for each try.
+    """Return the headers that identify and sign a request; the signature is new at each attempt.
 
     Args:
-        key: of the request, the same whenever it is sent.
+        key: of the request, the same at every attempt.
         body: the bytes that are sent.
-        secrets: keys to sign with; none: it is not signed.
-        now: seconds since 1970; None: by the clock.
+        secrets: keys to sign with; none: the request is not signed.
+        now: seconds since 1970; None: the current time.
     """
     stamp = str(int(time.time() if now is None else now))
     told = {"Idempotency-Key": key, "webhook-id": key, "webhook-timestamp": stamp}

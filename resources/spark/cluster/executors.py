@@ -1,6 +1,7 @@
-"""Executors on other machines: how many tasks they may run at once, and the end of waiting where none comes.
+"""Executors on other machines: count the tasks that run at once, and stop waiting when no executor starts.
 
-Spark itself waits for ever for the first one ("Initial job has not accepted any resources"), whatever the cluster said to it.
+Spark itself waits forever for the first executor ("Initial job has not accepted any resources"), even if the cluster
+has rejected the request.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ if TYPE_CHECKING:
 __all__ = ["TIMEOUT", "attended", "slots", "there"]
 
 TIMEOUT = "spark.kpipe.executorTimeout"
-"""Setting of Spark's, ours: seconds without any executor until a batch is given up. What the cluster refuses is said sooner."""
-_TIMEOUT_S = 600.0  # a cluster that adds a machine takes minutes, and so does fetching an image of 1 GB
+"""Spark setting of kpipe: seconds without any executor until a batch fails. A rejection by the cluster ends it sooner."""
+_TIMEOUT_S = 600.0  # adding a machine to a cluster takes minutes, and so does pulling an image of 1 GB
 _LOOK_S = 3.0
-# What is refused may be allowed a moment later: a role that is applied together with the pod.
+# A rejection may be temporary: a role may be applied together with the pod.
 _REFUSED_S = 30.0
 
 
 def there(context: SparkContext) -> int:
-    """How many there are now; the driver is in these books, too."""
+    """Count the executors that are registered now, without the driver."""
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
 
 def slots(context: SparkContext, pieces: int) -> int:
-    """Tasks that a batch is shared out over: those that run at once with the executors there are, or that may come.
+    """Return the number of tasks for a batch: as many as run at once on the present executors, or on those that may start.
 
-    With dynamic allocation Spark asks for as many executors as tasks wait: a batch that is cut for those that are there, none
-    maybe, would never have more.
+    With dynamic allocation, Spark requests executors for waiting tasks. A batch split only for the present executors, of
+    which there may be none, would never get more.
 
     Args:
         context: of the application.
-        pieces: of the batch: as many are asked for where nothing limits executors.
+        pieces: of the batch: the number of tasks if executors are unlimited.
     """
     conf, now = context._conf, context.defaultParallelism
     if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() != "true":
@@ -53,15 +54,15 @@ def slots(context: SparkContext, pieces: int) -> int:
 
 @contextmanager
 def attended(context: SparkContext, group: str, log: Path | None = None) -> Iterator[None]:
-    """Inside, jobs of this group are cancelled when there is no executor for too long.
+    """Cancel jobs of this group inside the block when there has been no executor for too long.
 
     Args:
         context: of the application.
-        group: under which Spark runs what is inside.
-        log: what Spark's JVM writes; it may hold the reason.
+        group: Spark's job group of the block.
+        log: the log of Spark's JVM, which may contain the reason.
 
     Raises:
-        KpipeError: there was none, with what the cluster says.
+        KpipeError: no executor started; the message contains the cluster's reason.
     """
     watch = _Watch(context, group, log)
     watch.start()
@@ -79,7 +80,7 @@ def attended(context: SparkContext, group: str, log: Path | None = None) -> Iter
 
 
 class _Watch(threading.Thread):
-    """Looks after one job. Asks the JVM only while it lasts longer than `_LOOK_S`."""
+    """Watcher of one job. Queries the JVM only if the job lasts longer than `_LOOK_S`."""
 
     def __init__(self, context: SparkContext, group: str, log: Path | None) -> None:
         super().__init__(name="kpipe-executors", daemon=True)
@@ -91,7 +92,7 @@ class _Watch(threading.Thread):
     found: KpipeError | None
 
     def run(self) -> None:
-        with suppress(Exception):  # the JVM has ended: who waits for the job is told
+        with suppress(Exception):  # the JVM has ended: the thread that waits for the job gets the error
             since = time.monotonic()
             while not self.ended.wait(_LOOK_S):
                 waited = time.monotonic() - since

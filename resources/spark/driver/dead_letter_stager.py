@@ -1,4 +1,4 @@
-"""Dead letters staged anew in this process, without Spark and without Kafka: the same code as in a task."""
+"""Stage dead letters again in this process, without Spark and Kafka, by the code that tasks run."""
 
 from __future__ import annotations
 
@@ -10,37 +10,36 @@ from kpipe.batch.batch import Batch
 from kpipe.batch.dead_letters import DeadLetter
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ledger.ledger import Lane, Step
-from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 from resources.home import Home
 from resources.kafka.record_block import Held
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
 from resources.spark.driver.sample_stager import LocalStager
-from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
 
 __all__ = ["LettersStager", "batch_of"]
 
 
 def batch_of(id: str, pipeline: str, letters: Sequence[DeadLetter]) -> Batch:
-    """A batch of the ranges in which these lie; it is staged, and never committed as such."""
+    """Return a batch of the ranges that contain these dead letters; it is staged but never committed as such."""
     offsets: dict[PartitionId, list[int]] = {}
     for letter in letters:
         offsets.setdefault(letter.source, []).append(letter.offset)
-    steps = (Step(Lane(source, min(found), min(found)), max(found) + 1) for source, found in sorted(offsets.items()))
+    steps = (Step(Lane(source, min(each), min(each)), max(each) + 1) for source, each in sorted(offsets.items()))
     return Batch(id, pipeline, tuple(steps))
 
 
 class LettersStager(LocalStager):
-    """A stager (kpipe/interfaces.py) whose records are these.
+    """A stager (kpipe/interfaces.py) that reads these dead letters instead of a topic.
 
     Args:
         pipeline: the definition.
         home: where files are staged.
         letters: the records; no two of one partition have the same offset.
-        environ: where templates and the program's variables are taken from.
-        required: gives the table's columns that take no NULL.
-        ask: asks the destination for lookups.
+        environ: values for templates and for the program's variables.
+        required: returns the table's NOT NULL columns.
+        `ask`: sends the queries of lookups to the destination.
     """
 
     def __init__(
@@ -53,24 +52,24 @@ class LettersStager(LocalStager):
         ask: Asking = no_tables,
     ) -> None:
         super().__init__(pipeline, home, environ, required, ask)
-        found: dict[PartitionId, list[DeadLetter]] = {}
+        by_source: dict[PartitionId, list[DeadLetter]] = {}
         for letter in sorted(letters, key=lambda letter: letter.offset):
-            found.setdefault(letter.source, []).append(letter)
-        self._held = {source: _held(mine) for source, mine in found.items()}
+            by_source.setdefault(letter.source, []).append(letter)
+        self._held = {source: _held(letters) for source, letters in by_source.items()}
 
     def part(self, letters: Sequence[DeadLetter]) -> Batch:
         """Return a batch of some of the records. Columns are inferred from these alone.
 
         Args:
-            letters: all that the stager has of each partition between the first and the last of them.
+            letters: every dead letter of each partition between the first and the last offset of the batch.
         """
         self._seen = None
         return batch_of(uuid.uuid4().hex, self._pipeline.name, letters)
 
-    def _job(self, batch: Batch, columns: Columns, program: ProgramSpec | None) -> Job:
+    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> Job:
         killers, refused = self._killers, self._refused
-        job = super()._job(batch, columns, program)
-        self._killers, self._refused = killers, refused  # of the records of other parts, too
+        job = super()._job(batch, tables, program)
+        self._killers, self._refused = killers, refused  # keep those of the other parts
         return replace(job, held=self._held)
 
 

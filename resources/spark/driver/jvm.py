@@ -1,6 +1,6 @@
-"""What Spark's JVM starts with: an environment without credentials, and memory that a program cannot read.
+"""Environment and options of Spark's JVM: no credentials in variables, no memory that a program can read.
 
-Python workers inherit the environment. Credentials reach them inside of tasks.
+Python workers inherit the environment. They receive credentials inside of tasks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from resources import native
 
 __all__ = ["DENY_ATTACH", "environment", "options", "started_clean"]
 
-# What Java, Spark, Hadoop, Kubernetes' client, Python and the loader look for (LD_PRELOAD: images with jemalloc, nss_wrapper
-# in those without a passwd entry). AWS's are those that are no credentials.
+# Variables that Java, Spark, Hadoop, Kubernetes' client, Python and the loader read. Images with jemalloc set LD_PRELOAD;
+# images without a passwd entry use nss_wrapper. Of AWS's variables, only those without credentials.
 _NAMES = re.compile(
     r"""
     PATH|HOME|USER|LOGNAME|SHELL|PWD|HOSTNAME|TZ|TMPDIR|LANG|LANGUAGE|LC_\w+|TERM|XDG_\w+
@@ -34,7 +34,7 @@ _NAMES = re.compile(
 )
 
 
-# Of names that a prefix lets through, except those by which Spark's own processes know each other.
+# Names that match a prefix above but contain credentials, except the secrets by which Spark's processes authenticate.
 _CREDENTIAL = re.compile(r"\w*(PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|PRIVATE_KEY|CREDENTIALS?)", re.IGNORECASE)
 _OWN = re.compile(r"_?(PY)?SPARK_(AUTH|GATEWAY|ENV_AUTH)_SECRET|PYTHON_WORKER_FACTORY_SECRET")
 _HARMLESS = ("NSS_WRAPPER_PASSWD",)
@@ -49,16 +49,16 @@ def environment(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-# HotSpot dumps its heap for every process of its user that connects to it (jcmd, jmap), and keeps counters and its command line
-# in a file that they read.
+# HotSpot dumps its heap for any process of the same user that attaches to it (jcmd, jmap). It also writes counters and its
+# command line to a file that these processes can read.
 DENY_ATTACH = "-XX:+DisableAttachMechanism -XX:-UsePerfData"
 
 
 @contextmanager
 def started_clean() -> Iterator[None]:
-    """Inside, a JVM that PySpark starts gets `environment` of this process's, and prints to its stderr only.
+    """Start JVMs inside this block with `environment` only, and with stdout redirected to this process's stderr.
 
-    HotSpot answers SIGQUIT, which every process of its user may send, with a list of its threads on stdout.
+    HotSpot answers SIGQUIT, which any process of the same user may send, with a list of its threads on stdout.
     """
     java_gateway: Any = import_module("pyspark.java_gateway")
     start = java_gateway.Popen
@@ -75,9 +75,9 @@ def started_clean() -> Iterator[None]:
 
 
 def options() -> str:
-    """Return the options of a driver's JVM that deny other processes of its user to read it.
+    """Return options of the driver's JVM that prevent other processes of its user from reading it.
 
-    Beside `DENY_ATTACH`, the compiled part is loaded as an agent, which denies tracing; not where it was not built.
+    They are `DENY_ATTACH` and, where the compiled part was built, an agent that denies tracing.
     """
     agent = native.agent()
     return DENY_ATTACH if agent is None else f'{DENY_ATTACH} "-agentpath:{agent}"'

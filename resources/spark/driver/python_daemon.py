@@ -1,4 +1,4 @@
-"""PySpark's daemon, of which every Python worker is a fork: none of them can be read by a program that a worker starts."""
+"""PySpark's daemon, from which every Python worker is forked; programs that a worker starts cannot read its memory."""
 
 from __future__ import annotations
 

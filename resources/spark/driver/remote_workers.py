@@ -1,4 +1,4 @@
-"""Tasks on other machines, from the driver's side: what they are sent, and proof that they see what the driver sees."""
+"""Run tasks on other machines: complete their job, and check that they share the driver's staging folder."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Away", "failures", "look", "sent", "stored"]
 
-# A task that found what it looked for stays so long that others of its wave come to other executors.
+# A probe task stays busy for this long, so that Spark starts the other tasks of its wave on other executors.
 _STAY_S = 0.3
-_LOOK, _MOST_TASKS = "the first look at the workers", 10_000
+_LOOK, _MOST_TASKS = "the check of the workers", 10_000
 _PROGRAMS = "kpipe-programs"
-"""Copies of programs, in an executor's own folder."""
+"""Copies of programs, in an executor's working folder."""
 
 
 class Away:
-    """What one stager knows of workers on other machines.
+    """Workers on other machines, as one stager uses them.
 
     Args:
-        log: what Spark's JVM writes.
+        log: the log of Spark's JVM.
     """
 
     def __init__(self, log: Path | None = None) -> None:
@@ -49,11 +49,11 @@ class Away:
         self._work = Work()
 
     def sent(self, context: SparkContext, job: Job) -> Job:
-        """The job as they get it. The first time, all of them are asked what they see.
+        """Return the job as remote tasks receive it. The first call also checks all workers.
 
         Raises:
-            StagingFailed: a worker does not see what is staged.
-            KpipeError: Spark could not ask them.
+            StagingFailed: a worker cannot see the staging folder.
+            KpipeError: Spark could not run the check.
         """
         if not self._looked:
             look(context, job.staging, self._log)
@@ -61,21 +61,21 @@ class Away:
         return replace(sent(job), moves=there(context) > 1)
 
     def run(self, context: SparkContext, job: Job, batch: Batch) -> list[RangeReport]:
-        """Stage a batch on them.
+        """Stage a batch on remote workers.
 
         Raises:
-            KpipeError: as `sent` and `run_pieces`, or there are no executors.
+            KpipeError: see `sent` and `run_pieces`; or no executor starts.
         """
         job, pieces = self.sent(context, job), max(len(batch.steps), batch.span // SMALLEST_PIECE)
         with attended(context, batch.id, self._log):
             return run_pieces(context, job, share_out(batch, slots(context, pieces)))
 
     def took(self, reports: Iterable[RangeReport]) -> None:
-        """Remember who has done what."""
+        """Add the work of these reports."""
         self._work = self._work.with_reports(reports)
 
     def work(self, context: SparkContext | None) -> Work:
-        """So far, with Spark's own name for it."""
+        """Return the work so far, with the application's id and web page."""
         if context is None:
             return self._work
         named = replace(self._work, application=str(context.applicationId), url=str(context.uiWebUrl or ""))
@@ -83,39 +83,36 @@ class Away:
 
 
 def failures(context: SparkContext) -> dict[str, int]:
-    """Tasks that failed, by the address of their executor, of those that are gone, too; none once Spark has ended.
+    """Count failed tasks by the host of their executor, including executors that have ended; empty once Spark has stopped.
 
-    Spark's own books of its application, which its pages and its REST API show: with them turned off as well.
+    Reads the status store of Spark's UI and REST API, which exists even when both are turned off.
     """
-    found: Counter[str] = Counter()
-    with suppress(Exception):  # the JVM may be gone: what is left are numbers for people
+    failed: Counter[str] = Counter()
+    with suppress(Exception):  # the JVM may have ended, and these figures are informational
         executors = context._jsc.sc().statusStore().executorList(False)
-        for at in range(executors.size()):
-            one = executors.apply(at)
-            found[str(one.hostPort()).rpartition(":")[0]] += int(one.failedTasks())
-    return {host: count for host, count in found.items() if count}
+        for index in range(executors.size()):
+            executor = executors.apply(index)
+            failed[str(executor.hostPort()).rpartition(":")[0]] += int(executor.failedTasks())
+    return {host: count for host, count in failed.items() if count}
 
 
 def sent(job: Job) -> Job:
-    """The job as tasks elsewhere get it; the folder of the batch is made, where there are folders."""
+    """Return the job as remote tasks receive it, and create the batch's folder unless staging is an object store."""
     if not is_remote(job.staging):
         try:
             Path(job.staging, job.batch).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StagingFailed(f"cannot write {job.staging}: {error.strerror or error}", NOT_SHARED) from error
-    job = stored(job)
-    also = tuple(replace(part, programs=_PROGRAMS, remote=True) for part in job.also)
-    return replace(job, programs=_PROGRAMS, remote=True, also=also)
+    return replace(stored(job), programs=_PROGRAMS, remote=True)
 
 
 def stored(job: Job) -> Job:
-    """Return the job with what its tasks need for staging in an object store: no worker finds credentials by itself."""
-    store = _access(job.staging)
-    return replace(job, store=store, also=tuple(replace(part, store=store) for part in job.also))
+    """Add the object store's credentials to the job: workers do not look up credentials themselves."""
+    return replace(job, store=_access(job.staging))
 
 
 def _access(staging: str) -> StoreAccess | None:
-    """What this process finds now: credentials of roles change, so it is asked for each batch."""
+    """Return this process's current access to the store; read for each batch, because credentials of roles expire."""
     if not is_remote(staging):
         return None
     from resources.object_store.s3 import store
@@ -124,78 +121,78 @@ def _access(staging: str) -> StoreAccess | None:
 
 
 def look(context: SparkContext, staging: str, log: Path | None = None) -> list[str]:
-    """Before the first batch: each worker finds a file of the driver's in the staging place, and the driver one of each worker's.
+    """Check before the first batch that each worker and the driver can read each other's files in the staging location.
 
     Args:
         context: of the application.
-        staging: the place.
-        log: what Spark's JVM writes.
+        staging: a folder or an object store's prefix.
+        log: the log of Spark's JVM.
 
     Returns:
-        Names of the machines that answered.
+        Names of the hosts that answered.
 
     Raises:
-        NotAvailable: they need the store's credentials, and Spark's connections are not private.
-        StagingFailed: one does not see what another one writes.
-        KpipeError: Spark could not run this on them, or there are none.
+        NotAvailable: workers need the store's credentials, and Spark's connections are not private.
+        StagingFailed: a worker and the driver do not see each other's files.
+        KpipeError: Spark could not run the check, or no executor starts.
     """
-    # Named as a batch's folder: should this process be killed here, it is collected as one.
-    place, token, access = f"{staging}/{uuid.uuid4().hex}", uuid.uuid4().hex, _access(staging)
+    # Named like a batch's folder: garbage collection removes it if this process is killed here.
+    folder, token, access = f"{staging}/{uuid.uuid4().hex}", uuid.uuid4().hex, _access(staging)
     if access is not None:
         check_private(context, access)
     try:
-        _write(f"{place}/driver", token)
+        _write(f"{folder}/driver", token)
         cores = context.defaultParallelism
-        group = f"kpipe looks at its workers {token}"
-        context.setJobGroup(group, "kpipe: what workers see")
+        group = f"kpipe checks its workers {token}"
+        context.setJobGroup(group, "kpipe: do workers share the staging location?")
         with attended(context, group, log):
             try:
-                looks = context.parallelize(range(cores), cores)
-                answers = looks.mapPartitions(lambda items: _seen(items, place, token, access)).collect()
+                probes = context.parallelize(range(cores), cores)
+                answers = probes.mapPartitions(lambda items: _probe(items, folder, token, access)).collect()
             except Exception as error:
                 raise lost(_LOOK, error) from error
         _check_python(context, group)
         for host, file, problem in answers:
-            found = problem or _differs(file, token)
-            if found:
+            problem = problem or _differs(file, token)
+            if problem:
                 raise StagingFailed(
-                    f"worker {host} and this machine do not share the staging place {staging}: {found}", NOT_SHARED
+                    f"worker {host} and this machine do not share the staging location {staging}: {problem}", NOT_SHARED
                 )
         return sorted({host for host, _, _ in answers})
     except OSError as error:
         raise StagingFailed(f"cannot write to {staging}: {error.strerror or error}", NOT_SHARED) from error
     finally:
-        _clear(place)
+        _clear(folder)
 
 
 def _check_python(context: SparkContext, group: str) -> None:
-    """No task of that job has failed for want of Python: Spark has run it elsewhere then, and would again in every batch.
+    """Check that no task of this job failed because its worker has no Python: each later batch would repeat the failure.
 
     Raises:
-        KpipeError: one has.
+        KpipeError: a worker has no Python.
     """
     scala, tracker = context._jsc.sc(), context.statusTracker()
-    scala.listenerBus().waitUntilEmpty()  # its books are written behind the jobs
+    scala.listenerBus().waitUntilEmpty()  # the status store is updated after a job ends
     for job in tracker.getJobIdsForGroup(group):
-        about = tracker.getJobInfo(job)
-        for stage in about.stageIds if about is not None else ():
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
             tasks = scala.statusStore().taskList(stage, 0, _MOST_TASKS)
-            for task in (tasks.apply(at) for at in range(tasks.size())):
-                said = task.errorMessage()
-                found = without_python(_LOOK, task.host(), said.get()) if said.isDefined() else None
-                if found is not None:
-                    raise found
+            for task in (tasks.apply(index) for index in range(tasks.size())):
+                message = task.errorMessage()
+                error = without_python(_LOOK, task.host(), message.get()) if message.isDefined() else None
+                if error is not None:
+                    raise error
 
 
-def _seen(items: Iterable[int], place: str, token: str, access: StoreAccess | None) -> Iterator[tuple[str, str, str]]:
-    """In a task: machine, file that it wrote, and what is wrong."""
-    sum(items)  # a worker that has not read all of its input is not used again
+def _probe(items: Iterable[int], folder: str, token: str, access: StoreAccess | None) -> Iterator[tuple[str, str, str]]:
+    """Return from a task: host, file that it wrote, and the problem or an empty text."""
+    sum(items)  # Spark does not reuse a worker that has not read all of its input
     if access is not None:
         from resources.object_store.s3 import use
 
         use(access)
-    file = f"{place}/{uuid.uuid4().hex}"
-    problem = _differs(f"{place}/driver", token)
+    file = f"{folder}/{uuid.uuid4().hex}"
+    problem = _differs(f"{folder}/driver", token)
     if not problem:
         try:
             _write(file, token, new_folder=False)
@@ -207,10 +204,10 @@ def _seen(items: Iterable[int], place: str, token: str, access: StoreAccess | No
 
 def _differs(file: str, token: str) -> str:
     try:
-        with opened(file) as there:
-            return "" if there.read() == token.encode() else "it sees another file there"
+        with opened(file) as stream:
+            return "" if stream.read() == token.encode() else "it contains another file of that name"
     except OSError as error:
-        return f"what one writes the other cannot read: {error.strerror or error}"
+        return f"one cannot read what the other wrote: {error.strerror or error}"
 
 
 def _write(file: str, text: str, new_folder: bool = True) -> None:
@@ -224,12 +221,12 @@ def _write(file: str, text: str, new_folder: bool = True) -> None:
     Path(file).write_text(text)
 
 
-def _clear(place: str) -> None:
+def _clear(folder: str) -> None:
     with suppress(OSError):
-        if is_remote(place):
+        if is_remote(folder):
             from resources.object_store.s3 import store
 
-            for found in store().listed(f"{place}/"):
-                store().remove(found.uri)
+            for entry in store().listed(f"{folder}/"):
+                store().remove(entry.uri)
         else:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)

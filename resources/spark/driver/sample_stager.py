@@ -1,4 +1,4 @@
-"""Batches staged in this process, without Spark: the same code as in a task, for a few records that somebody looks at."""
+"""Stage small batches in this process, without Spark, by the code that tasks run: previews and samples."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class LocalStager(SparkStager):
 
     Args:
         pipeline: the definition.
-        home: where files are staged; whoever looks at them removes them.
-        environ: where templates and the program's variables are taken from.
-        required: gives the table's columns that take no NULL.
-        ask: asks the destination for lookups.
+        home: where files are staged; the caller removes them.
+        environ: values for templates and for the program's variables.
+        required: returns the table's NOT NULL columns.
+        `ask`: sends the queries of lookups to the destination.
 
     Raises:
         InvalidPipeline: the program cannot be run, or a variable is not set.
@@ -49,19 +49,17 @@ class LocalStager(SparkStager):
             raise AssertionError
 
         super().__init__(pipeline, home, no_spark, environ, required, ask)
-        self._stage = str(home.staging)  # what a trial stages is looked at here
+        self._stage = str(home.staging)  # always local: the caller reads the staged files
 
-    def stage(
-        self, batch: Batch, columns: Columns, also: Sequence[Columns] = (), closed: Sequence[Closed] = ()
-    ) -> Sequence[RangeReport]:
+    def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         """See `Stager`."""
         program = self._spec(str(self._program.file)) if self._program else None
-        job = self._shaped(batch, columns, program, also, closed)
+        job = self._shaped(batch, tables, program, closed)
         return [range_task.stage(job, Piece(step.source, step.range)) for step in batch.steps]
 
 
 class _Aside:
-    """Where records go that no program could be given; they are only counted."""
+    """Counter of records that cannot be passed to a program."""
 
     def __init__(self) -> None:
         self.filtered = self.dead_letters = 0
@@ -80,10 +78,10 @@ class _Aside:
 
 
 def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes], object]) -> tuple[int, int]:
-    """Write the records of a range as the pipeline's program gets them on stdin; without a program, as lines.
+    """Write the records of a range in the form in which the pipeline's program reads them; without a program, as lines.
 
     Returns:
-        Records written, and those that cannot be framed (a newline in a line) or have no value.
+        Records written, and records skipped: without a value, or impossible to frame (a newline in a line).
 
     Raises:
         SourceError: the range cannot be read.
@@ -94,7 +92,7 @@ def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes], object]) 
         config=client_config(pipeline.source),
         staging="",
         format=pipeline.format,
-        columns=Columns(),
+        tables=(),
         program=ProgramSpec("", None, "", stdin=stdin),
     )
     aside = _Aside()

@@ -1,8 +1,7 @@
-"""Spark's scratch folders and sockets: one for each process, and those of processes that were killed removed.
+"""Spark's scratch folders and sockets: one folder for each process; those of killed processes are removed.
 
-A JVM that is killed leaves its blocks and its copies of shipped programs behind, and nobody would ever remove them.
-Each folder has a lock that its process holds as long as it lives; pids are not asked, as containers that share a home
-do not see each other's.
+A killed JVM leaves its blocks and its copies of shipped programs behind. Each folder has a lock file that its process
+keeps locked. Process ids would not do: containers that share a home cannot see each other's.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from typing import IO
 __all__ = ["scratch", "sockets", "sweep"]
 
 _LOCK, _SOCKETS = ".lock", "sockets"
-_YOUNG_S = 60.0  # between making a folder and locking it, its process may be stopped for a while
-# A socket's path may have 107 bytes (unix(7); 103 on macOS); Spark's names for them take 42.
+_YOUNG_S = 60.0  # a process may be suspended between creating a folder and locking it
+# A socket's path has at most 107 bytes (unix(7); 103 on macOS); Spark's names for them take 42.
 _LONGEST = 60
 _PREFIX = "kpipe-"
-_held: list[IO[str]] = []  # until this process ends, however it does
+_held: list[IO[str]] = []  # locks, kept until this process ends in whatever way
 
 
 @lru_cache
 def scratch(home: Path) -> Path:
-    """This process's own folder, made the first time."""
+    """Return this process's scratch folder; the first call creates it."""
     folder = home / "spark" / uuid.uuid4().hex
     folder.mkdir(mode=0o700, parents=True)
     lock = (folder / _LOCK).open("w")
@@ -42,22 +41,22 @@ def scratch(home: Path) -> Path:
 
 @lru_cache
 def sockets(home: Path) -> Path:
-    """A private folder for this process's sockets, with a path that is short enough for them.
+    """Return a private folder for this process's sockets, with a short enough path.
 
-    Inside the scratch folder if that is short; otherwise among the system's temporary files, and the scratch folder refers
-    to it, so that both go together. Private matters: Spark's sockets ask nobody for a secret, as its ports do.
+    This is the scratch folder if its path is short. Otherwise it is a temporary folder of the system, and a link in the
+    scratch folder has both removed together. It has to be private: Spark's sockets require no secret, unlike its ports.
     """
     folder = scratch(home)
     if len(os.fsencode(folder)) <= _LONGEST:
         return folder
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX))  # for its owner alone
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
     (folder / _SOCKETS).symlink_to(made)
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
 
 def sweep(home: Path) -> list[str]:
-    """Remove the folders of processes that are gone; gives their names."""
+    """Remove the scratch folders of processes that have ended; return the folders' names."""
     removed: list[str] = []
     for folder in sorted((home / "spark").glob("*")):
         lock = folder / _LOCK
@@ -75,7 +74,7 @@ def sweep(home: Path) -> list[str]:
 
 
 def _remove_sockets(link: Path) -> None:
-    """What the link refers to, if it is what `sockets` has made; links lie in the home, and may say anything."""
+    """Remove the target of a link if `sockets` created it. The home is writable by others' programs: a link may lead anywhere."""
     if not link.is_symlink():
         return
     folder = Path(os.readlink(link))
@@ -84,5 +83,5 @@ def _remove_sockets(link: Path) -> None:
         for file in folder.iterdir():
             if file.is_socket():
                 file.unlink(missing_ok=True)
-        with suppress(OSError):  # something else lies in it
+        with suppress(OSError):  # it contains other files
             folder.rmdir()

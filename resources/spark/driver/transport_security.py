@@ -67,6 +67,5 @@ def credentials(job: Job | StoreAccess) -> Iterator[str]:
         yield "the schema registry's credentials"
     if job.program is not None and job.program.env:
         yield "transform.env"
-    for store in (part.store for part in (job, *job.also)):
-        if store is not None:
-            yield from credentials(store)
+    if job.store is not None:
+        yield from credentials(job.store)

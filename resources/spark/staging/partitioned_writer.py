@@ -1,4 +1,4 @@
-"""Rows of a table that is divided by values of columns: a file for each division, so that readers skip those they do not want."""
+"""Write a table divided by column values: one file for each division, so that readers can skip divisions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from resources.table_partitions import Values, apart
 
 __all__ = ["Divided"]
 
-# Each division is a file of the table: more than these in one range is a division that is too fine.
+# Each division is a file of the table: more of them in one range mean that the table is divided too finely.
 _MOST = 1000
-# What all divisions together may hold in memory; the fullest becomes a row group.
+# Memory of all divisions together; beyond it, the largest one is written as a row group.
 _BYTES = 64 << 20
 
 
 class Divided:
-    """Takes tables as a `StagingWriter` does, and leaves a file for each division.
+    """Writer with the methods of a `StagingWriter` that stages one file for each division.
 
     Args:
         parts: what the table is divided by.
-        made: makes the writer of a division, which is told by a text.
+        made: creates the writer of a division, given a unique text.
     """
 
     def __init__(self, parts: Sequence[Part], made: Callable[[str], StagingWriter]) -> None:
@@ -38,18 +38,18 @@ class Divided:
         return sum(file.rows for file in self._files.values())
 
     def write(self, table: pa.Table) -> None:
-        """Append a table; all of them have one schema.
+        """Append a table; all tables have the same schema.
 
         Raises:
-            StagingFailed: there are too many divisions; or the disk is full, or the folder cannot be written.
+            StagingFailed: there are too many divisions, the disk is full, or the folder cannot be written.
             SchemaConflict: a table cannot be divided by a column of that type.
         """
         for values, rows in apart(table, self._parts):
             if values not in self._files:
                 if len(self._files) == _MOST:
-                    said = ", ".join(map(str, self._parts))
+                    parts = ", ".join(map(str, self._parts))
                     raise StagingFailed(
-                        f"into.partition_by: rows of one range fall into more than {_MOST:,} divisions by {said}",
+                        f"into.partition_by: rows of one range fall into more than {_MOST:,} divisions by {parts}",
                         "divide by something coarser, as day(created) or a country; nothing was committed",
                     )
                 self._files[values] = self._made(repr(values))
@@ -58,10 +58,10 @@ class Divided:
             max(self._files.values(), key=lambda file: file.waiting).flush()
 
     def finish(self) -> tuple[StagedFile, ...]:
-        """Close the files, make them durable, and say what was written.
+        """Close the files, make them durable, and return them.
 
         Raises:
-            StagingFailed: one cannot be made durable.
+            StagingFailed: a file cannot be made durable.
         """
         finished = [file.finish() for file in self._files.values()]
         return tuple(file for file in finished if file is not None)

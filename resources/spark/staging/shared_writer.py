@@ -1,8 +1,8 @@
-"""Files that the short ranges of a task share.
+"""Staged files shared by the short ranges of a task.
 
-A range that fills no row group is not worth a file: each costs three syncs, a footer and a proof on the driver, and a topic
-may have thousands of partitions. What a range holds is handed over when it is finished, so one that failed and is read
-again leaves nothing here.
+A range that fills no row group does not get a file of its own: a file costs three syncs, a footer and a check on the
+driver, and a topic may have thousands of partitions. A range's rows are added when the range is complete, so a range
+that failed and is read again leaves nothing here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from resources.spark.staging.staged_files import StagingWriter
 __all__ = ["Shared"]
 
 _BYTES = 128 << 20
-"""What a file may hold before the next one is begun: enough for any footer, and several files can be read at once."""
+"""Size at which the next file is started: the footer's cost is small, and several files can be read in parallel."""
 
 
 class Shared:
-    """The shared files of one task.
+    """Shared files of one task.
 
     Args:
         folder, make: of the batch; see `StagingWriter`.
@@ -34,10 +34,10 @@ class Shared:
         self._full: list[StagingWriter] = []
 
     def take(self, kind: str, tables: Sequence[pa.Table]) -> StagedFile:
-        """Rows of a range; tables of one kind and schema come into one file.
+        """Write a range's rows; tables of the same kind and schema share a file.
 
         Returns:
-            The file as far as it is known yet: its path, and how many of its rows these are.
+            The file's path and the number of these rows; size and hash follow in `finish`.
 
         Raises:
             StagingFailed: the disk is full, or the folder cannot be written.
@@ -55,7 +55,7 @@ class Shared:
         """Close the files, make them durable, and complete the reports that name them.
 
         Raises:
-            StagingFailed: one cannot be made durable.
+            StagingFailed: a file cannot be made durable.
         """
         finished = (writer.finish() for writer in (*self._full, *self._open.values()))
         files = {file.path: file for file in finished if file is not None}
@@ -63,23 +63,19 @@ class Shared:
         return [_completed(report, files) for report in reports]
 
     def abandon(self) -> None:
-        """Close what is open; nothing will be reported."""
+        """Close open files; nothing is reported."""
         for writer in (*self._full, *self._open.values()):
             writer.abandon()
 
 
 def _completed(report: RangeReport, files: Mapping[str, StagedFile]) -> RangeReport:
-    def whole(file: StagedFile) -> StagedFile:
+    def complete(file: StagedFile) -> StagedFile:
         return file if file.path not in files else replace(files[file.path], share=file.share)
 
-    def known(file: StagedFile | None) -> StagedFile | None:
-        return None if file is None else whole(file)
+    def optional(file: StagedFile | None) -> StagedFile | None:
+        return None if file is None else complete(file)
 
-    return replace(
-        report,
-        rows=known(report.rows),
-        dead_letters=known(report.dead_letters),
-        deletes=known(report.deletes),
-        also=tuple(replace(share, rows=known(share.rows)) for share in report.also),
-        parts=tuple(map(whole, report.parts)),
+    tables = tuple(
+        replace(table, files=tuple(map(complete, table.files)), deletes=optional(table.deletes)) for table in report.tables
     )
+    return replace(report, tables=tables, dead_letters=optional(report.dead_letters))

@@ -1,12 +1,12 @@
-"""Where tasks leave finished files: written once, hashed on the way, durable before anybody hears of them.
+"""Staged files: written once by tasks, hashed while written, durable before they are reported.
 
     staging/<batch id>/<uuid>.parquet
 
-Paths hold ids only. A file is opened exclusively, closed, fsynced with its folder, and only then reported. Nothing is
-removed on a failure path; `collect_garbage` removes folders later, by reference and age.
+Paths contain ids only. A file is opened exclusively, closed, fsynced with its folder, and only then reported. Failures
+remove nothing; `collect_garbage` removes folders later, by reference and age.
 
-In an object store (`s3://bucket/key` in place of the folder) a file is written into Spark's scratch folder, where it has no
-name, and then put there at once, with its hash: the store refuses other bytes, and remembers it for the commit to ask.
+In an object store, the folder is `s3://bucket/key`. A file is first written to a nameless file in Spark's scratch folder,
+then uploaded in one request with its hash. The store rejects other bytes, and returns the hash to the commit.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from resources.object_store.uri import is_remote
 
 __all__ = ["StagingWriter", "collect_garbage", "discard"]
 
-# A folder that no ledger knows is left alone for this long: its run may be alive, or stopped and about to go on.
+# A folder that no ledger references is kept for this long: its run may be alive, or suspended and about to continue.
 HORIZON_S = 24 * 3600.0
-# Rows of a row group: what DuckDB and Parquet's other readers like best lies around 100,000. Bytes bound the memory.
+# DuckDB and Parquet's other readers work best with row groups of around 100,000 rows. The bytes limit memory.
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 16 << 20
 _BATCH = re.compile(r"[0-9a-f]{32}")
 
 
 class _Hashed:
-    """A file object for Arrow that knows the hash of what went through it."""
+    """File object for Arrow that hashes what is written to it."""
 
     def __init__(self, path: str) -> None:
         self._file: IO[bytes]
@@ -79,13 +79,13 @@ class _Hashed:
         return False
 
     def settle(self) -> None:
-        """Make it durable, under its name."""
+        """Make the file durable under its final name."""
         self._file.flush()
         if is_remote(self._path):
             from resources.object_store.s3 import LARGEST, store
 
             if self.size > LARGEST:
-                raise OSError(errno.EFBIG, "an object of more than 5 GiB cannot be put there at once; make batches smaller")
+                raise OSError(errno.EFBIG, "an object cannot be larger than 5 GiB; make batches smaller")
             self._file.seek(0)
             store().put(self._path, self._file, self.sha256.hexdigest())
         else:
@@ -100,13 +100,13 @@ class _Hashed:
 
 
 class StagingWriter:
-    """Writes one Parquet file, opened with the first table.
+    """Writer of one Parquet file, opened with the first table.
 
     Args:
-        folder: of the batch; or the beginning of objects' names.
-        share: takes rows that fill no row group, instead of a file of their own.
-        make: whether a missing folder is made. On a cluster the driver has made it: one that is gone is of a batch that has
-            landed without this task (another attempt was sooner), and what it left there nobody would remove before the next run.
+        folder: of the batch; or a prefix of object names.
+        share: writes rows that fill no row group to a shared file.
+        make: whether to create a missing folder. On a cluster the driver creates it. If it is missing in a task, another
+            attempt was faster and the batch is committed: a new folder would stay until the next run.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class StagingWriter:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Path of the file."""
         return self._path
 
     @property
@@ -132,11 +132,11 @@ class StagingWriter:
 
     @property
     def waiting(self) -> int:
-        """Bytes in memory that are to become a row group."""
+        """Bytes in memory that will become a row group."""
         return self._waiting_bytes
 
     def write(self, table: pa.Table) -> None:
-        """Append a table; all of them have one schema.
+        """Append a table; all tables have the same schema.
 
         Raises:
             StagingFailed: the disk is full, or the folder cannot be written.
@@ -151,7 +151,7 @@ class StagingWriter:
             self.flush()
 
     def flush(self) -> None:
-        """What waits becomes a row group.
+        """Write the tables in memory as a row group.
 
         Raises:
             StagingFailed: see `write`.
@@ -163,8 +163,8 @@ class StagingWriter:
                 if self._make and not is_remote(self._path):
                     Path(self._path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._file = _Hashed(self._path)
-                # These files live for seconds. Snappy: Zstandard makes them a third smaller for twice the time. No
-                # dictionaries: most columns have too many values for one, and looking for it takes half of the time.
+                # These files live for seconds. Snappy: Zstandard makes them a third smaller in twice the time. No
+                # dictionaries: most columns have too many values, and building dictionaries doubles the time.
                 self._writer = pq.ParquetWriter(
                     self._file, table.schema, compression="snappy", use_dictionary=False, store_schema=False
                 )
@@ -173,7 +173,7 @@ class StagingWriter:
             raise self._failed(error) from error
 
     def finish(self) -> StagedFile | None:
-        """Close, make durable, and say what was written; None when there was no row.
+        """Close the file, make it durable, and return it; None if no row was written.
 
         Raises:
             StagingFailed: it cannot be made durable.
@@ -195,19 +195,19 @@ class StagingWriter:
         return StagedFile(self._path, self._file.size, self.rows, self._file.sha256.hexdigest())
 
     def abandon(self) -> None:
-        """Close without finishing; the torn file stays for the garbage collection."""
+        """Close without finishing; the incomplete file stays until garbage collection."""
         if self._writer is not None:
-            self._writer.is_open = False  # else its end writes a footer, into a closed file
+            self._writer.is_open = False  # prevents its finalizer from writing a footer to a closed file
         if self._file is not None:
-            with suppress(OSError):  # a disk that is full: the error that led here says so
+            with suppress(OSError):  # a full disk: the error that led here reports it
                 self._file.close()
 
     def _failed(self, error: OSError) -> StagingFailed:
         remote = "run it again when the store answers; nothing was committed"
         local = "free space or set KPIPE_HOME to a larger disk; nothing was committed"
         hint = remote if is_remote(self._path) else local
-        kind = StoreUnreachable if getattr(error, "passes", False) else StagingFailed
-        return kind(f"cannot write {self._path}: {error.strerror or error}", hint)
+        error_class = StoreUnreachable if getattr(error, "passes", False) else StagingFailed
+        return error_class(f"cannot write {self._path}: {error.strerror or error}", hint)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -219,22 +219,22 @@ def _sync_folder(folder: Path) -> None:
 
 
 def discard(root: Path | str, batch: str) -> None:
-    """Remove the files of a batch whose commit was read back: the destination holds its own copy of them."""
+    """Remove the files of a batch whose commit was read back: the destination has its own copy of them."""
     if not _BATCH.fullmatch(batch):
         return
     if is_remote(root):
-        with suppress(OSError):  # what stays is collected
+        with suppress(OSError):  # garbage collection removes the rest
             _empty(f"{root}/{batch}/")
     else:
         _remove(Path(root) / batch)
 
 
 def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float | None = None) -> list[str]:
-    """Remove folders of batches that have landed, and of those that no ledger knows and that are old.
+    """Remove folders of committed batches, and old folders that no ledger references.
 
     Args:
-        root: the staging folder. Only real folders in it whose name is a batch id are ever touched.
-        landed: whether the ledger holds that batch.
+        root: the staging folder. Only real folders whose name is a batch id are removed.
+        landed: returns whether the ledger contains the batch.
         now: seconds since 1970; the current time by default.
 
     Returns:
@@ -242,7 +242,7 @@ def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float 
     """
     moment = time.time() if now is None else now
     if is_remote(root):
-        with suppress(OSError):  # the next run looks again
+        with suppress(OSError):  # the next run tries again
             return _collect_objects(str(root), landed, moment)
         return []
     removed: list[str] = []
@@ -255,7 +255,7 @@ def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float 
             continue
         try:
             ages = [moment - file.lstat().st_mtime for file in (entry, *entry.iterdir())]
-        except FileNotFoundError:  # another run collects as well, or its batch has landed
+        except FileNotFoundError:  # removed by another run's garbage collection or commit
             continue
         if landed(entry.name) or min(ages) > HORIZON_S:
             _remove(entry)
@@ -264,13 +264,13 @@ def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float 
 
 
 def _collect_objects(root: str, landed: Callable[[str], bool], moment: float) -> list[str]:
-    """The same where folders are beginnings of names. Ages are by the store's clock; a day is more than clocks differ."""
+    """Remove objects instead of folders. Ages are by the store's clock; clocks differ by less than a day."""
     from resources.object_store.s3 import store
 
     removed = []
     for batch in store().folders(f"{root}/"):
         if _BATCH.fullmatch(batch):
-            ages = [moment - found.modified for found in store().listed(f"{root}/{batch}/")]
+            ages = [moment - entry.modified for entry in store().listed(f"{root}/{batch}/")]
             if landed(batch) or min(ages, default=0) > HORIZON_S:
                 _empty(f"{root}/{batch}/")
                 removed.append(batch)
@@ -280,8 +280,8 @@ def _collect_objects(root: str, landed: Callable[[str], bool], moment: float) ->
 def _empty(prefix: str) -> None:
     from resources.object_store.s3 import store
 
-    for found in store().listed(prefix):
-        store().remove(found.uri)
+    for entry in store().listed(prefix):
+        store().remove(entry.uri)
 
 
 def _remove(folder: Path) -> None:

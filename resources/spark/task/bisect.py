@@ -1,10 +1,10 @@
-"""Which records make the program fail? It is run over parts of the range, in halves, until one record fails alone.
+"""Find the records that make the program fail: run it on halves of the range until single records fail alone.
 
-    the run failed ─► without any record? ─► again, on what it had not answered ─► three records, each alone?
+    the run failed ─► without any record? ─► again, on the unanswered records ─► three records, each alone?
                    ─► halves of halves ─► one record alone, twice ─► the rest of the range ─► staged without them
 
-Nothing here reads Kafka or starts a program: a trial is a function. Every way ends: with the records, or with an error that
-says why no record is to blame.
+Nothing here reads Kafka or starts a program: a trial is a function. A search ends with the records, or with an error
+that explains why it found none.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kpipe.offsets import Range
 
 __all__ = ["Bounds", "Search", "Trial"]
 
-# A record is only blamed when it makes the program fail alone so many times: once may be chance.
+# A record is a poison record only if the program fails on it alone this many times: once may be chance.
 _PROOFS = 2
-# Among so many records or fewer, all may be to blame; of more, three that each fail alone say that the program is broken.
+# Of this many records or fewer, all may be poison records. Of more, three that each fail alone mean a broken program.
 _FEW = 16
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What one run over a part of the range has shown.
+    """Result of one run over a part of the range.
 
     Attributes:
-        failure: why it failed; None: it passed.
-        given: offsets of the records that it was given, ascending; after a failure those behind are missing.
+        failure: the program's failure; None: it passed.
+        given: offsets of the records passed to it, ascending; after a failure, those that it had not reached are missing.
     """
 
     failure: TransformFailed | None = None
@@ -40,11 +40,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Bounds:
-    """When a search gives up.
+    """Limits at which a search stops.
 
     Attributes:
-        records: most records of one range that may be to blame.
-        seconds: most time for one range; looked at after every trial.
+        records: maximum of poison records in one range.
+        seconds: maximum time for one range, checked after every trial.
     """
 
     records: int = 100
@@ -53,22 +53,21 @@ class Bounds:
 
 @dataclass
 class Search:
-    """One search in one range.
+    """Search for poison records in one range.
 
     Attributes:
         where: the partition, for messages, such as `tweets/3`.
         span: the range.
-        failed: how the program failed on it.
-        trial: runs the program over a part of the range, which holds no record that is known to make it fail; an empty
-            part means without any record. The second argument says that this is about one record, which must be given all
-            the time that the pipeline allows.
-        idle_s: longest silence of one trial, for what is told.
-        bounds: when to give up.
-        first_only: end with the first record.
-        say: is told how it goes.
+        failed: the program's failure on it.
+        trial: runs the program over a part of the range without the poison records found before; an empty part means
+            without any record. If the second argument is true, the trial tests one record, with the pipeline's full timeout.
+        idle_s: idle timeout of one trial, for messages.
+        bounds: limits of the search.
+        first_only: stop at the first poison record.
+        on_progress: receives progress messages.
         clock: seconds, monotonic.
         tries: trials so far.
-        found: reasons, by offset of the records that are to blame.
+        found: reasons by offset of the poison records.
     """
 
     where: str
@@ -78,21 +77,21 @@ class Search:
     idle_s: float = 60
     bounds: Bounds = Bounds()
     first_only: bool = False
-    say: Callable[[str], None] = lambda _: None
+    on_progress: Callable[[str], None] = lambda _: None
     clock: Callable[[], float] = time.monotonic
     tries: int = 0
     found: dict[int, str] = field(default_factory=dict)
 
     def run(self) -> dict[int, str]:
-        """Reasons, by offset, of the records that make the program fail, each of them alone.
+        """Return reasons by offset of the records on which the program fails alone.
 
         Raises:
-            TransformFailed: no record is to blame, too many are, or the time is over; or a trial could not be made.
+            TransformFailed: no record or too many records cause the failure, or the time is over; or a trial could not start.
         """
         self._until = self.clock() + self.bounds.seconds
         self._announce()
         if self._try(Range(self.span.start, self.span.start)).failure is not None:
-            raise self._gave_up("it fails without any record, too", "mend it: without records it must end with status 0", "")
+            raise self._gave_up("it fails without any record, too", "fix it: without records it must end with status 0", "")
         trial = self._again()
         self._refuse_all(trial.given)
         while True:
@@ -105,7 +104,7 @@ class Search:
                 return self.found
 
     def _again(self) -> Trial:
-        """A second failure, with the records among which the reason is."""
+        """Reproduce the failure, and return the trial whose records contain the cause."""
         since = self.failed.unanswered
         later = [] if since is None or since == self.span.start else [Range(since, self.span.end)]
         for part in [*later, self.span]:
@@ -113,8 +112,8 @@ class Search:
             if trial.failure is not None and trial.given:
                 return trial
         raise self._gave_up(
-            "a second run over the same records did not fail, so none of them is to blame",
-            "run it again; if it comes back, look for what differs between runs: time, network, memory, chance",
+            "a second run over the same records did not fail, so none of them is the cause",
+            "run it again; if it fails again, check what differs between runs: time, network, memory, chance",
         )
 
     def _refuse_all(self, given: Sequence[int]) -> None:
@@ -124,11 +123,11 @@ class Search:
         if all(self._try(Range(offset, offset + 1)).failure is not None for offset in each):
             raise self._gave_up(
                 f"it also fails on each of three records alone (offsets {', '.join(map(str, each))}): it fails on everything",
-                "run it by hand on one record; if the records are what is wrong, errors.transform cannot help",
+                "run it by hand on one record; if the records are invalid, errors.transform cannot help",
             )
 
     def _among(self, given: Sequence[int]) -> None:
-        """Finds them among records on which it has failed; a half that need not be tried is not."""
+        """Search among records on which it has failed; a half that must contain a poison record is not tried first."""
         if len(given) == 1:
             self._prove(given[0])
             return
@@ -150,16 +149,16 @@ class Search:
             if failure is None:
                 raise self._gave_up(
                     f"it fails on records around offset {offset}, but on none of them alone",
-                    "it may fail by what it remembers of earlier records, by their number, or by chance: a record is only set"
-                    " aside if it fails alone. Smaller batches (batch.max_offsets_per_partition) may pass",
+                    "it may depend on earlier records, on their number, or on chance: a record becomes a dead letter only if"
+                    " the program fails on it alone. Smaller batches (batch.max_offsets_per_partition) may pass",
                 )
         assert failure is not None
         self.found[offset] = f"{failure.what} (alone, {_PROOFS} times; found in {self.tries} tries)"
-        self.say(f"{self.where} offset {offset} makes the program fail: {self.found[offset]}")
+        self.on_progress(f"{self.where} offset {offset} makes the program fail: {self.found[offset]}")
         if len(self.found) > self.bounds.records:
             raise self._gave_up(
                 f"more than {self.bounds.records} records make it fail, each alone, the first at offset {min(self.found)}",
-                "mend the program, or what writes the records",
+                "fix the program, or the producer of the records",
             )
 
     def _try(self, part: Range, alone: bool = False) -> Trial:
@@ -167,20 +166,20 @@ class Search:
         self.tries += 1
         if self.clock() > self._until:
             raise self._gave_up(
-                f"the search for the record ended after {self.bounds.seconds:g} s",
+                f"the search for the poison record ended after {self.bounds.seconds:g} s",
                 "use smaller batches (batch.max_offsets_per_partition), or a shorter transform.trial_timeout_s",
             )
         return trial
 
     def _announce(self) -> None:
         most = 2 * ceil(log2(max(2, len(self.span)))) + _PROOFS + 5
-        self.say(
-            f"{self.failed.what}; looking for the record in {self.where} {self.span}: at most {most} tries for the first one,"
-            f" each ended after {self.idle_s:g} s without progress, {self.bounds.seconds:g} s in all"
+        self.on_progress(
+            f"{self.failed.what}; searching for the record in {self.where} {self.span}: at most {most} tries for the first one,"
+            f" each stopped after {self.idle_s:g} s without progress, {self.bounds.seconds:g} s in all"
         )
 
     def _gave_up(self, why: str, hint: str, phase: str = "work") -> TransformFailed:
-        more = f"; blamed so far: {', '.join(map(str, list(self.found)[:5]))}" if self.found else ""
+        more = f"; poison records so far: {', '.join(map(str, list(self.found)[:5]))}" if self.found else ""
         tries = f"{self.tries} {'try' if self.tries == 1 else 'tries'}"
-        self.say(f"{self.where} {self.span}: {why} ({tries})")
+        self.on_progress(f"{self.where} {self.span}: {why} ({tries})")
         return TransformFailed(f"{self.failed.what}; {why} ({tries}{more})", hint, phase)

@@ -1,8 +1,8 @@
-"""Recognize a program that reads SingleStore's framing, an 8-byte length before each record, and is given lines.
+"""Detect a program that expects SingleStore's framing, an 8-byte length before each record, but is given lines.
 
-Only a script whose text reads lengths is tried, or a compiled program that gives no row for lines, and only in a trial or after
-a failure: it is run over a few records in both framings. Source of the framing: SingleStore's page "Writing a Transform to Use
-with a Pipeline".
+Two kinds of program are tried, in a trial or after a failure: a script whose text reads lengths, and a compiled program
+that writes no row for lines. Each runs over a few records in both framings. Source of the framing: SingleStore's page
+"Writing a Transform to Use with a Pipeline".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from resources.spark.task.transform import payloads, program_for
 
 __all__ = ["check_framing"]
 
-# Reading 8 bytes, or unpacking an unsigned long: what every published transform for SingleStore has.
+# Reading 8 bytes, or unpacking an unsigned long: every published transform for SingleStore contains one of these.
 _LENGTHS = re.compile(rb"\bread\w*\s*\(\s*8\s*\)|\bunpack\w*\s*\(\s*[bru]?['\"][@=<>!]?[LQ]['\"]|readBigU?Int64|\bgetLong\s*\(")
 _CONTROL = re.compile(rb"[\0-\x08\x0b-\x1f]")
 _LENGTH = 8
@@ -30,15 +30,15 @@ _PATIENCE_S = 10.0
 
 
 def check_framing(job: Job, piece: Piece, without: Mapping[int, str]) -> None:
-    """Refuse a program that is given lines and reads lengths.
+    """Reject a program that reads lengths but is given lines.
 
     Args:
         job: what the batch's tasks share.
         piece: a range whose first records are tried.
-        without: records that are not to be given to the program.
+        without: reasons by offset of records that are not passed to the program.
 
     Raises:
-        TransformFailed: it is one; the hint says how it is declared.
+        TransformFailed: the program reads lengths; the hint shows how to declare that.
         SourceError: the records could not be read.
     """
     spec = job.program
@@ -50,7 +50,7 @@ def check_framing(job: Job, piece: Piece, without: Mapping[int, str]) -> None:
         return
     few = replace(piece, range=Range(piece.range.start, min(piece.range.end, piece.range.start + _RECORDS)))
     plain = _lines(job, few, without)
-    if compiled and plain:  # nothing says that it reads lengths, and lines give rows
+    if compiled and plain:  # it writes rows for lines, so it probably reads lines
         return
     framed = _lines(replace(job, program=replace(spec, stdin="length-prefixed")), few, without)
     if framed and framed != plain and not _echoed(framed, compiled):
@@ -62,21 +62,21 @@ def check_framing(job: Job, piece: Piece, without: Mapping[int, str]) -> None:
 
 
 def _echoed(framed: list[bytes], compiled: bool) -> bool:
-    """Whether a program seems to take lengths for text and to write them: each has a NUL, where C ends a text."""
+    """Return True if a program seems to take lengths for text and write them: each contains a NUL, where C ends a string."""
     if not compiled:
         return any(b"\0" in line for line in framed)
     return any(_CONTROL.search(line) for line in framed) or all(len(line) < _LENGTH for line in framed)
 
 
 def _text(job: Job, piece: Piece) -> bytes:
-    """The beginning of the program's file."""
+    """Return the beginning of the program's file."""
     assert job.program is not None
     with Path(program_for(job, job.program, piece, 0).argv[0]).open("rb") as file:
         return file.read(_LOOKED_AT)
 
 
 def _lines(job: Job, piece: Piece, without: Mapping[int, str]) -> list[bytes] | None:
-    """Lines that the program writes for the records; None: it fails."""
+    """Return lines that the program writes for the records, or None if it fails."""
     assert job.program is not None
     patient = replace(job.program, idle_timeout_s=min(job.program.idle_timeout_s, _PATIENCE_S))
     try:

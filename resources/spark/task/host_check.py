@@ -1,4 +1,4 @@
-"""Where a task runs, when that is another machine: its name, and whether it sees what driver and tasks must share."""
+"""Check on another machine that a task sees the staging folder of the driver, and name its host."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from resources.spark.task.task_spec import Job
 
 __all__ = ["NOT_SHARED", "arrived", "here"]
 
-NOT_SHARED = "set KPIPE_STAGING to a folder that this machine and all workers see, or to s3://bucket/key"
+NOT_SHARED = "set KPIPE_STAGING to a folder that this machine and all workers share, or to s3://bucket/key"
 
 
 def here() -> str:
-    """This machine as `name/address`, as Spark writes it; the name alone where it has no address."""
+    """Return this host as `name/address`, in Spark's format; the name alone if it has no address."""
     name = socket.gethostname()
     try:
         return f"{name}/{socket.gethostbyname(name)}"
@@ -24,17 +24,17 @@ def here() -> str:
 
 
 def arrived(job: Job) -> None:
-    """In a task, before anything is read: staging is reached as the driver reaches it.
+    """Check in a task, before it reads anything, that it has access to the driver's staging location.
 
-    A folder that the driver has made for the batch must be there: a task that made one of its own would leave its files where
-    nobody looks for them.
+    The folder that the driver created for the batch must exist: if a task created one, its files would be on the worker's
+    own disk, where the driver cannot read them.
 
     Raises:
-        StagingFailed: it is not there.
+        StagingFailed: the folder does not exist.
     """
     if is_remote(job.staging):
         from resources.object_store.s3 import use
 
         use(job.store)
     elif not Path(job.staging, job.batch).is_dir():
-        raise StagingFailed(f"the staging folder {job.staging} is not the one that the driver sees", NOT_SHARED)
+        raise StagingFailed(f"the staging folder {job.staging} is not shared with the driver", NOT_SHARED)

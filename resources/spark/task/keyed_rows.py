@@ -1,4 +1,4 @@
-"""Rows with a key, in a task: what has no key is set aside, what a tombstone deletes is staged."""
+"""Keyed rows in a task: reject payloads whose key is NULL, and remove rows of rejected payloads."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["set_aside", "with_keys"]
 
 
 def with_keys(decoded: Decoded, key: Columns) -> Decoded:
-    """Decoded rows less those of payloads with a row whose key is NULL; these payloads are rejects."""
+    """Reject payloads with a row whose key is NULL, and remove all their rows."""
     return set_aside(decoded, nulls(decoded.table, key)) if decoded.rows else decoded
 
 
 def set_aside(decoded: Decoded, bad: Mapping[int, str], refused: Mapping[int, str] | None = None) -> Decoded:
-    """Decoded rows less those of payloads of which a row is bad.
+    """Remove all rows of payloads that have a bad row.
 
     Args:
         decoded: the rows.
-        bad: reasons by row; these payloads become rejects.
-        refused: reasons by row; these payloads are refused, unless they are rejects.
+        bad: reasons by row; their payloads become rejects.
+        refused: reasons by row; their payloads become refused, unless they are rejects.
     """
     if not bad and not refused:
         return decoded

@@ -1,4 +1,4 @@
-"""Which rows hold the character NUL, for destinations whose texts cannot: whole columns at once."""
+"""Find rows that contain the character NUL, a column at a time, for destinations whose texts cannot store it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from resources.duckdb_engine.arrow_types import entries
 
 __all__ = ["may_hold_nul", "rows_with_nul"]
 
-# In JSON it is written \u0000, unless the backslash is itself a character: then there is an even number before the u.
+# JSON writes it as \u0000, unless the backslash itself is escaped: then an odd number of backslashes precedes this one.
 _IN_JSON = r"(^|[^\\])(\\\\)*\\u0000"
 
 
 def may_hold_nul(kind: Type) -> bool:
-    """Whether values of the type hold text."""
+    """Return True if values of the type may contain text."""
     if isinstance(kind, MapOf):
         return True
     if isinstance(kind, ListOf):
@@ -29,7 +29,7 @@ def may_hold_nul(kind: Type) -> bool:
 
 
 def rows_with_nul(column: Any, kind: Type) -> np.ndarray[Any, Any]:
-    """Positions of the rows of an Arrow column that hold one, anywhere inside."""
+    """Return positions of the rows of an Arrow column that contain NUL at any depth."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if not len(array) or not may_hold_nul(kind):
         return np.array([], np.int64)
@@ -39,7 +39,7 @@ def rows_with_nul(column: Any, kind: Type) -> np.ndarray[Any, Any]:
         inside = rows_with_nul(pc.list_flatten(array), kind.item)
         return np.unique(np.asarray(pc.list_parent_indices(array))[inside]) if len(inside) else inside
     if isinstance(kind, Struct):
-        found = [rows_with_nul(pc.struct_field(array, [at]), item) for at, (_, item) in enumerate(kind.fields)]
-        return np.unique(np.concatenate(found))
-    holds = pc.match_substring(array, "\x00") if kind == VARCHAR else pc.match_substring_regex(array, _IN_JSON)
-    return np.asarray(pc.indices_nonzero(pc.fill_null(holds, False)), np.int64)
+        rows = [rows_with_nul(pc.struct_field(array, [index]), item) for index, (_, item) in enumerate(kind.fields)]
+        return np.unique(np.concatenate(rows))
+    matches = pc.match_substring(array, "\x00") if kind == VARCHAR else pc.match_substring_regex(array, _IN_JSON)
+    return np.asarray(pc.indices_nonzero(pc.fill_null(matches, False)), np.int64)

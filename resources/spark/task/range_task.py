@@ -1,6 +1,6 @@
-"""What runs inside a Spark task: read a range to its proven end, pass it through the program, decode, stage.
+"""Stage one range inside a Spark task: read it to its proven end, transform, decode, write files.
 
-Imported by Spark's Python workers: nothing here imports Dagster or pyspark at the top.
+Spark's Python workers import this module, so nothing here imports Dagster or pyspark at the top.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from resources.spark.task.task_spec import Failure, Job
 from resources.spark.task.transform import killers, payloads, transformed
 
 _AHEAD, _SHORT = 16, 1000
-"""Readers at once, and the offsets of a range that is read while others are worked on: what 16 of them may hold is bounded."""
+"""Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
 
 __all__ = ["run", "sample", "sample_keys", "stage"]
 
 
 def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
-    """Stage each piece in turn; ends at the first that fails. A failure is a result, never an exception."""
+    """Stage each piece in turn until one fails. A failure is returned as a result, never raised."""
     shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), [], ""
     host = here() if job.remote else ""
     try:
@@ -48,13 +48,13 @@ def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeRe
     except Exception as error:
         shared.abandon()
         what = f"{where}: {type(error).__name__}: {error}" + (f" (on {host})" if host else "")
-        yield Failure("KpipeError", what, "this is a defect of kpipe; --debug shows where", traceback.format_exc())
+        yield Failure("KpipeError", what, "this is a defect of kpipe; run with --debug for the traceback", traceback.format_exc())
 
 
 def _ahead(job: Job, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeReader]]:
-    """Each piece with its reader; those of the next short ones are started meanwhile.
+    """Yield each piece with its reader, and start readers of the next short pieces meanwhile.
 
-    A short range is mostly waiting for the broker: one after the other, 1,000 partitions would take seconds.
+    Reading a short range is mostly waiting for the broker: one after the other, 1,000 partitions would take seconds.
     """
     waiting: deque[tuple[Piece, RangeReader]] = deque()
     coming = iter(pieces)
@@ -75,9 +75,9 @@ def _ahead(job: Job, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeRead
 def stage(
     job: Job, piece: Piece, attempt: int = 0, reader: RangeReader | None = None, shared: Shared | None = None
 ) -> RangeReport:
-    """Read one range, decode it, and leave its rows and dead letters in finished files, or in shared ones that are not yet.
+    """Read one range, decode it, and stage its rows and dead letters; shared files are finished later.
 
-    Where the program fails, the range is read again to find the records that make it fail; then it is staged without them.
+    If the program fails, the range is read again to find the poison records; then it is staged without them.
 
     Raises:
         SourceError: the range could not be read to its end.
@@ -94,7 +94,7 @@ def stage(
     try:
         return replace(_stage(job, piece, attempt, {**known, **found}, job.reader(piece), shared), killers=found)
     except TransformFailed as error:
-        left_out = f"; so it does without the {len(found)} that make it fail alone, the first at offset {min(found)}"
+        left_out = f"; it also fails without the {len(found)} poison record(s), the first at offset {min(found)}"
         raise TransformFailed(error.what + left_out, error.hint, error.phase) from error
 
 
@@ -116,23 +116,24 @@ def _stage(
 
 
 def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
-    reads, *more = job.decoders
+    decoders = job.decoders
+    whole_records = all(reads.takes_nulls for reads in decoders) and not any(table.deletes for table in job.tables)
     for whole, _ in reader.blocks():
         block = output.spared(whole)
-        held, tombstones = (block, 0) if reads.takes_nulls and not job.deletes else block.split_tombstones()
+        held, tombstones = (block, 0) if whole_records else block.split_tombstones()
         if tombstones:
             output.tombstones(block)
         data, keys = Payloads.of_array(held.column("line")), held.column("key")
-        output.decoded(reads.decode(data, keys), held, *(further.decode(data, keys) for further in more))
+        output.decoded([reads.decode(data, keys) for reads in decoders], held)
 
 
 def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:
-    """What columns are inferred from: payloads that the first records of a range give, after the program.
+    """Return payloads from the first records of a range, after the program, to infer columns from.
 
     Returns:
-        At most `limit` payloads, and the records that make the program fail, with the reasons, by offset.
+        At most `limit` payloads, and the poison records with the reasons, by offset.
     """
-    refused = job.refused.get(piece.source, {})  # no columns of theirs
+    refused = job.refused.get(piece.source, {})  # these add no columns
     if job.program is None:
         values: list[bytes] = []
         with job.reader(piece) as reader:
@@ -154,7 +155,7 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
 
 
 def sample_keys(job: Job, piece: Piece, limit: int) -> list[bytes]:
-    """The keys of the first records of a range, at most `limit`."""
+    """Return the keys of the first records of a range, at most `limit`."""
     keys: list[bytes] = []
     refused = job.refused.get(piece.source, {})
     with job.reader(piece) as reader:

@@ -1,4 +1,4 @@
-"""What a task writes of one range: rows with Kafka's coordinates, dead letters with the whole record, and the counts."""
+"""Write one range in a task: rows with Kafka's coordinates, dead letters with the whole record, and counts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ import pyarrow.compute as pc
 
 from kpipe.batch.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
-from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL
 from resources.decode.block import Decoded, Payloads
-from resources.decode.key_decoder import KeyReader
 from resources.kafka.record_block import Held
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.projection import Coordinate
-from resources.spark.task.table_writer import Sink, agreed, answered
-from resources.spark.task.task_spec import Job
+from resources.spark.task.table_writer import Agreed, Sink, agreed, answered
+from resources.spark.task.task_spec import Job, TableSpec
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 
 INSTANT = pa.timestamp("us", "UTC")
-_LAST_MS = (2**63 - 1) // 1000  # as microseconds it still is a number of 64 bits
+_LAST_MS = (2**63 - 1) // 1000  # the largest that fits 64 bits in microseconds
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 DEAD_LETTERS = pa.schema(
     [
@@ -45,12 +43,12 @@ DEAD_LETTERS = pa.schema(
 
 
 class RangeOutput:
-    """Collects one range's rows and dead letters in staged files.
+    """Writer of one range's rows and dead letters to staged files.
 
     Args:
         job: what the batch's tasks share.
         piece: the range.
-        shared: files for what fills none; None: every range has its own.
+        shared: files for rows that fill no file; None: every range has its own.
     """
 
     def __init__(self, job: Job, piece: Piece, shared: Shared | None = None) -> None:
@@ -60,15 +58,14 @@ class RangeOutput:
             share = partial(shared.take, kind) if shared is not None and not apart else None
             return StagingWriter(f"{job.staging}/{job.batch}", share, make=not job.remote)
 
-        # Rows without an offset keep their order by the order of their files alone, so each file holds one range of them.
+        # Rows without an offset are ordered only by their position in a file, so such a file contains one range only.
         untraced = job.ordered and job.program is not None and job.program.mode != "map"
-        self._dead, self._deletes = file("dead letters"), file("deletes")
+        self._dead = file("dead letters")
 
-        def rows(part: Job, kind: str) -> StagingWriter | Divided:
-            return Divided(part.divided, lambda of: file(f"{kind} {of}")) if part.divided else file(kind, untraced)
+        def rows(table: TableSpec, kind: str) -> StagingWriter | Divided:
+            return Divided(table.divided, lambda of: file(f"{kind} {of}")) if table.divided else file(kind, untraced)
 
-        self._sinks = [Sink(part, rows(part, f"rows {at}")) for at, part in enumerate((job, *job.also))]
-        self._keys = KeyReader(job.unique, job.key, job.access) if job.deletes else None
+        self._sinks = [Sink(job, table, rows(table, f"rows {at}"), file(f"deletes {at}")) for at, table in enumerate(job.tables)]
         self._last = min(_LAST_MS, job.limits.instants[1] // 1000) if job.limits is not None else _LAST_MS
         self._refused = job.refused.get(piece.source, {})
         self.filtered = 0
@@ -76,42 +73,31 @@ class RangeOutput:
         self.first_reason = ""
 
     @property
-    def rows(self) -> int:
-        """Rows written to the first table so far."""
-        return self._sinks[0].file.rows
-
-    @property
-    def new_columns(self) -> Columns:
-        """Columns that the records hold and the first table lacks."""
-        return self._sinks[0].new_columns
-
-    @property
     def dead_letters(self) -> int:
         """Dead letters written so far."""
         return self._dead.rows
 
     def spared(self, block: Held) -> Held:
-        """Set records aside whose rows the table has refused, and return the others.
+        """Set aside records whose rows the table has rejected, and return the others.
 
-        Before they are decoded: what such a record holds beside its row, as new columns, is not for the table either.
+        This happens before decoding: such a record does not add new columns either.
         """
-        found = (
-            {at: self._refused[offset] for at, offset in enumerate(block.offsets) if offset in self._refused}
+        refused = (
+            {index: self._refused[offset] for index, offset in enumerate(block.offsets) if offset in self._refused}
             if self._refused
             else {}
         )
-        if not found:
+        if not refused:
             return block
-        self.reject(block.pick(list(found)), "constraint", list(found.values()))
-        return block.pick([at for at in range(len(block)) if at not in found])
+        self.reject(block.pick(list(refused)), "constraint", list(refused.values()))
+        return block.pick([index for index in range(len(block)) if index not in refused])
 
-    def decoded(self, decoded: Decoded, held: Held, *also: Decoded) -> None:
-        """Rows of records; `held` are the records of the block in order. One that gave neither a row nor a reject is filtered.
+    def decoded(self, blocks: Sequence[Decoded], held: Held) -> None:
+        """Write rows of records. A record that gave neither a row nor a reject is filtered.
 
         Args:
-            decoded: what the block is to the first table.
-            held: the records.
-            also: what it is to each further table.
+            blocks: the block as decoded for each table.
+            held: its records, in order.
 
         Raises:
             RecordRejected: a payload cannot become a row and the policy is `fail`.
@@ -120,50 +106,51 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, held.pick(places.tolist()), len(places))
 
-        made = self._made((decoded, *also), coordinate, len(held))
-        for sink, mine in zip(self._sinks, made, strict=True):
+        made = self._made(blocks, coordinate, len(held))
+        for sink, mine in zip(self._sinks, made.tables, strict=True):
             if mine.rows:
                 records = held if mine.kept is None else held.pick(mine.kept)
                 table = self._with_coordinates(mine.table, records)
-                whole = table.append_column(ORIGINAL, _originals(records)) if sink.job.originals else table
-                sink.write(whole, answered([mine], len(held)) if self._job.several else None)
-        gave = answered(made, len(held))
+                whole = table.append_column(ORIGINAL, _originals(records)) if sink.table.originals else table
+                sink.write(whole, answered([mine], len(held)) if self._job.fan_out else None)
+        gave = answered(made.tables, len(held))
         self.answered += gave
-        self.filtered += len(held) - gave - len(made[0].rejects) - len(made[0].refused)
-        for stage, found in (("parse", made[0].rejects), ("constraint", made[0].refused)):
-            if found:
-                self.reject(held.pick([at for at, _ in found]), stage, [why for _, why in found])
+        self.filtered += len(held) - gave - len(made.rejects) - len(made.refused)
+        for stage, rejected in (("parse", made.rejects), ("constraint", made.refused)):
+            if rejected:
+                self.reject(held.pick([index for index, _ in rejected]), stage, [why for _, why in rejected])
 
-    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> list[Decoded]:
-        """What each table gets of a block; whatever stands in the way of one of them is told by the first."""
-        made = [sink.made(decoded, coordinate) for sink, decoded in zip(self._sinks, blocks, strict=True)]
-        return made if len(made) == 1 else agreed(made, count)
+    def _made(self, blocks: Sequence[Decoded], coordinate: Coordinate, count: int) -> Agreed:
+        """Return each table's rows of a block, and the records that one of them rejects."""
+        return agreed([sink.made(decoded, coordinate) for sink, decoded in zip(self._sinks, blocks, strict=True)], count)
 
     def tombstones(self, block: Held) -> None:
-        """Records of a block that have no value: they delete the row of their key, or are filtered.
+        """Delete the rows of these tombstones' keys, or count the tombstones as filtered.
 
         Raises:
-            RecordRejected: a key names no row and the policy is `fail`.
+            RecordRejected: a key cannot be read and the policy is `fail`.
         """
         held = block.tombstones()
-        if self._keys is None:
+        read = [(sink, *sink.keys.read(held.column("key"))) for sink in self._sinks if sink.keys is not None]
+        if not read:
             self.filtered += len(held)
             return
-        table, reasons = self._keys.read(held.column("key"))
-        if reasons:
-            bad = sorted(reasons)
-            self.reject(held.pick(bad), "parse", [reasons[at] for at in bad])
-            good = [at for at in range(len(held)) if at not in reasons]
-            held, table = held.pick(good), table.take(pa.array(good, pa.int64()))
-        self._deletes.write(self._with_coordinates(table, held))
+        reasons: dict[int, str] = {}
+        for _, _, errors in read:
+            reasons = {**errors, **reasons}
+        bad, good = sorted(reasons), [index for index in range(len(held)) if index not in reasons]
+        if bad:
+            self.reject(held.pick(bad), "parse", [reasons[index] for index in bad])
+            held = held.pick(good)
+        for sink, keys, _ in read:
+            sink.delete(self._with_coordinates(keys.take(pa.array(good, pa.int64())) if bad else keys, held))
 
-    def loose(self, decoded: Decoded, payloads: Payloads, *also: Decoded) -> None:
-        """Rows of a program that does not answer record by record: their offset is not known.
+    def loose(self, blocks: Sequence[Decoded], payloads: Payloads) -> None:
+        """Write rows of a program whose lines do not correspond to records; they have no offset.
 
         Args:
-            decoded: what the program's lines are to the first table.
+            blocks: the program's lines as decoded for each table.
             payloads: the lines.
-            also: what they are to each further table.
 
         Raises:
             RecordRejected: an output row cannot be read and the policy is `fail`.
@@ -172,23 +159,23 @@ class RangeOutput:
         def coordinate(name: str, places: np.ndarray[Any, Any]) -> pa.Array:
             return self._coordinate(name, None, len(places))
 
-        made = self._made((decoded, *also), coordinate, len(payloads))
-        for sink, mine in zip(self._sinks, made, strict=True):
+        made = self._made(blocks, coordinate, len(payloads))
+        for sink, mine in zip(self._sinks, made.tables, strict=True):
             if mine.rows:
                 sink.write(self._with_coordinates(mine.table, None, mine.rows), None)
-        self.answered += answered(made, len(payloads))
+        self.answered += answered(made.tables, len(payloads))
         where = f"{self._piece.source} {self._piece.range}: a row that the program wrote"
-        for stage, found in (("parse", made[0].rejects), ("constraint", made[0].refused)):
-            for at, reason in found:
+        for stage, rejected in (("parse", made.rejects), ("constraint", made.refused)):
+            for index, reason in rejected:
                 self._note(reason, where, stage, self._policy(stage))
                 if self._policy(stage) == "dead_letter":
-                    self._write_dead(Held.of([-1], [-1], [payloads[at]]), stage, [reason])
+                    self._write_dead(Held.of([-1], [-1], [payloads[index]]), stage, [reason])
 
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
-        """Set records aside as the policy says.
+        """Write records as dead letters, or skip them, as the policy requires.
 
         Raises:
-            RecordRejected: the policy is `fail`; names topic, partition and offset.
+            RecordRejected: the policy is `fail`; the message contains topic, partition and offset.
         """
         policy = self._policy(stage)
         self._note(reasons[0], f"{self._piece.source} offset {held.offsets[0]}", stage, policy, held.offsets[0])
@@ -200,51 +187,42 @@ class RangeOutput:
     def finish(self, messages: int, size: int, seconds: float, given: int = 0, before: int = 0) -> RangeReport:
         """Close the files and report.
 
-        Where a record may give several rows, rows do not tell how many records there were: these are reported beside them.
+        Where a record may give several rows, the number of records is reported in addition to the rows.
 
         Args:
             messages: records read.
             size: bytes of their keys and values.
             seconds: time taken.
-            given: records given to a `flatmap` program.
-            before: dead letters that were never given to it.
+            given: records passed to a `flatmap` program.
+            before: dead letters that were not passed to it.
         """
-        if (self._job.several or self._job.format.several) and not given:
+        if (self._job.fan_out or self._job.format.several) and not given:
             given, before = self.answered, self.dead_letters
-        counts = Counts(
+        records = Counts(
             messages=messages,
-            rows=self.rows,
             dead_letters=self.dead_letters,
             filtered=self.filtered,
             gaps=len(self._piece.range) - messages,
             given=given,
             set_aside_before=before,
             bytes=size,
-            deletes=self._deletes.rows,
         )
-        first, *also = (sink.share() for sink in self._sinks)
         return RangeReport(
             self._piece.source,
             self._piece.range,
-            counts,
-            first.rows,
+            records,
+            tuple(sink.report() for sink in self._sinks),
             self._dead.finish(),
-            self._deletes.finish(),
-            first.new_columns,
             seconds,
             self.first_reason,
             lookups={name: held.value.version for name, held in self._job.lookups.items()},
-            mark=first.mark,
-            also=tuple(also),
-            parts=first.parts,
         )
 
     def abandon(self) -> None:
-        """Close what is open; nothing will be reported."""
+        """Close open files; nothing is reported."""
         for sink in self._sinks:
-            sink.file.abandon()
+            sink.abandon()
         self._dead.abandon()
-        self._deletes.abandon()
 
     def _policy(self, stage: str) -> str:
         return {"transform": self._job.transform, "constraint": self._job.constraint}.get(stage, self._job.parse)
@@ -254,8 +232,8 @@ class RangeOutput:
         if policy == "fail":
             error = RecordRejected(
                 f"{where}: {reason}",
-                f"mend {'the records or the expression' if stage == 'constraint' else 'the producer'}, or set errors.{stage}:"
-                " dead_letter to keep such records aside",
+                f"fix {'the records or the expression' if stage == 'constraint' else 'the producer'}, or set errors.{stage}:"
+                " dead_letter to keep such records as dead letters",
             )
             error.record = None if offset is None else (self._piece.source, int(offset))
             raise error
@@ -269,7 +247,7 @@ class RangeOutput:
         return pa.table([*table.columns, *(array for _, array in columns)], names=names)
 
     def _coordinate(self, name: str, held: Held | None, count: int) -> pa.Array:
-        """One of Kafka's coordinates for so many rows; None: it is not known which records they come from."""
+        """Return one of Kafka's coordinates for `count` rows; without records, offsets and the like are NULL."""
         if name == "_kafka_partition":
             return pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count)
         if name == "_kafka_topic":
@@ -303,9 +281,9 @@ class RangeOutput:
 
 
 def _instants(timestamps: pa.Array, last: int) -> pa.Array:
-    """Kafka's milliseconds as microseconds UTC; those before 1970 (-1: no timestamp, KIP-32) and behind the last are null.
+    """Convert Kafka's milliseconds to microseconds UTC; NULL before 1970 (-1: no timestamp, KIP-32) and after the last.
 
-    A producer that stamps microseconds or nanoseconds is enough for the latter: the batch must not fail for ever for that.
+    The latter occur when a producer writes microseconds or nanoseconds. They must not fail the batch on each retry.
     """
     ends = pc.min_max(timestamps).as_py() if len(timestamps) else {"min": 0, "max": 0}
     if ends["min"] < 0 or ends["max"] > last:

@@ -1,94 +1,126 @@
-"""One table's rows of one range: what the block's records are to it, and the file that they are written to."""
+"""Write one table's rows of one range, and combine the results of several tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.batch.batch import Mark, Share
+from kpipe.batch.batch import Counts, Mark, TableReport
 from kpipe.schema.columns import Columns
 from resources.decode.block import Decoded
+from resources.decode.key_decoder import KeyReader
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.keyed_rows import with_keys
 from resources.spark.task.projection import Coordinate, selector
-from resources.spark.task.task_spec import Job
+from resources.spark.task.task_spec import Job, TableSpec
 from resources.spark.task.value_limits import storable
 
-__all__ = ["Sink", "agreed", "answered"]
+__all__ = ["Agreed", "Sink", "agreed", "answered"]
 
-_WIDE = pa.decimal128(38)  # offsets summed up may need more than 64 bits
+_WIDE = pa.decimal128(38)  # a sum of offsets may exceed 64 bits
 
 
 class Sink:
-    """Rows on their way to one table.
+    """Writer of one table's rows and deletes.
 
     Args:
-        job: as if the table were the only one.
-        file: where they go.
+        job: what the batch's tasks share.
+        table: the table.
+        file: writer of the rows.
+        deleted: writer of the deleted keys.
     """
 
-    def __init__(self, job: Job, file: StagingWriter | Divided) -> None:
-        self.job, self.file = job, file
-        self._select = selector(job)
+    def __init__(self, job: Job, table: TableSpec, file: StagingWriter | Divided, deleted: StagingWriter) -> None:
+        self.table, self._file, self._deleted = table, file, deleted
+        self._limits, self._counts_records = job.limits, job.fan_out
+        self._select = selector(table, job.lookups)
         self.new_columns = self._select.new_columns if self._select is not None else Columns()
         self._mark = Mark()
-        self._computed = {name.lower() for name in job.shape.selection.targets} if job.shape is not None else ()
+        self._computed = {name.lower() for name in table.shape.selection.targets} if table.shape is not None else ()
+        #: Reads the keys that tombstones delete; None: tombstones delete nothing.
+        self.keys = KeyReader(table.unique, job.key, job.access) if table.deletes else None
 
     def made(self, decoded: Decoded, coordinate: Coordinate) -> Decoded:
-        """Rows of the table, with the reasons of records that can give none."""
+        """Return rows of the table, with the reasons of records that give none."""
         if self._select is not None:
             decoded = self._select.apply(decoded, coordinate)
         if decoded.new_columns:
             self.new_columns = self._reported(self.new_columns.joined(decoded.new_columns, apart=True))
-        if self.job.limits is not None:
-            decoded = storable(decoded, self.job.columns, self.job.limits, self._computed)
-        decoded = with_keys(decoded, self.job.unique) if self.job.unique else decoded
-        if not self.job.table:
+        if self._limits is not None:
+            decoded = storable(decoded, self.table.columns, self._limits, self._computed)
+        decoded = with_keys(decoded, self.table.unique) if self.table.unique else decoded
+        if not self.table.name:
             return decoded
-        return replace(decoded, refused=[(at, f"table {self.job.table}: {reason}") for at, reason in decoded.refused])
+        return replace(decoded, refused=[(index, f"table {self.table.name}: {reason}") for index, reason in decoded.refused])
 
     def _reported(self, new: Columns) -> Columns:
-        bound = self.job.bound
-        return new if bound is None else replace(bound, columns=self.job.columns).report(new)
+        bound = self.table.bound
+        return new if bound is None else replace(bound, columns=self.table.columns).report(new)
 
     def write(self, table: pa.Table, records: int | None) -> None:
-        """Rows with their coordinates, and of how many records they are; None: that is not known."""
-        self.file.write(table)
-        if self.job.several and records is not None:
+        """Write rows with their coordinates; `records` is the number of records behind them, None if unknown."""
+        self._file.write(table)
+        if self._counts_records and records is not None:
             self._mark += Mark(records, int(pc.sum(table.column("_kafka_offset").cast(_WIDE)).as_py()))
 
-    def share(self) -> Share:
-        """Close the file, and report."""
-        if isinstance(self.file, Divided):
-            files = self.file.finish()
-            return Share(self.file.rows, self._mark, files[0] if files else None, self.new_columns, files[1:])
-        return Share(self.file.rows, self._mark, self.file.finish(), self.new_columns)
+    def delete(self, keys: pa.Table) -> None:
+        """Write keys of rows to delete, with the coordinates of their tombstones."""
+        self._deleted.write(keys)
+
+    def report(self) -> TableReport:
+        """Close the files, and report."""
+        counts = Counts(rows=self._file.rows, deletes=self._deleted.rows)
+        finished = self._file.finish()
+        files = finished if isinstance(finished, tuple) else () if finished is None else (finished,)
+        return TableReport(counts, files, self._deleted.finish(), self._mark, self.new_columns)
+
+    def abandon(self) -> None:
+        """Close open files; nothing is reported."""
+        self._file.abandon()
+        self._deleted.abandon()
 
 
-def agreed(made: Sequence[Decoded], count: int) -> list[Decoded]:
-    """What several tables make of one block: a record that one of them refuses gives no row in any, and is told once.
+@dataclass(frozen=True)
+class Agreed:
+    """Combined result of all tables for one block of payloads.
+
+    Attributes:
+        tables: rows of each.
+        rejects: payloads that cannot be decoded, with the reasons.
+        refused: payloads whose row a table rejects, with the reasons.
+    """
+
+    tables: Sequence[Decoded]
+    rejects: Sequence[tuple[int, str]]
+    refused: Sequence[tuple[int, str]]
+
+
+def agreed(made: Sequence[Decoded], count: int) -> Agreed:
+    """Combine the results of all tables for one block: a record that one table rejects gives no row in any.
 
     Args:
         made: of each table.
         count: payloads of the block.
     """
+    if len(made) == 1:  # no other table could have a row of a rejected record
+        return Agreed(made, made[0].rejects, made[0].refused)
     rejects: dict[int, str] = {}
     refused: dict[int, str] = {}
     for decoded in made:
-        for at, reason in decoded.rejects:
-            rejects.setdefault(at, reason)
+        for index, reason in decoded.rejects:
+            rejects.setdefault(index, reason)
     for decoded in made:
-        for at, reason in decoded.refused:
-            if at not in rejects:
-                refused.setdefault(at, reason)
+        for index, reason in decoded.refused:
+            if index not in rejects:
+                refused.setdefault(index, reason)
     bad = [*rejects, *refused]
-    result = [_without(decoded, bad, count) for decoded in made]
-    return [replace(result[0], rejects=sorted(rejects.items()), refused=sorted(refused.items())), *result[1:]]
+    tables = [_without(decoded, bad, count) for decoded in made]
+    return Agreed(tables, sorted(rejects.items()), sorted(refused.items()))
 
 
 def _without(decoded: Decoded, bad: Sequence[int], count: int) -> Decoded:
@@ -101,9 +133,7 @@ def _without(decoded: Decoded, bad: Sequence[int], count: int) -> Decoded:
 
 
 def answered(made: Sequence[Decoded], count: int) -> int:
-    """Payloads that gave a row in some table."""
+    """Count payloads that gave a row in at least one table."""
     if any(decoded.kept is None for decoded in made):
         return count
-    if len(made) == 1:
-        return len(set(made[0].kept or ()))
     return len(set().union(*(decoded.kept or () for decoded in made)))

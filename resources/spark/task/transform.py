@@ -1,4 +1,4 @@
-"""The pipeline's program in a task: from its definition on the driver to a run over one range, and to trials of it."""
+"""Run the pipeline's program in a task: over one range, or over parts of it to find poison records."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["killers", "payloads", "program_for", "transformed"]
 
 _LOG = logging.getLogger("kpipe.transform")
 
-# Output is decoded when there is so much of it; what bounds a worker's memory when rows are large.
+# Output is decoded in blocks of this size, which bounds a worker's memory when rows are large.
 _OUTPUT_BYTES = 8 << 20
-# A search is given the time of this many tries that end by silence, and 20 minutes at least.
+# A search may take the time of this many trials that reach the idle timeout, and at least 20 minutes.
 _SILENT_TRIES = 20
 _SEARCH_SECONDS = 1200.0
 
 
 def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Program:
-    """The program as it is run for one range, here and now.
+    """Return the program as it runs for one range on this worker.
 
     Raises:
-        TransformFailed: the file here is not the one that the driver checked.
+        TransformFailed: the file on this worker differs from the file that the driver checked.
     """
     file = Path(spec.file)
     if not file.is_absolute():
@@ -81,10 +81,10 @@ def transformed(
         reader: of the range.
         output: of the range.
         attempt: number of Spark's attempt.
-        without: reasons by offset of records that are set aside instead of being given to the program.
+        without: reasons by offset of records that are set aside instead of being passed to the program.
 
     Returns:
-        Records given to a `flatmap` program (0 in other modes), and dead letters that were never given to it.
+        Records passed to a `flatmap` program (0 in other modes), and dead letters that were not passed to it.
 
     Raises:
         TransformFailed: the program broke its contract.
@@ -94,10 +94,10 @@ def transformed(
     assert spec is not None
     where = f"{piece.source} {piece.range}"
     feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
-    reads, *more = job.decoders
+    decoders = job.decoders
     blocks = iter(feed)
     first = next(blocks, None)
-    if first is None:  # nothing to give: the program is not started
+    if first is None:  # without records, the program is not started
         return 0, feed.set_aside
     written = 0
     try:
@@ -109,11 +109,11 @@ def transformed(
                 if spec.mode == "map":
                     held = feed.answered(count)
                     keys = held.column("key")
-                    output.decoded(reads.decode(data, keys), held, *(further.decode(data, keys) for further in more))
+                    output.decoded([reads.decode(data, keys) for reads in decoders], held)
                 else:
-                    if spec.mode == "filter" and written > feed.given:  # now, not at an end that may never come
+                    if spec.mode == "filter" and written > feed.given:  # checked now: the program may never end
                         check_counts("filter", feed.given, written, where)
-                    output.loose(reads.decode(data), data, *(further.decode(data) for further in more))
+                    output.loose([reads.decode(data) for reads in decoders], data)
         check_counts(spec.mode, feed.given, written, where)
     except TransformFailed as error:
         if spec.mode == "map" and error.phase == "work" and len(feed.waiting):
@@ -125,7 +125,7 @@ def transformed(
 
 
 def payloads(job: Job, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
-    """What the program writes for a range, each line; nothing is checked but its end.
+    """Return the lines that the program writes for a range; only its exit is checked.
 
     Raises:
         TransformFailed: the program failed.
@@ -141,18 +141,19 @@ def payloads(job: Job, piece: Piece, reader: RangeReader, without: Mapping[int, 
 
 
 def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known: Mapping[int, str]) -> dict[int, str]:
-    """After a failure: the records of the range that make the program fail, each of them alone, with the reasons.
+    """Find after a failure the records of the range on which the program fails alone, with the reasons.
 
-    Reads the range again, in parts, and stages nothing. What it does, and how long that may take, is logged.
+    Reads the range again, in parts, and stages nothing. Logs its progress and its time limit.
 
     Args:
         job: what the batch's tasks share.
         piece: the range.
         failed: the failure.
         attempt: number of Spark's attempt.
-        known: records that have been found before, and that the program was not given.
+        known: poison records found before, which were not passed to the program.
 
     Raises:
+        TransformFailed: the policy is `fail` and a record was found; or no record is the cause, or too many are.
         TransformFailed: the policy is `fail`, and here is the record; or no record is to blame, or too many are.
         SourceError: the range could not be read.
     """
@@ -168,25 +169,27 @@ def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known
         limited = replace(spec, idle_timeout_s=patience)
         return _trial(job, limited, Piece(piece.source, part), attempt, known, bounds.seconds)
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         _LOG.warning("%s", plain_lines(text))
 
-    search = Search(str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", say=say)
-    found = search.run()
+    search = Search(
+        str(piece.source), piece.range, failed, trial, idle, bounds, first_only=job.transform == "fail", on_progress=log
+    )
+    poison = search.run()
     if job.transform == "fail":
-        offset, reason = next(iter(found.items()))
+        offset, reason = next(iter(poison.items()))
         error = TransformFailed(
             f"{piece.source} offset {offset}: this record makes the program fail: {reason}",
-            "mend the program or what writes the records, or set errors.transform: dead_letter to keep such records aside",
+            "fix the program or the producer, or set errors.transform: dead_letter to keep such records as dead letters",
             "work",
         )
         error.record = (piece.source, offset)
         raise error
-    return found
+    return poison
 
 
 def _trial(job: Job, spec: ProgramSpec, piece: Piece, attempt: int, without: Mapping[int, str], seconds: float) -> Trial:
-    """Run the program over a part of a range, and keep nothing of what it writes."""
+    """Run the program over a part of a range, and discard its output."""
     where = f"{piece.source} {piece.range}"
     given: list[int] = []
     with job.reader(piece) as reader:
@@ -212,20 +215,20 @@ def _trial(job: Job, spec: ProgramSpec, piece: Piece, attempt: int, without: Map
 
 
 class _Nowhere:
-    """Takes the place of a range's output where nothing is staged."""
+    """Output that discards the records of a trial."""
 
     def __init__(self) -> None:
         self.filtered = self.dead_letters = 0
 
     def tombstones(self, block: Held) -> None:
-        """Nothing becomes of them."""
+        """Discard them."""
 
     def spared(self, block: Held) -> Held:
         """See `Aside`."""
         return block
 
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
-        """Nothing becomes of them."""
+        """Discard them."""
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

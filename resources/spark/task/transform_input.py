@@ -1,4 +1,4 @@
-"""Records on their way into the program: framed, and kept until they are answered."""
+"""Frame records for the program, and keep them until the program has answered them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from transforms.framing import NewlineInValue, json_envelopes, length_prefixed, 
 
 __all__ = ["Aside", "Feed"]
 
-# Records are held until the program has answered them (mode map), so that a bad answer can be dead-lettered whole.
+# In mode map, records are kept until the program has answered them, so that a bad answer gives a complete dead letter.
 _MOST_HELD_BYTES = 256 << 20
 
 
 class Aside(Protocol):
-    """Where records go that the program does not get; `RangeOutput` is one.
+    """Output for records that are not passed to the program; `RangeOutput` implements it.
 
     Attributes:
         filtered: records that gave no row on purpose.
@@ -31,38 +31,38 @@ class Aside(Protocol):
 
     @property
     def dead_letters(self) -> int:
-        """Records written there."""
+        """Number of dead letters written so far."""
         ...
 
     def tombstones(self, block: Held) -> None:
-        """The records of a block that have no value."""
+        """Handle the records of a block that have no value."""
         ...
 
     def spared(self, block: Held) -> Held:
-        """The records of a block whose rows the table has not refused."""
+        """Return the records of a block whose rows the table has not rejected."""
         ...
 
     def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
-        """Set records aside as the policy says."""
+        """Set records aside as the policy requires."""
         ...
 
 
 class Feed:
-    """Frames the records of a range for the program, and keeps those that it has not answered yet.
+    """Framer of a range's records for the program; keeps those that it has not answered yet.
 
     Args:
         job: what the batch's tasks share.
         piece: the range.
         reader: of the range.
-        output: takes the records that are not given to the program.
-        without: reasons by offset of records that are set aside instead of being given: they make the program fail.
-        keep: whether records are kept until they are answered, as mode map needs it.
-        seen: gets the offsets of the records that were given.
+        output: receives the records that are not passed to the program.
+        without: reasons by offset of poison records, which are set aside instead of being passed.
+        keep: whether records are kept until they are answered, as mode map requires.
+        seen: receives the offsets of the records that were passed.
 
     Attributes:
-        waiting: records that were given and not answered; only with `keep`.
-        given: records given so far.
-        set_aside: dead letters that were never given.
+        waiting: records that were passed and not answered; only with `keep`.
+        given: number of records passed so far.
+        set_aside: dead letters that were not passed.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Feed:
         self.given = self.set_aside = self._waiting_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Framed blocks; none is empty.
+        """Yield framed blocks; none is empty.
 
         Raises:
-            TransformFailed: the program has taken more than may be held, and answered none of it.
+            TransformFailed: the program has read more than kpipe keeps in memory, and answered none of it.
         """
         for whole, size in self._reader.blocks():
             before = self._output.dead_letters
@@ -101,7 +101,7 @@ class Feed:
                 self._waiting_bytes += size
                 if self._waiting_bytes > _MOST_HELD_BYTES:
                     raise TransformFailed(
-                        f"{self._piece.source} {self._piece.range}: the program has taken {self._waiting_bytes:,} bytes"
+                        f"{self._piece.source} {self._piece.range}: the program has read {self._waiting_bytes:,} bytes"
                         " of records and answered none of them",
                         "let it answer as it reads, lower batch.max_offsets_per_partition, or use mode: flatmap",
                     )
@@ -109,7 +109,7 @@ class Feed:
                 yield framed
 
     def answered(self, count: int) -> Held:
-        """The records that the next `count` answers belong to.
+        """Return the records to which the next `count` answers belong.
 
         Raises:
             TransformFailed: there are more answers than records.
@@ -137,7 +137,7 @@ class Feed:
         if tombstones:
             self._output.tombstones(whole)
         if self._stdin == "lines" and len(held):
-            text = Payloads.of_array(held.column("line")).text  # each value and a newline, as it is held
+            text = Payloads.of_array(held.column("line")).text  # each value with a newline, as stored
             if count_of(b"\n", text, never=b"\r" if self._job.format.type == "json" else b"") == len(held):
                 return held, text
         values = [value for value in held.values if value is not None]
@@ -146,17 +146,19 @@ class Feed:
         try:
             return held, lines(values, json=self._job.format.type == "json")
         except NewlineInValue as error:
-            reason = "holds a newline, so it cannot be a line of the program's input (stdin: length-prefixed takes any record)"
+            reason = (
+                "contains a newline, so it cannot be a line of the program's input (stdin: length-prefixed accepts any record)"
+            )
             kept = self._aside(held, dict.fromkeys(error.indices, reason))
             return kept, lines([value for value in kept.values if value is not None])
 
     def _spared(self, held: Held) -> Held:
-        found = {at: self._without[offset] for at, offset in enumerate(held.offsets) if offset in self._without}
-        return self._aside(held, found) if found else held
+        reasons = {index: self._without[offset] for index, offset in enumerate(held.offsets) if offset in self._without}
+        return self._aside(held, reasons) if reasons else held
 
     def _aside(self, held: Held, reasons: Mapping[int, str]) -> Held:
-        """The others, once those at these positions have been set aside."""
+        """Set aside the records at these positions, and return the others."""
         before = self._output.dead_letters
         self._output.reject(held.pick(list(reasons)), "transform", list(reasons.values()))
         self.set_aside += self._output.dead_letters - before
-        return held.pick([at for at in range(len(held)) if at not in reasons])
+        return held.pick([index for index in range(len(held)) if index not in reasons])

@@ -1,4 +1,4 @@
-"""A list of each record taken apart: one row for each element, before anything else is computed."""
+"""Expand a list of each record into one row for each element, before other expressions are computed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LIST = "list"
 
 
 class Lists:
-    """Takes lists apart.
+    """Expander of lists.
 
     Args:
-        unnest: which list, and what its elements are called.
-        inputs: names and types of what its expression takes values from.
+        unnest: the list, and the names of its elements.
+        inputs: names and types of the columns that its expression reads.
 
     Raises:
-        InvalidPipeline: the expression does not fit these types, or gives no list.
+        InvalidPipeline: the expression does not fit these types, or does not return a list.
     """
 
     def __init__(self, unnest: Unnest, inputs: Columns) -> None:
@@ -35,22 +35,22 @@ class Lists:
         kind: Type | None = self._evaluator.columns.get(_LIST)
         if not isinstance(kind, ListOf):
             raise InvalidPipeline(
-                f"select: UNNEST({unnest.text}) takes a list, and that is {kind}",
+                f"select: UNNEST({unnest.text}): not a list: expected a list, found {kind}",
                 "declare its type, for example columns: {lines: 'STRUCT(sku VARCHAR, quantity BIGINT)[]'}",
             )
         numbers = {unnest.number: "BIGINT"} if unnest.number is not None else {}
-        #: What every row gains.
+        #: Columns that every row gains.
         self.columns = Columns(((unnest.element, kind.item), *Columns.of(numbers).items))
 
     def apart(
         self, given: pa.Table, payloads: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], list[pa.Array], dict[int, str]]:
-        """Which of the given rows each new row comes of, the new columns, and the payloads for which the expression fails."""
-        found, failed = self._evaluator.values(given)
+        """Return the source row of each new row, the new columns, and the payloads for which the expression fails."""
+        values, failed = self._evaluator.values(given)
         good = np.ones(given.num_rows, bool)
         good[list(failed)] = False
         rows = np.flatnonzero(good)
-        lists = found.column(0).combine_chunks()
+        lists = values.column(0).combine_chunks()
         parents = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
         arrays: list[pa.Array] = [pc.list_flatten(lists)]
         if self._unnest.number is not None:

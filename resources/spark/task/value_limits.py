@@ -1,4 +1,4 @@
-"""Rows that the destination's columns cannot hold, in a task: set aside with the reason, whole columns at once."""
+"""Reject rows with values that the destination's columns cannot store, a column at a time."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["storable"]
 _REAL = (Scalar("FLOAT"), Scalar("DOUBLE"))
 Places = np.ndarray[Any, Any]
 _NONE: Places = np.zeros(0, np.int64)
-# Of JSON texts, those that may hold a number beyond 9,999 digits: an exponent of five, or a run of digits.
+# JSON texts that may contain a number beyond 9,999 digits: an exponent of five digits, or a long run of digits.
 _WIDE, _LONG, _RUN = "[eE][+-]?[0-9]{5}", 6_000, "[0-9]{1000}"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)', re.ASCII | re.DOTALL)
 
 
 def storable(decoded: Decoded, columns: Columns, limits: Limits, computed: Collection[str] = ()) -> Decoded:
-    """Decoded rows less those with a value that its column cannot hold.
+    """Remove rows with a value that its column cannot store.
 
     Args:
         decoded: rows of the table.
         columns: its payload columns.
         limits: of the destination.
-        computed: columns, in lower case, that expressions give: their values are refused by the table, others are rejects.
+        computed: columns, in lower case, that expressions compute: their values become refused, others become rejects.
     """
     if not decoded.rows:
         return decoded
@@ -47,22 +47,22 @@ def storable(decoded: Decoded, columns: Columns, limits: Limits, computed: Colle
         divided = name.lower() in limits.divided
         where = f" as {kind}" + (" in a column of into.partition_by" if divided else "")
         for row in _beyond(array, kind, name, limits).tolist():
-            reasons.setdefault(row, f"{name}: {_shown(array[row], kind)} is beyond what {limits.place} can hold{where}")
+            reasons.setdefault(row, f"{name}: {_shown(array[row], kind)} is beyond what {limits.place} can store{where}")
         if divided and not limits.blank and kind == VARCHAR:
             for row in _where(pc.equal(array, "")).tolist():
-                reasons.setdefault(row, f"{name}: {limits.place} cannot tell an empty text from NULL{where}")
+                reasons.setdefault(row, f"{name}: {limits.place} cannot distinguish an empty text from NULL{where}")
     return set_aside(decoded, bad, refused)
 
 
 def _beyond(array: pa.Array, kind: Type, column: str, limits: Limits, inside: bool = False) -> Places:
-    """Positions of values that the destination cannot hold, or that contain one, in order."""
+    """Return positions of values that the destination cannot store, or that contain such a value, in order."""
     if array.null_count == len(array):
         return _NONE
     if isinstance(kind, MapOf):
         return _beyond(entries(array), kind.entries, column, limits, inside)
     if isinstance(kind, ListOf):
-        found = _beyond(pc.list_flatten(array), kind.item, column, limits, True)
-        return np.unique(np.asarray(pc.list_parent_indices(array))[found]) if len(found) else _NONE
+        inner = _beyond(pc.list_flatten(array), kind.item, column, limits, True)
+        return np.unique(np.asarray(pc.list_parent_indices(array))[inner]) if len(inner) else _NONE
     if isinstance(kind, Struct):
         parts = [_beyond(pc.struct_field(array, [at]), item, column, limits, True) for at, (_, item) in enumerate(kind.fields)]
         return np.unique(np.concatenate(parts)) if parts else _NONE
@@ -87,13 +87,13 @@ def _beyond(array: pa.Array, kind: Type, column: str, limits: Limits, inside: bo
 
 
 def _with_long_numbers(array: pa.Array, limits: Limits) -> Places:
-    """Positions of JSON texts with a number of more digits than the destination takes; digits inside of strings are none."""
+    """Return positions of JSON texts with a number of more digits than the destination stores; strings do not count."""
     wide = _where(pc.match_substring_regex(array, _WIDE))
     long = _where(pc.greater(pc.binary_length(array), _LONG))
     if len(long):
         long = long[_where(pc.match_substring_regex(array.take(pa.array(long)), _RUN))]
-    found = [at for at in np.union1d(wide, long).tolist() if _has_long_number(array[at].as_py(), limits)]
-    return np.array(found, np.int64)
+    rows = [row for row in np.union1d(wide, long).tolist() if _has_long_number(array[row].as_py(), limits)]
+    return np.array(rows, np.int64)
 
 
 def _has_long_number(text: str, limits: Limits) -> bool:
@@ -115,5 +115,5 @@ def _shown(value: pa.Scalar, kind: Type) -> str:
         return "a value in it"
     if kind == JSON:
         return "a number in it"
-    # Python has only years 1 to 9999.
+    # Python's dates are limited to the years 1 to 9999.
     return str(in_memory.evaluated(pa.array([value]), "CAST(v AS VARCHAR)")[0].as_py())

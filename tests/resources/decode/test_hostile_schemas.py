@@ -27,6 +27,7 @@ from resources.decode.json_schema.schema import JsonSchema
 from resources.decode.payload_schemas import Unfit
 from resources.decode.resource_limits import Deadlined
 from resources.schema_registry.client import Schema
+from tests.cases import each_case
 
 CPU_S = 60
 
@@ -66,19 +67,17 @@ def doubling(leaf: Any, levels: int = 55) -> dict[str, Any]:
     return {"type": "record", "name": "Root", "fields": [{"name": "id", "type": "long"}, {"name": "x", "type": inner}]}
 
 
-@pytest.mark.parametrize(
-    "leaf", ["null", {"type": "record", "name": "E", "fields": []}, {"type": "fixed", "name": "F", "size": 0}]
-)
+@each_case("leaf", ["null", {"type": "record", "name": "E", "fields": []}, {"type": "fixed", "name": "F", "size": 0}])
 def test_nested_records_without_bytes_are_refused(leaf: Any) -> None:
     found = bounded(lambda: plan(json.dumps(doubling(leaf))))
-    assert "parts that no byte stands for" in found or "columns and members" in found, found
+    assert "parts of zero bytes" in found or "columns and members" in found, found
 
 
 def test_nested_records_without_bytes_in_a_union_or_an_array_are_refused() -> None:
     inside = doubling("null")
     for kind in ({"type": "map", "values": inside}, ["string", "long", inside], ["null", inside]):
         schema = {"type": "record", "name": "Top", "fields": [{"name": "m", "type": kind}, {"name": "n", "type": "long"}]}
-        assert "parts that no byte stands for" in bounded(lambda schema=schema: plan(json.dumps(schema)))  # type: ignore[misc]
+        assert "parts of zero bytes" in bounded(lambda schema=schema: plan(json.dumps(schema)))  # type: ignore[misc]
 
 
 def test_an_array_of_nested_records_without_columns_is_looked_at_once_for_each_part() -> None:
@@ -134,7 +133,7 @@ def test_parts_inside_of_themselves_are_compared_to_the_end() -> None:
         Resolution(plan(tree("long")), plan(tree("string")))
 
 
-@pytest.mark.parametrize("digits", [4_301, 10**7, 10**30])
+@each_case("digits", [4_301, 10**7, 10**30])
 def test_decimals_of_endless_precision_are_refused(digits: int) -> None:
     kind = {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": 2}
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
@@ -155,7 +154,7 @@ def test_a_member_given_twice_is_found_in_one_pass() -> None:
     """Each of 100,000 names was looked for among all others."""
     members = ",".join(f'"m{at}":1' for at in range(100_000))
     text = f'{{{members},"m99999":2}}'.encode()
-    assert bounded(lambda: load(text)) == "refused: member m99999 is given twice"
+    assert bounded(lambda: load(text)) == "refused: duplicate member m99999"
 
 
 def json_schema(schema: Any, *references: tuple[str, Any]) -> JsonSchema:
@@ -169,7 +168,7 @@ def doubling_refs(levels: int, word: str = "allOf", where: str = "#/$defs/") -> 
     return {**found, f"a{levels}": {"type": "object"}}
 
 
-@pytest.mark.parametrize("word", ["allOf", "anyOf", "oneOf"])
+@each_case("word", ["allOf", "anyOf", "oneOf"])
 def test_a_schema_that_doubles_its_work_at_each_reference_validates_nothing(word: str) -> None:
     schema = json_schema({"$ref": "#/$defs/a0", "$defs": doubling_refs(40, word)})
     assert "could take more than" in bounded(lambda: schema.reason({"x": 1}, 8))
@@ -221,7 +220,7 @@ WIDE = Columns.of({"id": "BIGINT", "items": f"STRUCT({', '.join(f'm{at} INTEGER'
 NOT_COMPILED = Columns.of({"id": "BIGINT", "items": f"STRUCT(day DATE, {', '.join(f'm{at} INTEGER' for at in range(1_000))})[]"})
 
 
-@pytest.mark.parametrize("columns", [WIDE, NOT_COMPILED], ids=["compiled", "plain"])
+@each_case("columns", [WIDE, NOT_COMPILED], ids=["compiled", "plain"])
 def test_lists_of_objects_without_members_do_not_fill_the_memory(columns: Columns) -> None:
     """Three bytes, `{},`, take a place in each of 1,000 columns: 30 kB would be 100 MB."""
     reads = Deadlined(decoder(Format(), columns))

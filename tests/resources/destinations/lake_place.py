@@ -31,9 +31,9 @@ from resources.duckdb_engine.arrow_types import staged_type
 from resources.object_store.s3 import Store
 from resources.testing.lake import LakePlace
 from resources.testing.place import Place
-from tests.resources.destinations.postgres import PostgresServer
-from tests.resources.destinations.rest import RestServer
-from tests.resources.destinations.s3 import BUCKET, CREDENTIALS, S3Server
+from tests.servers.postgres import PostgresServer
+from tests.servers.rest import RestServer
+from tests.servers.s3 import BUCKET, CREDENTIALS, S3Server
 
 _processes = multiprocessing.get_context("forkserver")  # a fork of a process that has used deltalake hangs: it has threads
 _processes.set_forkserver_preload(["tests.resources.destinations.lake_place"])

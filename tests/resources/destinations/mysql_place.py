@@ -12,9 +12,11 @@ from pymysql.cursors import DictCursor
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns, ListOf, Scalar, Struct, Type
 from kpipe.tables.upsert import KeyRule
-from resources.destinations.mysql import MySQLDestination
+from resources.destinations.mysql import MySQLEngine
+from resources.destinations.sql.destination import SqlDestination
+from resources.destinations.sql.engine import TargetTable
 from resources.testing.place import Place
-from tests.resources.destinations.mariadb import PASSWORD, ROLE, MariaServer
+from tests.servers.mariadb import PASSWORD, ROLE, MariaServer
 
 
 def value(found: Any, kind: Type) -> Any:
@@ -66,7 +68,8 @@ class MySQLPlace(Place):
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
         server = self.server.server(self.database, self.port)
-        return MySQLDestination(server, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), rule)
+        engine = MySQLEngine(server, (self.staging,))
+        return SqlDestination(engine, pipeline, [TargetTable(table, rule)], {"source_type": "KAFKA"})
 
     def sql(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
         connection = pymysql.connect(

@@ -15,7 +15,9 @@ from kpipe.interfaces import Destination
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.memory import MemoryDestination
 from kpipe.testing.memory_store import MemoryStore
-from resources.destinations.duckdb import DuckDBDestination
+from resources.destinations.duckdb import DuckDBEngine
+from resources.destinations.sql.destination import SqlDestination
+from resources.destinations.sql.engine import TargetTable
 from resources.testing.place import Place, source
 
 
@@ -93,7 +95,8 @@ class DuckDBPlace(Place):
         self.path.parent.mkdir(exist_ok=True)
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
-        return DuckDBDestination(self.path, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), 5, rule)
+        engine = DuckDBEngine(self.path, (self.staging,), 5)
+        return SqlDestination(engine, pipeline, [TargetTable(table, rule)], {"source_type": "KAFKA"})
 
     def sql(self, statement: str, *parameters: Any) -> list[tuple]:
         with duckdb.connect(str(self.path)) as connection:

@@ -12,10 +12,12 @@ from psycopg.rows import dict_row
 from kpipe.interfaces import Destination
 from kpipe.schema.columns import Columns, ListOf, Struct, Type
 from kpipe.tables.upsert import KeyRule
-from resources.destinations.postgres import PostgresDestination
+from resources.destinations.postgres import PostgresEngine
 from resources.destinations.postgres.types import kpipe_type
+from resources.destinations.sql.destination import SqlDestination
+from resources.destinations.sql.engine import TargetTable
 from resources.testing.place import Place
-from tests.resources.destinations.postgres import PASSWORD, PostgresServer
+from tests.servers.postgres import PASSWORD, PostgresServer
 
 
 def value(found: Any, kind: Type) -> Any:
@@ -49,7 +51,8 @@ class PostgresPlace(Place):
 
     def open(self, pipeline: str = "tweets", table: str = "tweets", rule: KeyRule | None = None) -> Destination:
         server = self.server.server(self.schema, self.port)
-        return PostgresDestination(server, table, pipeline, {"source_type": "KAFKA"}, (self.staging,), rule)
+        engine = PostgresEngine(server, (self.staging,))
+        return SqlDestination(engine, pipeline, [TargetTable(table, rule)], {"source_type": "KAFKA"})
 
     def connect(self) -> psycopg.Connection:
         return psycopg.connect(self.server.address(self.schema), password=PASSWORD, autocommit=True, row_factory=dict_row)

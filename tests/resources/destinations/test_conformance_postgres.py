@@ -9,8 +9,8 @@ from resources.testing.defaults import Defaults
 from resources.testing.keyed import KeyedConformance
 from resources.testing.keyed_backfills import KeyedBackfills
 from resources.testing.place import Place
-from tests.resources.destinations.postgres import PostgresServer
 from tests.resources.destinations.postgres_place import PostgresPlace
+from tests.servers.postgres import PostgresServer
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kpipe.definition.pipeline import Pipeline
+from resources.duckdb_engine.expression_checks import checked_selection
 from resources.lookups.loader import Lookups, no_tables
 from resources.lookups.reference_table import Reference
-from resources.spark.driver.stager import selection
 from tests.fileserver import FileServer
 
 
@@ -38,6 +38,6 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Refer
                 "set": {f"c{at}": f'l({asked})."{member}"' for at, member in enumerate(members)},
             }
         )  # fmt: skip
-        return Lookups(definition, selection(definition), ask, environ).of_batch("b")["l"].value
+        return Lookups(definition, checked_selection(definition), ask, environ).of_batch("b")["l"].value
 
     return one

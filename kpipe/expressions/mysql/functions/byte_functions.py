@@ -1,4 +1,4 @@
-"""Functions of binary strings: IPv6 addresses, UUIDs as bytes, packed texts.
+"""Compile functions of binary strings: IPv6 addresses, UUIDs as bytes, compressed texts.
 
 Sources: MySQL 8.4 manual, "Miscellaneous Functions", "Encryption and Compression Functions".
 """
@@ -35,7 +35,7 @@ def _is_ipv6(value: Value) -> Value:
 
 
 def _of_address(pattern: str, above: str = "") -> Function:
-    """Whether the digits of 16 bytes match, and the group is above some digits; no for any other value, and for NULL."""
+    """Compile a test of 16 bytes: the hexadecimal digits match and the group exceeds a limit. False for other values and NULL."""
 
     def rule(value: Value) -> Value:
         if value.kind != "blob":
@@ -52,7 +52,7 @@ def _address_text(value: Value) -> Value:
 
 
 def _uuid_to_bin(value: Value, swapped: Value | None = None) -> Value:
-    """Running it fails for a text that is no UUID. A true second argument moves the part of the time that grows to the front."""
+    """Compile UUID_TO_BIN, which fails at run time for an invalid UUID. A true second argument swaps the time parts."""
 
     def checked(said: str) -> str:
         digits = f"regexp_replace({said}, '[{{}}-]', '', 'g')"
@@ -64,7 +64,7 @@ def _uuid_to_bin(value: Value, swapped: Value | None = None) -> Value:
 
 
 def _bin_to_uuid(value: Value, swapped: Value | None = None) -> Value:
-    """Running it fails for other than 16 bytes."""
+    """Compile BIN_TO_UUID, which fails at run time for other than 16 bytes."""
     moved = "substr({0}, 9, 8) || substr({0}, 5, 4) || substr({0}, 1, 4) || substr({0}, 17)"
     checked = f"CASE WHEN {{0}} IS NULL OR length({{0}}) = 32 THEN lower({{0}}) ELSE {_NO_BYTES} END"
     digits = _swapped(bind_sql(checked.format, _digits(value)), moved, swapped)

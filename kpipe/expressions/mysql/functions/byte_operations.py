@@ -12,23 +12,23 @@ from ipaddress import AddressValueError, IPv6Address
 
 __all__ = ["NAME", "call"]
 
-#: What DuckDB calls it.
+#: Its name in DuckDB.
 NAME = "kpipe_bytes"
 
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}", re.ASCII)
-_LARGEST = 16_777_216  # bytes that are unpacked, as text_arguments.LARGEST
+_LARGEST = 16_777_216  # bytes after decompression, as text_arguments.LARGEST
 
 Text = str | None
 
 
 def call(name: str, args: list[Text]) -> Text:
-    """Return what an operation gives; NULL for a NULL."""
+    """Return the result of an operation; NULL for a NULL."""
     texts = [text for text in args if text is not None]
     return _OPERATIONS[name](*texts) if len(texts) == len(args) else None
 
 
 def _address(text: str) -> Text:
-    """INET6_ATON: 4 bytes of an IPv4 address, 16 of an IPv6 address; NULL for any other text."""
+    """Compute INET6_ATON: 4 bytes of an IPv4 address, 16 of an IPv6 address; NULL for any other text."""
     if _IPV4.fullmatch(text):
         parts = [int(part) for part in text.split(".")]
         return bytes(parts).hex() if max(parts) < 256 else None
@@ -39,7 +39,7 @@ def _address(text: str) -> Text:
 
 
 def _address_text(digits: str) -> Text:
-    """INET6_NTOA: the longest run of zeros, even of one group, is `::`; mapped and compatible addresses end like IPv4's."""
+    """Compute INET6_NTOA. The longest run of zero groups becomes `::`; mapped and compatible addresses end as in IPv4."""
     code = bytes.fromhex(digits)
     if len(code) == 4:
         return ".".join(map(str, code))
@@ -61,7 +61,7 @@ def _zeros(groups: list[int]) -> int:
 
 
 def _compress(digits: str) -> str:
-    """COMPRESS: the length in four bytes, the lowest first, and zlib's bytes, with a point behind a space at their end."""
+    """Compute COMPRESS: the length in four little-endian bytes, then zlib's bytes; a point follows a space at the end."""
     code = bytes.fromhex(digits)
     if not code:
         return ""
@@ -70,7 +70,7 @@ def _compress(digits: str) -> str:
 
 
 def _uncompress(digits: str) -> Text:
-    """UNCOMPRESS: NULL for what COMPRESS did not make."""
+    """Compute UNCOMPRESS; NULL for bytes that COMPRESS did not make."""
     code = bytes.fromhex(digits)
     if len(code) <= 4:
         return None if code else ""

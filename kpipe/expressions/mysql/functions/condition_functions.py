@@ -1,4 +1,4 @@
-"""Control flow and comparison: IF, COALESCE, GREATEST and their like (MySQL 8.4 manual, "Flow Control Functions")."""
+"""Compile control flow and comparison: IF, COALESCE, GREATEST (MySQL 8.4 manual, "Flow Control Functions")."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _nullif(left: Value, right: Value) -> Value:
     return bind(rule, left)
 
 
-def _nvl2(value: Value, there: Value, otherwise: Value) -> Value:
-    """NVL2 of MariaDB and Oracle: the second one where the first is not NULL."""
-    return combined([there, otherwise], lambda a, b: f"(CASE WHEN {value.sql} IS NOT NULL THEN {a} ELSE {b} END)")
+def _nvl2(value: Value, not_null: Value, otherwise: Value) -> Value:
+    """Compile NVL2 of MariaDB and Oracle: the second argument if the first is not NULL, else the third."""
+    return combined([not_null, otherwise], lambda a, b: f"(CASE WHEN {value.sql} IS NOT NULL THEN {a} ELSE {b} END)")
 
 
 def _decode(value: Value, *further: Value) -> Value:
-    """DECODE(value, search, result, ..., otherwise), of Oracle and SingleStore: NULL is found by NULL."""
+    """Compile DECODE(value, search, result, ..., default) of Oracle and SingleStore. NULL matches NULL."""
     searches, results = further[0 : len(further) // 2 * 2 : 2], further[1::2]
     return first_equal("<=>", value, searches, [*results, further[-1] if len(further) % 2 else NULL])
 
@@ -48,13 +48,13 @@ def _isnull(value: Value) -> Value:
 
 
 def _extreme(name: str, *values: Value) -> Value:
-    """NULL where one is NULL; texts as texts, beside numbers as numbers, beside dates as dates."""
+    """Compile GREATEST or LEAST: NULL if any argument is; texts compare as texts, or as numbers or dates beside these."""
     kinds = {value.kind for value in values} - {"null"}
     dates = kinds & {"date", "datetime", "time"}
     others = [value for value in values if value.kind not in (*dates, "null")]
     if dates and not all(re.match(r"\d{4}-\d\d-\d\d|\d\d:\d\d", value.literal or "") for value in others):
         raise Untranslated(
-            f"{name.upper()} of dates and other values", f"write {name.upper()}(a, DATE(b)), or CAST(b AS DATETIME)"
+            f"{name.upper()} mixes dates and other values", f"write {name.upper()}(a, DATE(b)), or CAST(b AS DATETIME)"
         )
     if "text" in kinds and kinds <= {"text", "int", "decimal", "double", "bool"} and kinds != {"text"}:
         values = tuple(replace(double(value), digits=None) for value in values)
@@ -69,10 +69,10 @@ def _extreme(name: str, *values: Value) -> Value:
 
 
 def _interval(value: Value, *steps: Value) -> Value:
-    """How many of the steps, which go up, the value has reached; -1 for NULL."""
+    """Count how many of the ascending steps the value has reached; -1 for NULL."""
 
     def rule(reached: str) -> str:
-        parts = " ".join(f"WHEN {reached} < {double(step).sql} THEN {at}" for at, step in enumerate(steps))
+        parts = " ".join(f"WHEN {reached} < {double(step).sql} THEN {index}" for index, step in enumerate(steps))
         return f"CAST(CASE WHEN {reached} IS NULL THEN -1 {parts} ELSE {len(steps)} END AS BIGINT)"
 
     return Value(bind_sql(rule, double(value).sql), "int")

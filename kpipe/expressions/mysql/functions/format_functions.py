@@ -1,4 +1,4 @@
-"""FORMAT: a number as text, with commas between thousands (MySQL 8.4 manual, "String Functions and Operators")."""
+"""Compile FORMAT: a number as text, with commas between thousands (MySQL 8.4 manual, "String Functions and Operators")."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MOST_DIGITS = 38
 
 
 def _format(value: Value, digits: Value, locale: Value | None = None) -> Value:
-    """Rounded half away from zero; a DOUBLE half to even, as its ROUND.
+    """Compile FORMAT, rounded half away from zero; a DOUBLE half to even, as its ROUND.
 
     Raises:
-        Untranslated: the number of digits is not written out, or the locale is not en_US.
+        Untranslated: the number of digits is not a literal, or the locale is not en_US.
     """
     if locale is not None and (locale.literal or "").lower() != "en_us":
-        raise Untranslated("FORMAT is translated for the locale en_US only", "leave the third argument out")
+        raise Untranslated("FORMAT: expected locale en_US", "remove the third argument")
     if digits.kind == "null":
         return Value("CAST(NULL AS VARCHAR)", "text")
     count = min(max(written_number(digits, "the number of digits of FORMAT"), 0), _MOST_DIGITS)
@@ -37,7 +37,7 @@ def _exact(made: Value, count: int) -> str:
 
 
 def _of_double(sql: str, count: int) -> str:
-    """The shortest digits that mean the rounded number, without an exponent."""
+    """Return the shortest digits of the rounded number, without an exponent."""
     tens = f"CAST(1e{count} AS DOUBLE)"
     rounded = f"(CASE WHEN abs({{0}}) < 1e17 THEN round_even({{0}} * {tens}, 0) / {tens} ELSE {{0}} END)"
 
@@ -56,7 +56,7 @@ def _spread(said: str, parts: str) -> str:
 
 
 def _with_commas(said: str, count: int) -> str:
-    """Thousands apart, so many digits behind the point, and no sign before zero."""
+    """Separate thousands by commas, with that many decimal places, and without a sign before zero."""
     whole = f"reverse(regexp_extract({said}, '^-?([0-9]+)', 1))"
     apart = f"reverse(regexp_replace(regexp_replace({whole}, '([0-9]{{3}})', '\\1,', 'g'), ',$', ''))"
     behind = f" || '.' || rpad(regexp_extract({said}, '[.]([0-9]*)$', 1), {count}, '0')" if count else ""

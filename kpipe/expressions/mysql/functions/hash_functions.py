@@ -1,7 +1,7 @@
-"""Functions of bytes and digits: hashes, SOUNDEX, base 64, hexadecimal, and numbers in other bases.
+"""Compile functions of bytes and digits: hashes, SOUNDEX, base 64, hexadecimal, and numbers in other bases.
 
 Sources: MySQL 8.4 manual, "String Functions and Operators" and "Encryption and Compression Functions"; SingleStore's manual of
-the same functions. CRC32: ISO 3309, its table made here.
+the same functions; ISO 3309 for CRC32.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NUMBERS = ("int", "decimal", "double", "bool")
 
 
 def _sha2(value: Value, bits: Value) -> Value:
-    """SHA-256; 0 means 256 bits, and any other number is NULL."""
+    """Compile SHA2: SHA-256 for 256 and 0; NULL for an invalid number of bits."""
     size = written_number(bits, "the length of SHA2")
     if size in (224, 384, 512):
-        raise Untranslated(f"SHA2 with {size} bits is not translated", "write SHA2(value, 256)")
+        raise Untranslated(f"SHA2 with {size} bits is not supported", "write SHA2(value, 256)")
     return Value(f"sha256({bytes_of(value)})" if size in (0, 256) else "CAST(NULL AS VARCHAR)", "text")
 
 
@@ -37,7 +37,7 @@ def _crc_table() -> list[int]:
 
 
 def _crc32(value: Value) -> Value:
-    """Byte by byte over a table."""
+    """Compile CRC32, byte by byte over a table."""
     table = f"CAST({_crc_table()} AS BIGINT[])"
 
     def body(x: str) -> str:
@@ -51,26 +51,26 @@ def _crc32(value: Value) -> Value:
 
 
 def _to_base64(value: Value) -> Value:
-    """Lines of 76 characters."""
+    """Compile TO_BASE64, in lines of 76 characters."""
     lines = f"regexp_replace(to_base64({bytes_of(value)}), '(.{{76}})', '\\1\n', 'g')"
     return Value(f"regexp_replace({lines}, '\\n$', '')", "text")
 
 
 def _from_base64(value: Value) -> Value:
-    """White space is skipped; NULL for what is not base 64."""
+    """Compile FROM_BASE64: white space is skipped; NULL for invalid base 64."""
     plain = f"regexp_replace({text(value).sql}, '[ \\t\\n\\r\\v\\f]', '', 'g')"
     return Value(f"TRY(from_base64({plain}))", "blob")
 
 
 def _hex(value: Value) -> Value:
-    """Of a number its 64 bits, rounded; of any other value its bytes."""
+    """Compile HEX: the 64 bits of a number, rounded; the bytes of any other value."""
     if value.kind not in _NUMBERS:
         return Value(f"hex({bytes_of(value)})", "text")
     return Value(f"hex({_bits_of(value)})", "text")
 
 
 def _bits_of(value: Value) -> str:
-    """A number as BIGINT of the same 64 bits; all bits are set for what is beyond."""
+    """Return a number as BIGINT with the same 64 bits; all bits are set for a number out of range."""
     beyond = f"WHEN {{0}} >= {_TOP} OR {{0}} < -{_TOP // 2} THEN -1"
     large = f"WHEN {{0}} >= {_TOP // 2} THEN {{0}} - {_TOP}"
     body = f"CAST(CASE {beyond} {large} ELSE {{0}} END AS BIGINT)"
@@ -83,16 +83,16 @@ def _bits_of(value: Value) -> str:
 
 
 def _unhex(value: Value) -> Value:
-    """An odd number of digits gets a 0 in front; NULL for what has other characters."""
+    """Compile UNHEX: an odd number of digits is padded with a leading 0; NULL for other characters."""
     return Value(
         bind_sql(lambda x: f"TRY(unhex(CASE WHEN strlen({x}) % 2 = 1 THEN '0' || {x} ELSE {x} END))", text(value).sql), "blob"
     )
 
 
 def _conv(value: Value, source: Value, target: Value) -> Value:
-    """A number of 64 bits without a sign in another base; with a sign where a base is negative.
+    """Compile CONV: an unsigned 64-bit number in another base; signed if a base is negative.
 
-    NULL for a base beyond 2 to 36, and for an empty text.
+    NULL for a base outside of 2 to 36, and for an empty text.
     """
     of, to = (written_number(base, "a base of CONV") for base in (source, target))
     if not (2 <= abs(of) <= 36 and 2 <= abs(to) <= 36):
@@ -105,7 +105,7 @@ def _converted(said: str, of: int, to: int) -> Value:
     read = f"regexp_extract(upper({{0}}), '^[ \\t\\n\\v\\f\\r]*([+-]?)([{digits}]*)', ['sign', 'digits'])"
 
     def amount(parts: str) -> str:
-        """Up to 2^64, which stands for all beyond."""
+        """Return the number, at most 2^64, which means out of range."""
         if abs(of) == 10:
             cut = f"regexp_extract({parts}.digits, '^0*([0-9]{{0,21}})', 1)"
             return f"least(coalesce(TRY_CAST({cut} AS HUGEINT), 0), {_TOP})"
@@ -118,14 +118,14 @@ def _converted(said: str, of: int, to: int) -> Value:
         return f"(CASE WHEN {parts}.digits = '' THEN 0 ELSE {joined} END)"
 
     def signed(parts: str, n: str) -> str:
-        """As the number without a sign that has the same 64 bits."""
+        """Return a negative number as the unsigned number with the same 64 bits."""
         most, least = (_TOP - 1, _TOP - 1) if of > 0 else (_TOP // 2 - 1, _TOP // 2)
         minus = f"CASE WHEN {n} > {least} THEN {least if of < 0 else 1} ELSE {n} END"
         plus = f"CASE WHEN {n} > {most} THEN {most} ELSE {n} END"
         return f"(CASE WHEN {parts}.sign = '-' AND {n} > 0 THEN {_TOP} - ({minus}) ELSE {plus} END)"
 
     def written(n: str) -> str:
-        """to_base takes 63 bits."""
+        """Print the number in two parts, because DuckDB's to_base is limited to 63 bits."""
         base = abs(to)
         first = f"CASE WHEN {{0}} < {base} THEN '' ELSE to_base(CAST({{0}} // {base} AS BIGINT), {base}) END"
         plain = f"({first} || to_base(CAST({{0}} % {base} AS BIGINT), {base}))"
@@ -141,13 +141,13 @@ def _converted(said: str, of: int, to: int) -> Value:
 
 
 def _code(value: Value) -> Value:
-    """The first byte; 0 for an empty text."""
+    """Compile ASCII: the first byte; 0 for an empty text."""
     body = "(CASE WHEN octet_length({0}) = 0 THEN 0 ELSE CAST('0x' || hex({0}[1:1]) AS BIGINT) END)"
     return Value(bind_sql(body.format, bytes_of(value)), "int", 3)
 
 
 def _ord(value: Value) -> Value:
-    """The bytes of the first character as one number."""
+    """Compile ORD: the bytes of the first character as one number."""
     if value.kind == "blob":
         return _code(value)
     body = "(CASE WHEN {0} = '' THEN 0 ELSE CAST('0x' || hex(encode(left({0}, 1))) AS BIGINT) END)"
@@ -160,7 +160,7 @@ _SILENT = "AEHIOUWY"
 
 
 def _soundex(value: Value) -> Value:
-    """The first letter, then a digit for each consonant that differs from the one before; no limit of four, as in MySQL."""
+    """Compile SOUNDEX: the first letter, then a digit for each consonant that differs from the last; any length, as in MySQL."""
     every = f"{_SOUNDING}{_SOUNDING.lower()}{_SILENT}{_SILENT.lower()}"
     digits = "".join(digit * len(letters) for digit, letters in _SOUNDS.items()) * 2
 

@@ -1,7 +1,7 @@
-"""GET_KAFKA_PIPELINE_PROP: Kafka's coordinates of a record, and its headers.
+"""Compile GET_KAFKA_PIPELINE_PROP: Kafka's coordinates of a record, and its headers.
 
-SingleStore's names (manual, "GET_KAFKA_PIPELINE_PROP"), then ours (`prop_key`); any other is that of a header, of which the last
-one of that name counts. All are texts.
+Properties are SingleStore's (manual, "GET_KAFKA_PIPELINE_PROP") and kpipe's (`prop_key`). Any other name is a header; the last
+header of that name is used. All values are texts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prop(node: Node) -> Value:
     """Return the compiled call.
 
     Raises:
-        Untranslated: the name is not written out.
+        Untranslated: the name is not a literal.
     """
     return Value(property_of(_named(node))[1], "text")
 

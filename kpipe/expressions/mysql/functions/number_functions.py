@@ -1,7 +1,7 @@
-"""Functions of numbers.
+"""Compile functions of numbers.
 
 Sources: MySQL 8.4 manual, "Mathematical Functions", "Bit Functions and Operators", "Miscellaneous Functions"; SingleStore's
-manual, "Numeric Functions" (TRUNC, TO_NUMBER, RAND); compared with a server in tests/kpipe/mysql/.
+manual, "Numeric Functions" (TRUNC, TO_NUMBER, RAND); compared with a server in tests/kpipe/expressions/mysql/.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FUNCTIONS"]
 
 
 def _of(sql: str, least: int = 1, most: int | None = None, where: str = "") -> Function:
-    """A function of DOUBLE: `{0}` and `{1}` are its arguments. NULL outside of `where`; it fails where it has no finite value."""
+    """Define a function of DOUBLE; `{0}` and `{1}` are its arguments. NULL unless `where`; fails if not finite."""
 
     def rule(*values: Value) -> Value:
         args = [double(value).sql for value in values]
@@ -46,22 +46,22 @@ def _sign(value: Value) -> Value:
 
 
 def _logarithm(*values: Value) -> Value:
-    """LOG(x), or LOG(base, x)."""
+    """Compile LOG(x) or LOG(base, x)."""
     if len(values) == 1:
         return _LN.rule(*values)
     return _of("ln({1}) / ln({0})", 2, where="{0} > 0 AND {0} <> 1 AND {1} > 0").rule(*values)
 
 
 def _arc_tangent(*values: Value) -> Value:
-    """ATAN(x), or ATAN(y, x)."""
+    """Compile ATAN(x) or ATAN(y, x)."""
     return _of("atan({0})" if len(values) == 1 else "atan2({0}, {1})").rule(*values)
 
 
 def _random(*values: Value) -> Value:
     if values:
         raise Untranslated(
-            "RAND(seed) is not translated: records have no order in which a sequence of numbers could go on",
-            "write RAND(), or CRC32(column) / 4294967296 for a number that stays the same",
+            "RAND(seed) is not supported: a sequence needs an order of records",
+            "write RAND(), or CRC32(column) / 4294967296 for repeatable numbers",
         )
     return Value("random()", "double")
 
@@ -73,7 +73,7 @@ def _bit_count(value: Value) -> Value:
 
 
 def _number_of_address(value: Value) -> Value:
-    """INET_ATON: the last part of a short address fills what is left; NULL for what is none."""
+    """Compile INET_ATON: the last part of a short address fills the remaining bytes; NULL for an invalid address."""
     part = "CASE WHEN kpipe_p = '' THEN 0 ELSE TRY_CAST(kpipe_p AS UTINYINT) END"
     parts = f"list_transform(string_split({{0}}, '.'), lambda kpipe_p: {part})"
     whole = "list_reduce(v, lambda a, p: a * 256 + p, 0::BIGINT)"
@@ -85,7 +85,7 @@ def _number_of_address(value: Value) -> Value:
 
 
 def _address_of_number(value: Value) -> Value:
-    """INET_NTOA: NULL for what has more than 32 bits."""
+    """Compile INET_NTOA: NULL for more than 32 bits."""
     octets = " || '.' || ".join(f"CAST((v >> {shift}) & 255 AS VARCHAR)" for shift in (24, 16, 8, 0))
     chosen = f"CASE WHEN v BETWEEN 0 AND 4294967295 THEN {octets} END"
     return Value(f"list_transform([{integer(value).sql}], lambda v: {chosen})[1]", "text")
@@ -100,16 +100,16 @@ _UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 
 def _truncated(value: Value, *places: Value) -> Value:
-    """SingleStore's TRUNC, which is of dates, too."""
+    """Compile SingleStore's TRUNC, here for numbers only."""
     if value.kind not in ("int", "decimal", "double", "bool", "null"):
-        raise Untranslated("TRUNC takes a number here", "write TRUNCATE(value, 0) for a number in a text, or DATE(value)")
+        raise Untranslated("TRUNC: expected a number", "write TRUNCATE(value, 0) for a number in a text, or DATE(value)")
     return truncated(value, *(places or (Value("0", "int", 1, literal="0"),)))
 
 
 def _to_number(value: Value, form: Value | None = None) -> Value:
-    """TO_NUMBER: running it fails for a text that is no number, or not one of the format."""
+    """Compile TO_NUMBER, which fails at run time for a text that is not a number of the format."""
     if value.kind not in ("text", "null"):
-        raise Untranslated("TO_NUMBER takes a text", "leave TO_NUMBER out, or write CAST(value AS DECIMAL(p, s))")
+        raise Untranslated("TO_NUMBER: expected a text", "remove TO_NUMBER, or write CAST(value AS DECIMAL(p, s))")
     pattern, scale = r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)\s*", 15
     if form is not None:
         pattern, scale = _numerals(form.literal if form.kind == "text" else None)
@@ -122,24 +122,25 @@ def _to_number(value: Value, form: Value | None = None) -> Value:
     return Value(f"list_transform([{text(value).sql}], lambda x: {checked})[1]", "decimal", 38, scale, digits=0)
 
 
-def _numerals(form: str | None) -> tuple[str, int]:
-    """The pattern of texts of a format, and its digits behind the point."""
-    found = re.fullmatch(r"(S?)(\$?)(9[9,]*|)(?:\.(9*))?(S?)", form or "")
-    if found is None or not (found[3] or found[4]) or (found[1] and found[5]):
-        raise Untranslated("TO_NUMBER takes a format in quotes, of 9 , . $ and S", "e.g. TO_NUMBER(value, '$999,999.99')")
-    sizes = [len(group) for group in found[3].split(",")]
-    if 0 in sizes and found[3]:
+def _numerals(format_text: str | None) -> tuple[str, int]:
+    """Convert a format to a pattern of texts, and return its number of decimal places."""
+    parts = re.fullmatch(r"(S?)(\$?)(9[9,]*|)(?:\.(9*))?(S?)", format_text or "")
+    if parts is None or not (parts[3] or parts[4]) or (parts[1] and parts[5]):
+        raise Untranslated("TO_NUMBER: expected a format in quotes, of 9 , . $ and S", "write TO_NUMBER(value, '$999,999.99')")
+    sizes = [len(group) for group in parts[3].split(",")]
+    if 0 in sizes and parts[3]:
         raise Untranslated(
-            f"TO_NUMBER: {form} has a comma without digits before or behind it", "e.g. TO_NUMBER(value, '9,999.99')"
+            f"TO_NUMBER: {format_text} has a comma without digits around it",
+            "write TO_NUMBER(value, '9,999.99')",
         )
     shorter = [
-        f"[0-9]{{1,{size}}}" + "".join(f",[0-9]{{{further}}}" for further in sizes[at + 1 :])
-        for at, size in enumerate(sizes[:-1])
+        f"[0-9]{{1,{size}}}" + "".join(f",[0-9]{{{further}}}" for further in sizes[index + 1 :])
+        for index, size in enumerate(sizes[:-1])
     ]
     whole = "|".join([*shorter, f"[0-9]{{0,{sizes[-1]}}}"])
-    fraction = f"(\\.[0-9]{{0,{len(found[4])}}})?" if found[4] is not None else ""
-    ahead, behind = ("[+-]" if found[1] else "" if found[5] else "-?"), ("[+-]" if found[5] else "")
-    return f"{ahead}{'[$]' if found[2] else ''}({whole}){fraction}{behind}", len(found[4] or "")
+    fraction = f"(\\.[0-9]{{0,{len(parts[4])}}})?" if parts[4] is not None else ""
+    leading_sign, trailing_sign = ("[+-]" if parts[1] else "" if parts[5] else "-?"), ("[+-]" if parts[5] else "")
+    return f"{leading_sign}{'[$]' if parts[2] else ''}({whole}){fraction}{trailing_sign}", len(parts[4] or "")
 
 
 _IPV4 = _matching(rf"^({_OCTET})(\.({_OCTET})){{3}}$")

@@ -1,7 +1,7 @@
-"""REGEXP_LIKE, REGEXP_SUBSTR, REGEXP_INSTR and REGEXP_REPLACE, as MySQL and SingleStore call them.
+"""Compile REGEXP_LIKE, REGEXP_SUBSTR, REGEXP_INSTR and REGEXP_REPLACE of MySQL and SingleStore.
 
-Sources: MySQL 8.4 manual, "Regular Expressions"; SingleStore's manual, "Regular Expression Functions". Where both differ, the
-call is refused with what to write instead.
+Sources: MySQL 8.4 manual, "Regular Expressions"; SingleStore's manual, "Regular Expression Functions". A call
+that they evaluate differently is rejected.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _FLAGS = {"c": "", "i": "i", "m": "m", "n": "s", "u": ""}
 
 
 def _flagged(pattern: str, flags: Value | None) -> str:
-    """The pattern for RE2, with a match type's letters: the last one of `c` and `i` counts.
+    """Return the pattern for RE2 with the letters of a match type; the last of `c` and `i` wins.
 
     Raises:
-        Untranslated: the letters are not written out, or are none of MySQL's.
+        Untranslated: the letters are not a literal, or not MySQL's.
     """
     made = translated(pattern)
     if flags is None:
         return made
     letters = flags.literal if flags.kind == "text" else None
     if letters is None or set(letters) - set(_FLAGS):
-        raise Untranslated("a match type must be written out in quotes", "letters: c, i, m, n, u")
+        raise Untranslated("invalid match type: expected letters in quotes", "letters: c, i, m, n, u")
     if letters.rfind("c") > letters.rfind("i"):
         letters = letters.replace("i", "")
     wanted = "".join(sorted({_FLAGS[letter] for letter in letters}))
@@ -47,30 +47,30 @@ def _like(value: Value, pattern: Value, flags: Value | None = None) -> Value:
 
 
 def _counted(value: Value | None, name: str, pattern: str, least: int = 1) -> int:
-    """A place or an occurrence, which is written out."""
-    count = 1 if value is None else written_number(value, f"the {name} of a pattern's function")
+    """Return a position or an occurrence, which must be a literal."""
+    count = 1 if value is None else written_number(value, f"the {name} of a pattern function")
     if count < least:
-        raise Untranslated(f"the {name} of a pattern's function is {count}", f"write {least} or more")
+        raise Untranslated(f"{name} {count} is out of range", f"write {least} or more")
     if count > 1 and anchored(pattern):
-        raise Untranslated(f"{name} {count} with ^ in the pattern is not translated", "write SUBSTRING(value, place)")
+        raise Untranslated(f"{name} {count} with ^ in the pattern is not supported", "write SUBSTRING(value, position)")
     if name == "occurrence" and count > _MOST_OCCURRENCES:
-        raise Untranslated(f"occurrence {count} is not translated", f"write {_MOST_OCCURRENCES} or less")
+        raise Untranslated(f"occurrence {count} is out of range", f"write {_MOST_OCCURRENCES} or less")
     return count
 
 
 def _after(value: str, made: str, place: int, times: int) -> str:
-    """How many characters are behind so many matches, and before a place; NULL where there are fewer."""
+    """Return the number of characters before a position and through that many matches; NULL if there are fewer matches."""
     if not times:
         return str(place - 1)
     return bind_sql(lambda x, before: _step(x, made, before, "next"), value, _after(value, made, place, times - 1))
 
 
 def _step(value: str, made: str, before: str, wanted: str) -> str:
-    """The `begin` or the `end` of the next match behind so many characters, or where the one after it is looked for (`next`)."""
+    """Return the `begin` or `end` of the next match after `before` characters, or where to search after it (`next`)."""
     rest = f"substring({value}, {before} + 1)"
     parts = f"regexp_extract({rest}, {quoted(f'^((?s:.*?))({made})')}, ['b', 'm'])"
     length = "length({0}.b)" if wanted == "begin" else "length({0}.b) + length({0}.m)"
-    if wanted == "next":  # behind an empty match the search goes on with the next character
+    if wanted == "next":  # after an empty match, the search skips one character
         length = "length({0}.b) + greatest(length({0}.m), 1)"
     ahead = f"regexp_matches({rest}, {quoted(made)})"
     return f"(CASE WHEN {ahead} THEN {before} + {bind_sql(length.format, parts)} END)"
@@ -78,7 +78,7 @@ def _step(value: str, made: str, before: str, wanted: str) -> str:
 
 def _instr(value: Value, pattern: Value, place: Value | None = None, occurrence: Value | None = None,
            end: Value | None = None, flags: Value | None = None) -> Value:  # fmt: skip
-    """The place of a match, or with 1 the one behind it; 0 where there is none."""
+    """Compile REGEXP_INSTR: the position of a match, or with option 1 the position after it; 0 without a match."""
     written = pattern_of(pattern)
     if written is None:
         return Value("CAST(NULL AS BIGINT)", "int")
@@ -86,7 +86,7 @@ def _instr(value: Value, pattern: Value, place: Value | None = None, occurrence:
     first, times = _counted(place, "position", written), _counted(occurrence, "occurrence", written)
     behind = 0 if end is None else written_number(end, "the option of REGEXP_INSTR")
     if behind not in (0, 1):
-        raise Untranslated(f"the option {behind} of REGEXP_INSTR is none", "0: where it begins, 1: behind its end")
+        raise Untranslated(f"REGEXP_INSTR: option {behind}: expected 0 or 1", "0: start of the match, 1: position after it")
 
     def body(x: str) -> str:
         before = _after(x, made, first, times - 1)
@@ -98,29 +98,29 @@ def _instr(value: Value, pattern: Value, place: Value | None = None, occurrence:
 
 def _substr(value: Value, pattern: Value, place: Value | None = None, occurrence: Value | None = None,
             flags: Value | None = None) -> Value:  # fmt: skip
-    """The text of a match; NULL where there is none."""
+    """Compile REGEXP_SUBSTR: the text of a match; NULL without a match."""
     written = pattern_of(pattern)
     if written is None:
         return Value("CAST(NULL AS VARCHAR)", "text")
     made = quoted(_flagged(written, flags))
     first, times = _counted(place, "position", written), _counted(occurrence, "occurrence", written)
-    said = text(value).sql if first == 1 else f"substring({text(value).sql}, {first})"
+    rest = text(value).sql if first == 1 else f"substring({text(value).sql}, {first})"
     if times > 1:
-        return Value(f"regexp_extract_all({said}, {made})[{times}]", "text")
+        return Value(f"regexp_extract_all({rest}, {made})[{times}]", "text")
     return Value(
-        bind_sql(lambda x: f"(CASE WHEN regexp_matches({x}, {made}) THEN regexp_extract({x}, {made}) END)", said), "text"
+        bind_sql(lambda x: f"(CASE WHEN regexp_matches({x}, {made}) THEN regexp_extract({x}, {made}) END)", rest), "text"
     )
 
 
 def _replace(value: Value, pattern: Value, new: Value, *more: Value) -> Value:
-    """With letters behind it SingleStore's: the first match, or all with `g`. With numbers MySQL's: 0 is all."""
+    """Compile REGEXP_REPLACE: with letters SingleStore's (the first match, or all with `g`); with numbers MySQL's (0: all)."""
     written = pattern_of(pattern)
     if written is None or new.kind == "null":
         return Value("CAST(NULL AS VARCHAR)", "text")
     if not more and (not written.startswith("^") or "|" in written):
         raise Untranslated(
-            "REGEXP_REPLACE with three arguments replaces all matches in MySQL, and the first one in SingleStore",
-            "write REGEXP_REPLACE(value, pattern, text, 'g') for all, or 'c' for the first one",
+            "REGEXP_REPLACE with three arguments replaces all matches in MySQL, but only the first in SingleStore",
+            "write REGEXP_REPLACE(value, pattern, text, 'g') for all matches, or 'c' for the first",
         )
     said, into = text(value).sql, quoted(_replacement(new, groups(written)))
     if not more or more[0].kind == "text":
@@ -146,26 +146,26 @@ def _replace(value: Value, pattern: Value, new: Value, *more: Value) -> Value:
 def _replaced_by_letters(said: str, pattern: str, into: str, more: tuple[Value, ...]) -> Value:
     letters = (more[0].literal or "") if more else ""
     if len(more) > 1 or set(letters) - set("cig") or (more and more[0].literal is None):
-        raise Untranslated("the letters of REGEXP_REPLACE must be written out, and be its last argument", "letters: c, i, g")
+        raise Untranslated("REGEXP_REPLACE: expected letters in quotes as the last argument", "letters: c, i, g")
     made = _flagged(pattern, Value("", "text", literal=letters.replace("g", "")))
     every = ", 'g'" if "g" in letters else ""
     return Value(f"regexp_replace({said}, {quoted(made)}, {into}{every})", "text")
 
 
 def _replacement(new: Value, count: int) -> str:
-    """The new text for RE2: `$1` (MySQL) and `\\1` (MariaDB, SingleStore) are a group.
+    """Return the replacement for RE2: `$1` (MySQL) and `\\1` (MariaDB, SingleStore) are a group.
 
     Raises:
-        Untranslated: it is taken from a record, or names a group that the pattern has not.
+        Untranslated: it is not a literal, or refers to a missing group.
     """
     if new.literal is None:
-        raise Untranslated("the new text of REGEXP_REPLACE must be written out", "write CONCAT of REGEXP_SUBSTR and other parts")
+        raise Untranslated("REGEXP_REPLACE: expected a literal replacement", "write CONCAT of REGEXP_SUBSTR and other parts")
 
     def mean(match: re.Match[str]) -> str:
         found = match[0]
         if found[-1].isdigit():
             if int(found[1:]) > count:
-                raise Untranslated(f"the pattern has no group {found[1:]}", f"it has {count}")
+                raise Untranslated(f"REGEXP_REPLACE: group {found[1:]} does not exist", f"the pattern has {count} groups")
             return f"\\{found[1:]}"
         return "\\\\" if found in ("\\", "\\\\") else found[-1] if found[0] == "\\" else found
 

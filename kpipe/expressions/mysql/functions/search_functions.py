@@ -1,4 +1,4 @@
-"""Functions that look for texts in texts and in lists: LOCATE, FIELD, FIND_IN_SET and their like.
+"""Compile functions that search texts and lists: LOCATE, FIELD, FIND_IN_SET.
 
 Sources: MySQL 8.4 manual, "String Functions and Operators"; SingleStore's manual, "String Functions". Texts
 are compared by bytes.
@@ -16,7 +16,7 @@ __all__ = ["FUNCTIONS"]
 
 
 def _locate(what: Value, where: Value, start: Value | None = None) -> Value:
-    """The place of the first one, from a place on; 0 where there is none, or where the place is outside of the text."""
+    """Compile LOCATE: the first position, searched from a position inside the text; else 0."""
     if start is None:
         return Value(f"instr({text(where).sql}, {text(what).sql})", "int", 10)
 
@@ -35,7 +35,7 @@ def _strcmp(left: Value, right: Value) -> Value:
 
 
 def _field(value: Value, *choices: Value) -> Value:
-    """Which one is equal, from 1; 0 for none. All texts are compared as texts, all whole numbers as these, others as DOUBLE."""
+    """Compile FIELD: the position of the first equal argument, from 1; else 0. Compared as texts, as integers, or as DOUBLE."""
     kinds = {item.kind for item in (value, *choices)} - {"null"}
     rule = text if kinds <= {"text", "json", "blob", "date", "datetime", "time"} else double
     if kinds <= {"int", "bool"}:
@@ -57,7 +57,7 @@ def _elt(place: Value, *choices: Value) -> Value:
 
 
 def _find_in_set(what: Value, items: Value) -> Value:
-    """The place in a list with commas, from 1; 0 where it is not there, and where it has a comma itself."""
+    """Compile FIND_IN_SET: the position in a list with commas, from 1; 0 if it is missing or contains a comma."""
 
     def body(x: str, y: str) -> str:
         found = f"list_position(string_split({y}, ','), {x})"
@@ -67,7 +67,7 @@ def _find_in_set(what: Value, items: Value) -> Value:
 
 
 def _make_set(bits: Value, *choices: Value) -> Value:
-    """The texts whose bits are set, with commas; what is NULL is left out."""
+    """Compile MAKE_SET: the texts whose bits are set, joined by commas, without NULL."""
 
     def body(n: str) -> str:
         parts = ", ".join(f"CASE WHEN ({n} >> {at}) & 1 = 1 THEN {text(item).sql} END" for at, item in enumerate(choices[:64]))
@@ -77,7 +77,7 @@ def _make_set(bits: Value, *choices: Value) -> Value:
 
 
 def _export_set(bits: Value, on: Value, off: Value, between: Value | None = None, count: Value | None = None) -> Value:
-    """A text for each bit, the lowest first; 64 of them where the count is not from 0 to 64."""
+    """Compile EXPORT_SET: a text for each bit, the lowest first; 64 bits if the count is not from 0 to 64."""
     mark = "','" if between is None else text(between).sql
     bounded = "(CASE WHEN {0} BETWEEN 0 AND 64 THEN {0} WHEN {0} IS NOT NULL THEN 64 END)"
     most = "64" if count is None else bind_sql(bounded.format, whole(count))

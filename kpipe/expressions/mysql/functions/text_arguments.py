@@ -1,4 +1,4 @@
-"""What functions of texts make of their arguments: counts within limits, and bytes."""
+"""Convert arguments of text functions: counts within limits, literals, and bytes."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from kpipe.expressions.mysql.values import Value, integer, text
 __all__ = ["LARGEST", "as_bytes", "bytes_of", "clamped", "same_kind", "whole", "written_number"]
 
 LARGEST = 16_777_216
-"""Bytes of the longest text that a function makes; beyond it the value is NULL, as beyond MySQL's `max_allowed_packet`."""
+"""Bytes of the longest result of a function; a longer one is NULL, as with MySQL's `max_allowed_packet`."""
 
-_FAR = 1_000_000_000  # characters: further than any text reaches, and within what DuckDB takes
+_FAR = 1_000_000_000  # characters: longer than any text, and below DuckDB's limit
 
 
 def whole(value: Value) -> str:
-    """Return an argument that counts, as BIGINT: of a text the digits that it begins with; at most 64 bits."""
+    """Return a count as BIGINT; of a text, its leading digits."""
     if value.kind == "int":
         return str(int(value.literal)) if value.literal is not None else value.sql
     return integer(whole_number(value)).sql
 
 
 def clamped(value: Value, least: int = 0) -> str:
-    """Return an argument that counts characters, within what DuckDB takes; NULL stays NULL."""
+    """Return a count of characters, limited to what DuckDB supports; NULL stays NULL."""
     if value.kind == "int" and value.literal is not None:
         return str(min(max(int(value.literal), least), _FAR))
     return bind_sql(lambda n: f"(CASE WHEN {n} < {least} THEN {least} WHEN {n} > {_FAR} THEN {_FAR} ELSE {n} END)", whole(value))
 
 
 def written_number(value: Value, what: str) -> int:
-    """Return an argument that must be written out: digits, in quotes or not, or a negative number.
+    """Return an argument that must be a literal: digits, in quotes or not, or a negative number.
 
     Raises:
-        Untranslated: it is not; `what` names it.
+        Untranslated: it is not a literal; the message starts with `what`.
     """
     negative = re.fullmatch(r"\(-CAST\(([0-9]+) AS BIGINT\)\)", value.sql)
     if negative is not None:
         return -int(negative[1])
     if value.kind not in ("int", "text") or value.literal is None or not re.fullmatch("[0-9]{1,18}", value.literal):
-        raise Untranslated(f"{what} must be written out", "write a number")
+        raise Untranslated(f"{what} must be a literal", "write a number")
     return int(value.literal)
 
 
@@ -51,12 +51,12 @@ def bytes_of(value: Value) -> str:
 
 
 def as_bytes(values: tuple[Value, ...]) -> bool:
-    """Whether a function of these works on bytes: one of them is of bytes."""
+    """Return whether a function of these values works on bytes: any of them is binary."""
     return any(value.kind == "blob" for value in values)
 
 
 def same_kind(*values: Value) -> tuple[list[str], str]:
-    """Return the SQL of texts that meet in one value, and its kind: BLOB where one of them is of bytes."""
+    """Return the SQL of the values and their common type: BLOB if any of them is binary, else text."""
     if as_bytes(values):
         return [bytes_of(value) for value in values], "blob"
     return [text(value).sql for value in values], "text"

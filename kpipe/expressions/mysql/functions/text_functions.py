@@ -1,7 +1,7 @@
-"""Functions that make a text of others: parts, joins, padding, letters' case.
+"""Compile functions that return texts: substrings, joins, padding, upper and lower case.
 
 Sources: MySQL 8.4 manual, "String Functions and Operators"; SingleStore's manual, "String Functions". Positions and lengths count
-characters of UTF-8, or bytes where the argument is of bytes.
+characters of UTF-8, or bytes if the argument is binary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _concat(*values: Value) -> Value:
 
 
 def _concat_ws(separator: Value, *values: Value) -> Value:
-    """Leave out what is NULL; NULL where the separator is."""
+    """Compile CONCAT_WS: NULL arguments are skipped; NULL if the separator is."""
     parts = [text(value).sql for value in values]
     return Value(f"concat_ws({text(separator).sql}, {', '.join(parts)})", "text")
 
@@ -43,7 +43,7 @@ def _lower(value: Value) -> Value:
 
 
 def _upper(value: Value) -> Value:
-    """Keep ß, for which DuckDB has a capital letter."""
+    """Compile UPPER. It keeps ß, which DuckDB would change to a capital letter."""
     if value.kind == "blob":
         return value
     said = text(value)
@@ -56,7 +56,7 @@ def _upper(value: Value) -> Value:
 
 
 def _piece(value: Value, start: str, count: str) -> Value:
-    """So many characters or bytes from a place that is at least 1."""
+    """Return that many characters or bytes from a position of at least 1."""
     if value.kind == "blob":
         return Value(f"({value.sql})[{start}:({start}) + ({count}) - 1]", "blob")
     return Value(f"substring({text(value).sql}, {start}, {count})", "text")
@@ -78,7 +78,7 @@ def _right(value: Value, count: Value) -> Value:
 
 
 def _substring(value: Value, start: Value, count: Value | None = None) -> Value:
-    """From the end where the place is negative; empty where it is 0, or before the beginning."""
+    """Compile SUBSTRING: a negative position counts from the end; empty for 0 and for positions before the start."""
     (said,), kind = same_kind(value)
     length = "octet_length" if kind == "blob" else "length"
     many = "1000000000" if count is None else clamped(count)
@@ -94,8 +94,8 @@ def _substring(value: Value, start: Value, count: Value | None = None) -> Value:
 
 
 def _substring_index(value: Value, mark: Value, count: Value) -> Value:
-    """All before the count-th mark, or behind it from the end; marks are counted from the beginning in either case."""
-    constant = mark.kind == "text" and mark.literal is not None  # array_to_string takes nothing else
+    """Compile SUBSTRING_INDEX: all before the count-th delimiter, or after it for a negative count."""
+    constant = mark.kind == "text" and mark.literal is not None  # array_to_string needs a constant
 
     def body(parts: str, d: str, n: str) -> str:
         join = "array_to_string({0}, {1})" if constant else "list_reduce({0}, lambda kpipe_a, kpipe_b: kpipe_a || {1} || kpipe_b)"
@@ -128,14 +128,14 @@ def _space(count: Value) -> Value:
 
 
 def _reverse(value: Value) -> Value:
-    """By characters: DuckDB's own keeps those together that are drawn as one."""
+    """Compile REVERSE by characters; DuckDB's own keeps grapheme clusters together."""
     if value.kind == "blob":
-        raise Untranslated("REVERSE of bytes is not translated", "write REVERSE(HEX(value)), or CONVERT(value USING utf8mb4)")
+        raise Untranslated("REVERSE of bytes is not supported", "write REVERSE(HEX(value)), or CONVERT(value USING utf8mb4)")
     return Value(f"array_to_string(list_reverse(string_split({text(value).sql}, '')), '')", "text")
 
 
 def _padded(side: str, value: Value, count: Value, filling: Value | None = None) -> Value:
-    """Cut to the length where it is longer; NULL for a negative length, one that is too large, or nothing to fill with."""
+    """Compile LPAD or RPAD. A longer text is cut; NULL for a negative or too large length, or an empty padding."""
 
     def body(x: str, n: str, p: str) -> str:
         room = f"CASE WHEN {n} BETWEEN 0 AND {LARGEST // 4} AND ({p} <> '' OR {n} <= length({x})) THEN {n} END"
@@ -146,7 +146,7 @@ def _padded(side: str, value: Value, count: Value, filling: Value | None = None)
 
 
 def trimmed(side: str, value: Value, what: Value) -> Value:
-    """Return TRIM(BOTH, LEADING or TRAILING what FROM value): takes off whole repetitions of `what`."""
+    """Compile TRIM(BOTH, LEADING or TRAILING what FROM value), which removes whole repetitions of `what`."""
     said = text(value).sql
     if what.literal is not None and len(what.literal) == 1:
         name = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}[side]
@@ -158,7 +158,7 @@ def trimmed(side: str, value: Value, what: Value) -> Value:
 
 
 def _inserted(value: Value, start: Value, count: Value, new: Value) -> Value:
-    """As it was where the place is outside of it; the rest is replaced where the count is negative or too large."""
+    """Compile INSERT: unchanged if the position is outside of the text; a negative or too large count replaces the rest."""
 
     def body(x: str, p: str, n: str, y: str) -> str:
         behind = f"CASE WHEN {n} < 0 OR {p} + {n} > length({x}) THEN '' ELSE substring({x}, {p} + {n}) END"
@@ -173,7 +173,7 @@ _QUOTED = (("\\", "\\\\"), ("'", "\\'"), ("\x1a", "\\Z"))
 
 
 def _quote(value: Value) -> Value:
-    """Bytes that end a literal get a backslash; NULL is the word."""
+    """Compile QUOTE: bytes that would end the literal are escaped by a backslash; NULL becomes the word NULL."""
     made = text(value).sql
     for mark, written in _QUOTED:
         made = f"replace({made}, {quoted(mark)}, {quoted(written)})"
@@ -181,7 +181,7 @@ def _quote(value: Value) -> Value:
 
 
 def _initcap(value: Value) -> Value:
-    """A letter behind what is neither a letter nor a digit is a capital one, all others are small (SingleStore, "INITCAP")."""
+    """Compile INITCAP: a letter after a non-alphanumeric character is upper case, all others lower case (SingleStore)."""
     letters = r"[\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+"
     words = f"regexp_extract_all(lower({text(value).sql}), '{letters}')"
     return Value(
@@ -191,7 +191,7 @@ def _initcap(value: Value) -> Value:
 
 
 def _char(*values: Value) -> Value:
-    """Bytes of numbers, without leading zeros; what is NULL is left out. `USING utf8mb4` makes a text of them."""
+    """Compile CHAR: the bytes of numbers, without leading zeros and NULL; `USING utf8mb4` converts them to text."""
     codes = [value for value in values if value.kind != "unit"]
 
     def written(value: Value) -> str:

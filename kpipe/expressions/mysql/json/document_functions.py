@@ -1,7 +1,7 @@
-"""What MySQL's JSON functions do with texts: DuckDB calls `call` as `kpipe_json` (a text) and `kpipe_json_document` (JSON).
+"""Compute MySQL's JSON functions: DuckDB calls `call` as `kpipe_json` (a text) and `kpipe_json_document` (JSON).
 
-All arguments are texts: documents, paths, and values as JSON. None is SQL's NULL, as an argument and as a result; truth is '1'
-and '0'. A text that is no document is an error. Source: MySQL 8.4 manual, "JSON Functions".
+All arguments are texts: documents, paths, and values as JSON. None is SQL's NULL, as an argument and as a result; '1' and '0'
+are true and false. An invalid document is an error. Source: MySQL 8.4 manual, "JSON Functions".
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from kpipe.expressions.mysql.json.documents import (
 
 __all__ = ["NAMES", "call"]
 
-#: What DuckDB calls it, and the type that it gives.
+#: Its name in DuckDB to its return type.
 NAMES = {"kpipe_json": "VARCHAR", "kpipe_json_document": "JSON"}
 
 Text = str | None
 
 
 def call(name: str, args: list[Text]) -> Text:
-    """Return what an operation gives.
+    """Compute an operation.
 
     Raises:
-        Invalid: an argument is no document, or no path.
+        Invalid: an argument is not a valid document or path.
     """
     return _OPERATIONS[name](*args)
 
 
 def _wildcards(path: tuple[Leg, ...]) -> None:
     if not single(path):
-        raise Invalid("a path with * or a range cannot stand here")
+        raise Invalid("a path with * or a range is not allowed here")
 
 
 def _extract(document: Text, *paths: Text) -> Text:
@@ -68,8 +68,8 @@ def _extract(document: Text, *paths: Text) -> Text:
 def _unquote(text: Text) -> Text:
     if text is None or len(text) < 2 or not (text[0] == text[-1] == '"'):
         return text
-    said: str = parsed(text)
-    return said
+    unquoted: str = parsed(text)
+    return unquoted
 
 
 def _extract_text(document: Text, path: Text) -> Text:
@@ -77,12 +77,12 @@ def _extract_text(document: Text, path: Text) -> Text:
 
 
 def _value(document: Text, path: Text) -> Text:
-    said = _extract(document, path)
-    return None if said == "null" else _unquote(said)
+    extracted = _extract(document, path)
+    return None if extracted == "null" else _unquote(extracted)
 
 
 def _one(document: Text, path: Text) -> Any:
-    """What stands at a path that leads to one value, or MISSING, or None for a NULL."""
+    """Return the value at a path to a single value, MISSING without one, or None for JSON's null."""
     way = legs(path or "")
     _wildcards(way)
     items = found(shared(document or ""), way)
@@ -121,7 +121,7 @@ def _holds(target: Any, candidate: Any) -> bool:
 
 
 def _member_of(item: Text, document: Text) -> Text:
-    """MEMBER OF: whether an array has the item, or a value that is no array is the item."""
+    """Compute MEMBER OF: whether an array contains the item, or another value equals it."""
     if item is None or document is None:
         return None
     value, wanted = shared(document), parsed(item)
@@ -132,8 +132,8 @@ def _contains_path(document: Text, how: Text, *paths: Text) -> Text:
     if document is None or how is None or None in paths:
         return None
     value = parsed(document)
-    there = (bool(found(value, legs(path or ""))) for path in paths)
-    return truth(any(there) if _which(how) == "one" else all(there))
+    present = (bool(found(value, legs(path or ""))) for path in paths)
+    return truth(any(present) if _which(how) == "one" else all(present))
 
 
 def _exists(document: Text, path: Text) -> Text:
@@ -143,7 +143,7 @@ def _exists(document: Text, path: Text) -> Text:
 
 def _which(how: str) -> str:
     if how.lower() not in ("one", "all"):
-        raise Invalid(f"one or all is wanted, not {how[:20]}")
+        raise Invalid(f"expected one or all, found {how[:20]}")
     return how.lower()
 
 
@@ -159,9 +159,9 @@ def _overlaps(left: Text, right: Text) -> Text:
 
 def _merge_patch(*documents: Text) -> Text:
     merged: Any = MISSING  # unknown
-    for at, text in enumerate(documents):
+    for index, text in enumerate(documents):
         patch = MISSING if text is None else parsed(text)
-        if at == 0:
+        if index == 0:
             merged = patch
         elif patch is MISSING or (isinstance(patch, dict) and merged is MISSING):
             merged = MISSING
@@ -171,7 +171,7 @@ def _merge_patch(*documents: Text) -> Text:
 
 
 def _patched(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """Apply a merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     made = dict(target) if isinstance(target, dict) else {}
@@ -200,7 +200,7 @@ def _preserved(left: Any, right: Any) -> Any:
 
 
 def _each(change: Callable[[Any, tuple[Leg, ...], Any], Any]) -> Callable[..., Text]:
-    """An operation over pairs of a path and a value, one after the other."""
+    """Return an operation that is applied to each pair of a path and a value, one after the other."""
 
     def rule(document: Text, *pairs: Text) -> Text:
         if document is None or None in pairs[::2]:
@@ -217,7 +217,7 @@ def _each(change: Callable[[Any, tuple[Leg, ...], Any], Any]) -> Callable[..., T
 
 def _insert_at(value: Any, way: tuple[Leg, ...], new: Any) -> Any:
     if not way or way[-1][0] != "place":
-        raise Invalid("the path of JSON_ARRAY_INSERT ends in a place of an array")
+        raise Invalid("the path of JSON_ARRAY_INSERT must end in an array index")
 
     def leaf(parent: Any) -> Any:
         if isinstance(parent, list):
@@ -261,43 +261,43 @@ def _search(document: Text, how: Text, wanted: Text, escape: Text, *paths: Text)
 
 @lru_cache(maxsize=256)
 def _signs(pattern: str, escape: str) -> tuple[tuple[str, bool], ...]:
-    """The signs of a pattern of LIKE, each with whether it stands for others: `%` and `_` that are not escaped."""
-    made, at = [], 0
-    while at < len(pattern):
-        escaped = pattern[at] == escape and at + 1 < len(pattern)
-        at += escaped
-        made.append((pattern[at], not escaped and pattern[at] in "%_"))
-        at += 1
+    """Split a LIKE pattern into characters, each with whether it is a wildcard: an unescaped `%` or `_`."""
+    made, position = [], 0
+    while position < len(pattern):
+        escaped = pattern[position] == escape and position + 1 < len(pattern)
+        position += escaped
+        made.append((pattern[position], not escaped and pattern[position] in "%_"))
+        position += 1
     return tuple(made)
 
 
-def _like(said: str, pattern: str, escape: str) -> bool:
-    """Whether a text is like a pattern. Only the last `%` is ever tried again, so that no record can make it last."""
+def _like(text: str, pattern: str, escape: str) -> bool:
+    """Match a text to a LIKE pattern. Only the last `%` is ever retried, so that no record makes it slow."""
     signs = _signs(pattern, escape)
-    at, sign, star, mark = 0, 0, -1, 0
-    while at < len(said):
+    position, sign, star, mark = 0, 0, -1, 0
+    while position < len(text):
         if sign < len(signs) and signs[sign] == ("%", True):
-            star, mark = sign, at
+            star, mark = sign, position
             sign += 1
-        elif sign < len(signs) and (signs[sign] == ("_", True) or signs[sign] == (said[at], False)):
-            at, sign = at + 1, sign + 1
+        elif sign < len(signs) and (signs[sign] == ("_", True) or signs[sign] == (text[position], False)):
+            position, sign = position + 1, sign + 1
         elif star >= 0:
             mark += 1
-            at, sign = mark, star + 1
+            position, sign = mark, star + 1
         else:
             return False
     return all(one == ("%", True) for one in signs[sign:])
 
 
 def _object(*pairs: Text) -> Text:
-    """Keys are texts, values documents; of two equal keys the last value counts."""
+    """Compute JSON_OBJECT from texts as keys and documents as values; the last of duplicate keys wins."""
     if None in pairs[::2]:
         raise Invalid("the key of a JSON object is NULL")
     return written({key: parsed(value or "") for key, value in zip(pairs[::2], pairs[1::2], strict=True)})
 
 
 def _document(text: Text) -> Text:
-    """A document without its spaces; NULL for a text that is none."""
+    """Return a document without white space; NULL for an invalid document."""
     value = read(text)
     return None if value is MISSING else written(value)
 
@@ -308,7 +308,7 @@ def _number(document: Text) -> Text:
 
 
 def _numeral(document: Text) -> Text:
-    """A text that equal numbers share: of a text the number that it begins with, true is 1, arrays and objects are 0."""
+    """Return a text that is the same for equal numbers. A text counts as its leading number, arrays and objects as 0."""
     value = read(document, shared)
     return None if value is MISSING else canonical(numeral(value))
 
@@ -319,7 +319,7 @@ def _fixed(document: Text, precision: Text, scale: Text) -> Text:
 
 
 def _integer(document: Text) -> Text:
-    """As CAST(... AS SIGNED) reads it: of a text the digits that it begins with."""
+    """Compute CAST(... AS SIGNED), which reads the leading digits of a text."""
     value = read(document, shared)
     if type(value) is str:
         digits = re.match(r"[ \t\n\r]*([+-]?[0-9]{1,400})", value)

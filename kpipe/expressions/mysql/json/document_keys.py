@@ -1,6 +1,6 @@
-"""What SingleStore's JSON functions do with texts: documents, keypaths and values, all written as JSON.
+"""Compute SingleStore's JSON functions over documents, keypaths and values, all given as JSON texts.
 
-None is SQL's NULL, as an argument and as a result; truth is '1' and '0'. A text that is no document gives NULL. Sources:
+None is SQL's NULL, as an argument and as a result; '1' and '0' are true and false. An invalid document gives NULL. Sources:
 SingleStore's manual, "JSON Functions", a page for each, "JSON Keypaths" and "JSON_ARRAY_PACK".
 """
 
@@ -33,13 +33,13 @@ Text = str | None
 
 @lru_cache(maxsize=1024)
 def _keypath(text: str) -> list[str] | None:
-    """The keys of a keypath, which is written as a JSON array of texts; None where one is NULL."""
+    """Return the keys of a keypath, given as a JSON array of texts; None if one of them is NULL."""
     keys: list[str | None] = parsed(text)
     return None if None in keys else [str(key) for key in keys]
 
 
 def truth(value: bool) -> str:
-    """Return a truth value as a text."""
+    """Return a boolean as '1' or '0'."""
     return "1" if value else "0"
 
 
@@ -80,7 +80,7 @@ def _member_length(document: Text, path: Text) -> Text:
 
 
 def length(value: Any) -> str:
-    """Return how many elements or members a value has; a scalar has 1."""
+    """Return the number of elements or members of a value; a scalar has 1."""
     return str(len(value)) if isinstance(value, (list, dict)) else "1"
 
 
@@ -118,7 +118,7 @@ def _push(document: Text, new: Text) -> Text:
 
 
 def _array_contains(document: Text, wanted: Text) -> Text:
-    """A text that is no document contains nothing, and a document that is no array is NULL: the manual's examples."""
+    """Compute JSON_ARRAY_CONTAINS. By the manual's examples, an invalid document contains nothing, and a non-array gives NULL."""
     value, sought = read(document), read(wanted)
     if document is None or (value is not MISSING and not isinstance(value, list)):
         return None
@@ -133,7 +133,7 @@ def _match_exists(document: Text, path: Text) -> Text:
 
 
 def _matches(value: Any, keys: list[str]) -> bool:
-    """A key is that of an object, or a place in an array, or, where it is neither, the key of an array's elements."""
+    """Yield the matches of a key: a member of an object, an index of an array, or a member of each of the array's elements."""
     if not keys:
         return True
     below = member(value, keys[:1])
@@ -156,7 +156,7 @@ def _one(item: Any) -> bool:
 
 
 def _included(value: Any, mask: dict[str, Any]) -> Any:
-    """The members that a mask names; below an array, those of its objects. MISSING for what has no members."""
+    """Keep the members that a mask names, also in objects inside an array; MISSING for a scalar."""
     if isinstance(value, list):
         items = [_included(item, mask) for item in value]
         return [item for item in items if item is not MISSING]
@@ -168,7 +168,7 @@ def _included(value: Any, mask: dict[str, Any]) -> Any:
 
 
 def _excluded(value: Any, mask: dict[str, Any]) -> Any:
-    """All but the members that a mask names with 1."""
+    """Remove the members that a mask names with 1."""
     if isinstance(value, list):
         return [_excluded(item, mask) for item in value]
     if not isinstance(value, dict):
@@ -193,7 +193,7 @@ def _pack(document: Text, letter: Text) -> Text:
     try:
         return struct.pack(f"<{len(value)}{letter}", *map(make, value)).hex()
     except (struct.error, OverflowError):
-        raise Invalid("a number of the array is beyond the type") from None
+        raise Invalid("a number of the array is out of range for the type") from None
 
 
 def _unpack(vector: Text, letter: Text) -> Text:
@@ -201,7 +201,7 @@ def _unpack(vector: Text, letter: Text) -> Text:
         return None
     content, size = bytes.fromhex(vector), struct.calcsize(f"<{letter}")
     if len(content) % size:
-        raise Invalid(f"a vector of {len(content)} bytes has no elements of {size}")
+        raise Invalid(f"a vector has {len(content)} bytes: expected a multiple of {size}")
     digits = {"f": "%.9g", "d": "%.17g"}.get(letter or "", "%d")
     return f"[{','.join(digits % item for item in struct.unpack(f'<{len(content) // size}{letter}', content))}]"
 

@@ -1,4 +1,4 @@
-"""Paths of MySQL's into JSON documents: `$.a[0]."b c"[last-1][0 to 2].*[*]**.d`.
+"""Parse and apply MySQL's JSON paths: `$.a[0]."b c"[last-1][0 to 2].*[*]**.d`.
 
 Source: MySQL 8.4 manual, "JSON Path Syntax".
 """
@@ -14,8 +14,8 @@ from kpipe.expressions.mysql.json.documents import MISSING, Invalid, parsed, wri
 
 __all__ = ["Leg", "found", "legs", "placed", "put", "removed", "single"]
 
-#: Kind and what belongs to it: `key` name, `place` n, `last` n, `range` (from, to), `keys`, `items`, `deep`. A place is a pair:
-#: whether it counts from the end, and how far.
+#: Type and argument: `key` name, `place` index, `range` (first, last), `keys`, `items`, `deep`. An index is a pair: whether it
+#: counts from the end, and the distance.
 Leg = tuple[str, Any]
 
 _PLACE = r"(?:last(?:\s*-\s*(?P<{0}back>\d{{1,9}}))?|(?P<{0}at>\d{{1,9}}))"
@@ -28,24 +28,24 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 
 @lru_cache(maxsize=1024)
 def legs(path: str) -> tuple[Leg, ...]:
-    """Return the parts of a path.
+    """Parse a path into its steps.
 
     Raises:
-        Invalid: it is none.
+        Invalid: it is not a valid path.
     """
     text = path.strip()
     if not text.startswith("$"):
-        raise Invalid(f"no JSON path: {path[:40]}")
+        raise Invalid(f"invalid JSON path: {path[:40]}")
     made: list[Leg] = []
-    at = 1
-    while at < len(text):
-        match = _LEG.match(text, at)
+    position = 1
+    while position < len(text):
+        match = _LEG.match(text, position)
         if match is None:
-            raise Invalid(f"no JSON path: {path[:40]}")
+            raise Invalid(f"invalid JSON path: {path[:40]}")
         made.append(_leg(match))
-        at = match.end()
+        position = match.end()
     if made and made[-1][0] == "deep":
-        raise Invalid(f"no JSON path: {path[:40]} ends in **")
+        raise Invalid(f"invalid JSON path: {path[:40]} ends in **")
     return tuple(made)
 
 
@@ -68,7 +68,7 @@ def _place(at: str | None, back: str | None) -> tuple[bool, int]:
 
 
 def single(path: tuple[Leg, ...]) -> bool:
-    """Whether a path can lead to one value only."""
+    """Return whether a path leads to one value at most."""
     return all(kind in ("key", "place") for kind, _ in path)
 
 
@@ -78,7 +78,7 @@ def _at(place: tuple[bool, int], length: int) -> int:
 
 
 def placed(value: Any, path: tuple[Leg, ...], where: str = "$") -> Iterator[tuple[str, Any]]:
-    """Yield what a path leads to, each with its own path."""
+    """Yield the values at a path, each with its own path."""
     if not path:
         yield where, value
         return
@@ -92,7 +92,7 @@ def placed(value: Any, path: tuple[Leg, ...], where: str = "$") -> Iterator[tupl
 
 
 def found(value: Any, path: tuple[Leg, ...]) -> list[Any]:
-    """Return what a path leads to."""
+    """Return the values at a path."""
     return [item for _, item in placed(value, path)]
 
 
@@ -107,7 +107,7 @@ def _below(value: Any, kind: str, what: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, list):
             yield from ((f"[{at}]", item) for at, item in enumerate(value))
     else:
-        items = value if isinstance(value, list) else [value]  # what is no array is one of one element
+        items = value if isinstance(value, list) else [value]  # a value that is not an array counts as an array of one element
         first, second = (what, what) if kind == "place" else what
         for at in range(max(_at(first, len(items)), 0), min(_at(second, len(items)) + 1, len(items))):
             if kind == "range" or _at(first, len(items)) >= 0:
@@ -126,7 +126,7 @@ def _descendants(value: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def put(value: Any, path: tuple[Leg, ...], leaf: Callable[[Any], Any], new: Any = MISSING) -> Any:
-    """Return a document with another value at a path: what `leaf` makes of the present one, else `new` where there is none."""
+    """Replace the value at a path by `leaf` of it, or insert `new` if it is missing. Return the document."""
     if not path:
         return leaf(value)
     (kind, what), rest = path[0], path[1:]
@@ -149,7 +149,7 @@ def put(value: Any, path: tuple[Leg, ...], leaf: Callable[[Any], Any], new: Any 
 
 
 def removed(value: Any, path: tuple[Leg, ...]) -> Any:
-    """Return a document without the value at a path."""
+    """Remove the value at a path. Return the document."""
 
     def leaf(parent: Any) -> Any:
         kind, what = path[-1]

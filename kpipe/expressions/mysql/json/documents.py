@@ -1,7 +1,7 @@
-"""JSON documents in Python: numbers keep their digits, keys their order, and of a key that stands twice the last value counts.
+"""Parse and print JSON documents: numbers keep their digits, keys their order, and the last of duplicate keys wins.
 
 DuckDB's own JSON functions are not used for values: they print 1.50 as 1.5 and 1E5 as 100000.0, read `[1,]` and `NaN`, and
-take the first of two equal keys. Sources: RFC 8259; MySQL 8.4 manual, "The JSON Data Type" (depth, duplicate keys, equality).
+use the first of duplicate keys. Sources: RFC 8259; MySQL 8.4 manual, "The JSON Data Type" (depth, duplicate keys, equality).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_DEPTH = 100
 """Levels of arrays and objects, as in MySQL."""
 
 MISSING: Any = object()
-"""Where there is no value, not even `null`."""
+"""The result of a path without a value, unlike `null`."""
 
 _DIGITS = re.compile(r"[ \t\n\r]*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
 _MOST = 1.7976931348623157e308
@@ -31,17 +31,17 @@ _WIDE = Context(prec=100, rounding=ROUND_HALF_UP)  # more digits than a DECIMAL 
 
 
 class Invalid(ValueError):
-    """A text is no JSON document, or nested too deep."""
+    """A text is not a JSON document, or is nested too deeply."""
 
 
 class Number(str):
-    """A number as the document has it."""
+    """A number with the digits of the document."""
 
     __slots__ = ()
 
 
-def _refused(said: str) -> Any:
-    raise Invalid(f'no JSON document: {said} is not JSON; write null, or "{said}" in quotes')
+def _refused(constant: str) -> Any:
+    raise Invalid(f'invalid JSON document: {constant} is not JSON; write null, or "{constant}" in quotes')
 
 
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refused)
@@ -49,27 +49,27 @@ _quoted = json.encoder.encode_basestring
 
 
 def parsed(text: str) -> Any:
-    """Return a document: None, bool, Number, str, list or dict.
+    """Parse a document to None, bool, Number, str, list or dict.
 
     Raises:
-        Invalid: it is none, or has more than MOST_DEPTH levels.
+        Invalid: it is not a document, or has more than MOST_DEPTH levels.
     """
     try:
-        found = _DECODER.decode(text)
+        document = _DECODER.decode(text)
     except Invalid:  # NaN, Infinity
         raise
     except ValueError:
-        raise Invalid(f"no JSON document: {text[:40]}") from None
+        raise Invalid(f"invalid JSON document: {text[:40]}") from None
     except RecursionError:
         raise _too_deep() from None
-    if text.count("[") + text.count("{") > MOST_DEPTH and depth(found, scalars=0) > MOST_DEPTH:
+    if text.count("[") + text.count("{") > MOST_DEPTH and depth(document, scalars=0) > MOST_DEPTH:
         raise _too_deep()
     if "\\ud" in text or "\\uD" in text:
         try:
-            written(found).encode()
-        except UnicodeEncodeError:  # half of a surrogate pair is no character
-            raise Invalid(f"no JSON document: {text[:40]}") from None
-    return found
+            written(document).encode()
+        except UnicodeEncodeError:  # an unpaired surrogate is not a character
+            raise Invalid(f"invalid JSON document: {text[:40]}") from None
+    return document
 
 
 def _too_deep() -> Invalid:
@@ -77,7 +77,7 @@ def _too_deep() -> Invalid:
 
 
 def shared(text: str) -> Any:
-    """Return a document that nobody changes: of a block of records each is parsed once for all expressions that look into it.
+    """Parse a document that callers must not change: the expressions of a block share the result.
 
     Raises:
         Invalid: as `parsed`.
@@ -85,12 +85,12 @@ def shared(text: str) -> Any:
     return _remembered(text) if len(text) <= _SHORT else parsed(text)
 
 
-_SHORT = 1000  # characters: some MB at most for a block
-_remembered = lru_cache(maxsize=2048)(parsed)  # DuckDB computes an expression for 2048 records, then the next one
+_SHORT = 1000  # characters, so that the cache of a block stays below some MB
+_remembered = lru_cache(maxsize=2048)(parsed)  # DuckDB computes each expression for 2048 records at a time
 
 
 def read(text: str | None, parse: Callable[[str], Any] = parsed) -> Any:
-    """Return a document, or MISSING for a text that is none.
+    """Parse a document; MISSING for a text that is not one.
 
     Raises:
         Invalid: it has more than MOST_DEPTH levels.
@@ -106,7 +106,7 @@ def read(text: str | None, parse: Callable[[str], Any] = parsed) -> Any:
 
 
 def written(value: Any) -> str:
-    """Return the document's text, without spaces, as SingleStore prints it."""
+    """Print a document without white space, as SingleStore does."""
     if type(value) is str:
         return _quoted(value)
     if type(value) is Number:
@@ -121,7 +121,7 @@ def written(value: Any) -> str:
 
 
 def printed(value: Any, indent: str = "") -> str:
-    """Return the document's text over lines, two spaces for a level; what is empty stands on one line."""
+    """Print a document over several lines, indented by two spaces; empty arrays and objects stay on one line."""
     deeper = indent + "  "
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(deeper + printed(item, deeper) for item in value) + f"\n{indent}]"
@@ -132,7 +132,7 @@ def printed(value: Any, indent: str = "") -> str:
 
 
 def depth(value: Any, scalars: int = 1) -> int:
-    """Return how many levels a document has: one for each array and object, and for a scalar as many as is given."""
+    """Return the number of levels: one for each array and object, and `scalars` for a scalar."""
     most, rest = 0, [(value, 0)]
     while rest:
         item, above = rest.pop()
@@ -162,14 +162,14 @@ def type_name(value: Any) -> str:
 
 def _exact(value: str) -> Decimal | None:
     try:
-        found = Decimal(value)
-    except InvalidOperation:  # an exponent beyond every number
+        number = Decimal(value)
+    except InvalidOperation:  # the exponent is too large
         return None
-    return found if found.is_finite() else None
+    return number if number.is_finite() else None
 
 
 def double(value: Any) -> float:
-    """Return a value as MySQL has it in arithmetic: of a text the number that it begins with; arrays and objects are 0."""
+    """Return a value as MySQL uses it in arithmetic: a text counts as its leading number, arrays and objects as 0."""
     if isinstance(value, bool):
         return float(value)
     digits = _DIGITS.match(value) if isinstance(value, str) else None
@@ -177,7 +177,7 @@ def double(value: Any) -> float:
 
 
 def numeral(value: Any) -> Number:
-    """Return a value as the number that it is in arithmetic, with its digits."""
+    """Return the same as `double`, with the digits of the document."""
     if isinstance(value, bool):
         return Number(int(value))
     digits = _DIGITS.match(value) if isinstance(value, str) else None
@@ -185,7 +185,7 @@ def numeral(value: Any) -> Number:
 
 
 def fixed(value: Any, precision: int, scale: int) -> str:
-    """Return the number that a value is, rounded half away from zero; one that has too many digits becomes the largest one."""
+    """Return a value as DECIMAL, rounded half away from zero; a number with too many digits becomes the largest that fits."""
     exact = _exact(numeral(value)) or Decimal(0)
     most = Decimal(10**precision - 1).scaleb(-scale, _WIDE)
     if exact.adjusted() + scale >= precision:
@@ -211,7 +211,7 @@ def whole(value: Any) -> int:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Whether two documents are one: numbers by their value, objects without regard to the order of keys."""
+    """Return whether two documents are equal: numbers by value, objects in any order of keys."""
     if type(left) is Number and type(right) is Number:
         return left == right or canonical(left) == canonical(right)
     if type(left) is not type(right):
@@ -224,15 +224,15 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def canonical(value: Any) -> str:
-    """Return a text that equal documents share."""
+    """Return a text that is the same for equal documents."""
     if type(value) is Number:
         exact = _exact(value)
         if exact is None:
             return str.__str__(value)
         sign, digits, exponent = exact.as_tuple()
-        said = "".join(map(str, digits)).lstrip("0")
-        short = said.rstrip("0")
-        return f"{'-' if sign else ''}{short}e{int(exponent) + len(said) - len(short)}" if short else "0"
+        figures = "".join(map(str, digits)).lstrip("0")
+        short = figures.rstrip("0")
+        return f"{'-' if sign else ''}{short}e{int(exponent) + len(figures) - len(short)}" if short else "0"
     if isinstance(value, list):
         return f"[{','.join(map(canonical, value))}]"
     if isinstance(value, dict):
@@ -241,7 +241,7 @@ def canonical(value: Any) -> str:
 
 
 def member(value: Any, keys: list[str]) -> Any:
-    """Return what stands at a keypath of SingleStore's, or MISSING. In an array a key is a place, from 0."""
+    """Return the value at a SingleStore keypath, or MISSING. In an array, a key is an index from 0."""
     for key in keys:
         if isinstance(value, dict):
             value = value.get(key, MISSING)
@@ -253,15 +253,15 @@ def member(value: Any, keys: list[str]) -> Any:
 
 
 def _place(key: str) -> int | None:
-    """A place in an array; beyond any that there is for more digits than one has."""
+    """Parse an array index; None for other keys, and for more than nine digits."""
     return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else None
 
 
 def edited(value: Any, keys: list[str], leaf: Callable[[Any], Any]) -> Any:
-    """Return a document with another value at a keypath; `leaf` makes it of the present one, MISSING where there is none.
+    """Replace the value at a keypath by `leaf` of it, which receives MISSING for a missing value. Return the document.
 
-    Only the last key may be new. A place beyond the end of an array fills the array with `null` (SingleStore's manual,
-    "JSON_SET_<type>"). What `leaf` makes MISSING is removed.
+    Only the last key may be new. An index beyond the end of an array fills the array with `null` (SingleStore's manual,
+    "JSON_SET_<type>"). If `leaf` returns MISSING, the value is removed.
     """
     if not keys:
         return leaf(value)
@@ -283,7 +283,7 @@ def edited(value: Any, keys: list[str], leaf: Callable[[Any], Any]) -> Any:
         value[key] = made
     else:
         if place >= _MOST_PLACES:
-            raise Invalid(f"an array has at most {_MOST_PLACES} elements")
+            raise Invalid(f"array index out of range: expected at most {_MOST_PLACES} elements")
         value += [None] * (place + 1 - len(value))
         value[place] = made
     return value

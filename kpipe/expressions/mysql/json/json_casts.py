@@ -1,4 +1,4 @@
-"""Casts to JSON and from it.
+"""Compile casts to JSON and from it.
 
 Sources: MySQL 8.4 manual, "The JSON Data Type", "Converting between JSON and non-JSON values"; SingleStore's manual, "CAST or
 CONVERT".
@@ -17,14 +17,14 @@ _TIMES = ("DATE", "DATETIME", "TIMESTAMP", "TIME", "YEAR")
 
 
 def as_document(value: Value, forced: bool) -> Value:
-    """Return the value as JSON. A text is a document; one that is none is an error, or NULL where the cast is forced."""
+    """Cast the value to JSON. An invalid document fails at run time, or is NULL if `forced`."""
     if value.kind in ("text", "blob", "null", "json"):
         return asked("json", "document" if forced else "parse", document(value))
     return asked("json", "parse", fragment(value, "NULL"))
 
 
 def out_of_document(value: Value, name: str, sizes: tuple[int, ...]) -> Value:
-    """Return what a cast to the type begins with: of JSON what it says, numbers to their last digit; other values as they are.
+    """Return what a cast from JSON starts with: the content, with all digits of a number. Other values are unchanged.
 
     Args:
         value: any value.

@@ -1,7 +1,7 @@
-"""Comparisons of which one side is JSON.
+"""Compile comparisons in which one side is JSON.
 
-A JSON value counts as what it says: "x" is the text x, true is 1, "5" beside a number is 5. A literal with double quotes inside
-of its quotes, '"x"', is taken for a document, as SingleStore prints one. Sources: MySQL 8.4 manual, "Comparison and Ordering of
+A JSON value counts by its content: "x" is the text x, true is 1, "5" compared with a number is 5. A literal that contains
+double quotes, '"x"', is a document, as SingleStore prints one. Sources: MySQL 8.4 manual, "Comparison and Ordering of
 JSON Values"; a MariaDB server.
 """
 
@@ -17,10 +17,10 @@ _EQUAL = ("=", "<>", "<=>")
 
 
 def comparable(sign: str, left: Value, right: Value) -> tuple[Value, Value] | None:
-    """Return what is compared in place of two values; None where neither is JSON.
+    """Convert two values for a comparison; None if neither is JSON.
 
     Raises:
-        Untranslated: one document is asked to be less than another.
+        Untranslated: two documents are compared by order.
     """
     kinds = {left.kind, right.kind}
     if "json" not in kinds:
@@ -34,7 +34,7 @@ def comparable(sign: str, left: Value, right: Value) -> tuple[Value, Value] | No
     if kinds & {"time", "span"}:
         return span(left), span(right)
     if sign in _EQUAL and kinds & {"int", "decimal", "bool"}:
-        return _both("numeral", left, right)  # to the last digit
+        return _both("numeral", left, right)  # compared by all digits
     if kinds <= {"json", "text", "blob", "null"}:
         return content(left), content(right)
     return double(left), double(right)

@@ -1,4 +1,4 @@
-"""Functions of JSON documents: SingleStore's, which take keys, and MySQL's, which take paths.
+"""Compile JSON functions: SingleStore's, which take keys, and MySQL's, which take paths.
 
 Sources: SingleStore's manual, "JSON Functions"; MySQL 8.4 manual, "JSON Functions".
 """
@@ -19,7 +19,7 @@ __all__ = ["FUNCTIONS"]
 _ELEMENTS = {"": "f", "_F32": "f", "_F64": "d", "_I8": "b", "_I16": "h", "_I32": "i", "_I64": "q"}
 
 
-# SingleStore: a keypath is a list of keys and places
+# SingleStore: a keypath is a list of keys and indexes
 
 
 def _extract(kind: str, operation: str) -> Function:
@@ -30,7 +30,7 @@ def _extract(kind: str, operation: str) -> Function:
 
 
 def _element(form: str, value: Value, null: str = "'null'") -> str:
-    """The SQL of a value as JSON: a text, a number, or a document, by the ending of the function's name."""
+    """Return a value as JSON: a text, a number, or a document, by the suffix of the function's name."""
     if form == "STRING":
         return fragment(text(value), null)
     if form == "DOUBLE":
@@ -67,11 +67,11 @@ def _delete(value: Value, *keys: Value) -> Value:
 
 
 def _masked(operation: str) -> Function:
-    """JSON_INCLUDE_MASK and JSON_EXCLUDE_MASK; the mask is written out."""
+    """Compile JSON_INCLUDE_MASK and JSON_EXCLUDE_MASK; the mask must be a literal."""
 
     def rule(value: Value, mask: Value) -> Value:
         if mask.literal is None or not is_mask(mask.literal):
-            raise Untranslated("a mask is an object of masks or 1, written out", """write '{"a": 1, "b": {"c": 1}}'""")
+            raise Untranslated("invalid mask: expected a literal object of masks or 1", """write '{"a": 1, "b": {"c": 1}}'""")
         return asked("json", operation, document(value), quoted(mask.literal))
 
     return Function(rule, 2)
@@ -79,7 +79,7 @@ def _masked(operation: str) -> Function:
 
 def _unpack(letter: str, vector: Value) -> Value:
     if vector.kind not in ("blob", "null"):
-        raise Untranslated("JSON_ARRAY_UNPACK takes a vector", "JSON_ARRAY_PACK makes one of a JSON array")
+        raise Untranslated("JSON_ARRAY_UNPACK: expected a vector", "write JSON_ARRAY_UNPACK(JSON_ARRAY_PACK(array))")
     return asked("json", "unpack", f"hex({vector.sql})", f"'{letter}'")
 
 
@@ -99,16 +99,16 @@ def _vectors() -> dict[str, Function]:
 
 
 def _either(kind: str, keyed: str, by_path: str) -> Function:
-    """SingleStore's where keys or nothing follow, MySQL's where a path does, which begins with `$`."""
+    """Choose SingleStore's function if keys or nothing follow, MySQL's if a path follows, which begins with `$`."""
 
     def rule(value: Value, *keys: Value) -> Value:
         if not keys:
             return asked(kind, keyed, document(value), "'[]'")
         if any(key.literal is None for key in keys):
-            raise Untranslated("keys and paths must be written out", "write the name in quotes: 'a', or '$.a'")
+            raise Untranslated("keys and paths must be literals", "write the name in quotes: 'a', or '$.a'")
         if str(keys[0].literal).startswith("$") and keys[0].kind == "text":
             if len(keys) > 1:
-                raise Untranslated(f"{keys[0].literal} is a path, of which there can be one", "write '$.a.b', or keys: 'a', 'b'")
+                raise Untranslated(f"expected only the path {keys[0].literal}", "write '$.a.b', or keys: 'a', 'b'")
             return asked(kind, by_path, document(value), path(keys[0], one=True))
         return asked(kind, keyed, document(value), keypath(keys))
 
@@ -139,12 +139,12 @@ def _changed(operation: str) -> Function:
 def _places(paths: Sequence[Value]) -> None:
     for way in paths:
         if way.literal is not None and not way.literal.rstrip().endswith("]"):
-            raise Untranslated(f"{way.literal[:40]} does not end in a place of an array", "write '$.list[0]'")
+            raise Untranslated(f"{way.literal[:40]} does not end in an array index", "write '$.list[0]'")
 
 
 def _even(items: Sequence[Value], what: str) -> None:
     if len(items) % 2:
-        raise Untranslated(f"{what} are wanted: one stands alone")
+        raise Untranslated(f"expected {what}: the last one is incomplete")
 
 
 def _object(*pairs: Value) -> Value:
@@ -166,7 +166,7 @@ def _unquote(value: Value) -> Value:
 
 def _quote(value: Value) -> Value:
     if value.kind not in ("text", "blob", "null", "json"):
-        raise Untranslated("JSON_QUOTE takes a text", "TO_JSON(value) makes JSON of any value")
+        raise Untranslated("JSON_QUOTE: expected a text", "write TO_JSON(value) for any other type")
     return asked("text", "quote", text(value).sql)
 
 
@@ -190,7 +190,7 @@ def _contains_path(value: Value, how: Value, *paths: Value) -> Value:
 
 def _which(how: Value) -> str:
     if how.literal is not None and how.literal.lower() not in ("one", "all"):
-        raise Untranslated(f"{how.literal[:20]} is neither 'one' nor 'all'")
+        raise Untranslated(f"expected 'one' or 'all', found '{how.literal[:20]}'")
     return text(how).sql
 
 
@@ -206,7 +206,7 @@ def _remove(value: Value, *paths: Value) -> Value:
 
 
 def _exists(value: Value, way: Value) -> Value:
-    """MariaDB's: NULL for a text that is no document."""
+    """Compile JSON_EXISTS of MariaDB: NULL for an invalid document."""
     return asked("bool", "exists", document(value), path(way))
 
 

@@ -1,7 +1,7 @@
-"""Members of JSON documents: SingleStore's `::`, `::$` and `::%`, MySQL's `->` and `->>`, and how a function is asked.
+"""Compile access to JSON members: SingleStore's `::`, `::$` and `::%`, MySQL's `->` and `->>`, and paths as arguments.
 
 Sources: SingleStore's manual, "Accessing Fields in a JSON Object" and "JSON Keypaths"; MySQL 8.4 manual, "Functions That
-Search JSON Values". The work is done in documents.py and its neighbours.
+Search JSON Values". documents.py and its neighbours compute the results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORMS = {"": ("get", "json"), "$": ("string", "text"), "%": ("double", "double"
 
 
 def asked(kind: str, operation: str, *args: str) -> Value:
-    """Return what an operation of document_functions.py gives, as a value of that kind."""
+    """Return the SQL that calls an operation of document_functions.py, as a value of that type."""
     name = "kpipe_json_document" if kind == "json" else "kpipe_json"
     made = f"{name}({quoted(operation)}, CAST([{', '.join(args)}] AS VARCHAR[]))"
     match kind:
@@ -41,7 +41,7 @@ def document(value: Value) -> str:
 
 
 def fragment(value: Value, null: str = "'null'") -> str:
-    """Return the SQL of a value as JSON: a text becomes a JSON string, NULL what is given."""
+    """Return the SQL of a value as JSON: a text becomes a JSON string, NULL becomes the argument `null`."""
     match value.kind:
         case "json":
             said = document(value)
@@ -55,7 +55,7 @@ def fragment(value: Value, null: str = "'null'") -> str:
 
 
 def keypath(keys: Sequence[Value]) -> str:
-    """Return the SQL of a keypath: an array of texts, as JSON.
+    """Return the SQL of a keypath: a JSON array of texts.
 
     Raises:
         Untranslated: a key is written like a path of MySQL's.
@@ -63,8 +63,8 @@ def keypath(keys: Sequence[Value]) -> str:
     for key in keys:
         if key.kind == "text" and key.literal is not None and key.literal.startswith(("$.", "$[")):
             raise Untranslated(
-                f"{key.literal[:40]} is the name of one member here, not a path",
-                "write the keys as arguments of their own: (value, 'a', 'b', 0); or MySQL's value->>'$.a.b[0]'",
+                f"expected the name of one member, found the path {key.literal[:40]}",
+                "write each key as an argument: (value, 'a', 'b', 0); or MySQL's value->>'$.a.b[0]'",
             )
     if all(key.literal is not None and key.kind in ("text", "int") for key in keys):
         return quoted(notation.dumps([key.literal for key in keys], ensure_ascii=False))
@@ -72,33 +72,33 @@ def keypath(keys: Sequence[Value]) -> str:
 
 
 def path(value: Value, one: bool = False) -> str:
-    """Return the SQL of a path of MySQL's.
+    """Return the SQL of a MySQL path.
 
     Args:
         value: the argument.
         one: whether it must lead to one value.
 
     Raises:
-        Untranslated: it is written out, and is no path, or has a wildcard where none may be.
+        Untranslated: it is an invalid literal, or has a wildcard where that is not allowed.
     """
     if value.literal is not None:
         try:
             way = legs(value.literal)
         except Invalid as error:
-            raise Untranslated(str(error), "write '$.member.other[0]', names with other letters in quotes: '$.\"a-b\"'") from None
+            raise Untranslated(str(error), "write '$.member.other[0]', other names in quotes: '$.\"a-b\"'") from None
         if one and not single(way):
-            raise Untranslated(f"the path {value.literal[:40]} has a * or a range", "it must lead to one value")
+            raise Untranslated(f"the path {value.literal[:40]} has a * or a range", "write a path to one value")
     return text(value).sql
 
 
 def member(value: Value, names: Sequence[str], form: str) -> Value:
-    """Return a member of an object, or by digits an element of an array: as JSON (``), text (`$`) or number (`%`)."""
+    """Return a member of an object or an element of an array, as JSON (``), text (`$`) or number (`%`)."""
     operation, kind = _FORMS[form]
     return asked(kind, operation, document(value), quoted(notation.dumps(list(names), ensure_ascii=False)))
 
 
 def plain_member(value: Value, names: Sequence[str], form: str) -> Value:
-    """Return the same by DuckDB's own functions: NULL for a text that is no document, and digits name elements of arrays only."""
+    """Return the same by DuckDB's own functions: NULL for an invalid document; digits are indexes of arrays only."""
     quotes = [f"[{name}]" if name.isdigit() else '."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in names]
     way = quoted("$" + "".join(quotes))
     said = f"CASE WHEN json_valid({document(value)}) THEN {document(value)} END"
@@ -109,17 +109,17 @@ def plain_member(value: Value, names: Sequence[str], form: str) -> Value:
 
 
 def arrow(value: Value, way: str, as_text: bool) -> Value:
-    """Return what stands at a path of MySQL's: as JSON, or as text.
+    """Return the value at a MySQL path, as JSON or as text.
 
     Raises:
-        Untranslated: it is no path.
+        Untranslated: it is not a valid path.
     """
     said = path(Value(quoted(way), "text", literal=way))
     return asked("text" if as_text else "json", "extract_text" if as_text else "extract", document(value), said)
 
 
 def scalar(document: Value) -> Value:
-    """Return a JSON value as the text of a variable: without quotes, `true` and `false` as 1 and 0, all others as written.
+    """Return a JSON value as the text of a variable: without quotes, `true` and `false` as 1 and 0, others unchanged.
 
     SingleStore's manual, "Extracting and Converting JSON Values".
     """

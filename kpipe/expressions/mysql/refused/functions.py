@@ -1,4 +1,4 @@
-"""Functions that are refused by name, each with the reason and what to write instead."""
+"""Functions that are rejected by name, each with the reason and an alternative."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from kpipe.expressions.mysql.refused.times import TIMES
 
 __all__ = ["REFUSED"]
 
-_MANY_ROWS = "it takes many rows, an expression has one record", "aggregate in a query on the table, or in a view"
-_NEIGHBOURS = "it takes the rows around a row, an expression has one record", "use it in a query on the table"
-_SESSION = "there is no session of a database, and no server that it would tell of", "write the value as a literal"
-_WAITS = "an expression does not wait, and takes no locks", "leave it out"
-_VECTORS = "kpipe has no vectors", "compute it in a query on the table, or in a program (WITH TRANSFORM)"
-_SHAPES = "kpipe has no geometry", "load the text or the numbers, and compute it in a query on the table"
-_SECRETS = "encryption is not translated", "do it in a program (WITH TRANSFORM)"
-_XML = "kpipe reads no XML in expressions", "take it apart in a program (WITH TRANSFORM)"
+_MANY_ROWS = "it needs many rows, but an expression sees one record", "aggregate in a query on the table, or in a view"
+_NEIGHBOURS = "it needs the rows around a row, but an expression sees one record", "use it in a query on the table"
+_SESSION = "it reads the state of a database session, and kpipe has none", "write the value as a literal"
+_WAITS = "an expression cannot wait or take locks", "remove it"
+_VECTORS = "kpipe has no vector type", "compute it in a query on the table, or in a program (WITH TRANSFORM)"
+_SHAPES = "kpipe has no geometry type", "load the text or the numbers, and compute it in a query on the table"
+_SECRETS = "expressions do not support encryption", "use a program (WITH TRANSFORM)"
+_XML = "expressions do not support XML", "parse it in a program (WITH TRANSFORM)"
 
 _GROUPS: dict[tuple[str, str], str] = {
     _MANY_ROWS: """ANY_VALUE APPROX_COUNT_DISTINCT APPROX_PERCENTILE AVG BIT_AND BIT_OR BIT_XOR COUNT FIRST GROUP_CONCAT GROUPING
@@ -40,19 +40,19 @@ REFUSED: dict[str, tuple[str, str]] = {
     **TEXTS,
     **TIMES,
     **DOCUMENTS,
-    "PIPELINE_BATCH_ID": ("a task does not know it", "kpipe_batches has the batch of every range of offsets"),
-    "PIPELINE_SOURCE_FILE": ("there are no files", "GET_KAFKA_PIPELINE_PROP('prop_topicname') gives the topic"),
+    "PIPELINE_BATCH_ID": ("a task does not have it", "query kpipe_batches, which lists the batch of each offset range"),
+    "PIPELINE_SOURCE_FILE": ("records come from a topic", "write GET_KAFKA_PIPELINE_PROP('prop_topicname') for the topic"),
     "ISNUMERIC": (
-        "it takes signs of currencies and commas, by rules that depend on the server",
+        "it accepts currency signs and commas by rules that depend on the server",
         "write value REGEXP '^[-+]?[0-9]+([.][0-9]+)?$'",
     ),
-    "CBRT": ("neither MySQL nor SingleStore has it", "write SIGN(value) * POW(ABS(value), 1 / 3)"),
-    "SINH": ("neither MySQL nor SingleStore has it", "write (EXP(value) - EXP(-value)) / 2"),
-    "COSH": ("neither MySQL nor SingleStore has it", "write (EXP(value) + EXP(-value)) / 2"),
-    "TANH": ("neither MySQL nor SingleStore has it", "write 1 - 2 / (EXP(2 * value) + 1)"),
-    "RANDOM": ("neither MySQL nor SingleStore has it", "write RAND()"),
-    "SQUARE": ("neither MySQL nor SingleStore has it", "write value * value"),
-    "EVEN": ("neither MySQL nor SingleStore has it", "write 2 * CEIL(value / 2)"),
+    "CBRT": ("it is not a function of MySQL or SingleStore", "write SIGN(value) * POW(ABS(value), 1 / 3)"),
+    "SINH": ("it is not a function of MySQL or SingleStore", "write (EXP(value) - EXP(-value)) / 2"),
+    "COSH": ("it is not a function of MySQL or SingleStore", "write (EXP(value) + EXP(-value)) / 2"),
+    "TANH": ("it is not a function of MySQL or SingleStore", "write 1 - 2 / (EXP(2 * value) + 1)"),
+    "RANDOM": ("it is not a function of MySQL or SingleStore", "write RAND()"),
+    "SQUARE": ("it is not a function of MySQL or SingleStore", "write value * value"),
+    "EVEN": ("it is not a function of MySQL or SingleStore", "write 2 * CEIL(value / 2)"),
     "XOR": ("XOR is an operator", "write a XOR b, or a ^ b for bits"),
-    "UUID_SHORT": ("it counts on one server, and records are computed on many", "write UUID()"),
+    "UUID_SHORT": ("it is unique on one server only, but tasks run on many", "write UUID()"),
 }

@@ -1,4 +1,4 @@
-"""Read literals of more than one word: character set introducers, `{d '...'}`, and bytes in hexadecimal or binary digits.
+"""Parse literals of several tokens: character set introducers, `{d '...'}`, and bytes in hexadecimal or binary digits.
 
 Sources: MySQL 8.4 manual, "String Literals", "Character Set Introducers", "Date and Time Literals", "Hexadecimal Literals",
 "Bit-Value Literals".
@@ -19,59 +19,59 @@ _BRACED = {"D": "DATE", "T": "TIME", "TS": "TIMESTAMP"}
 
 
 class Literals(Cursor):
-    """Reads literals."""
+    """Parses literals."""
 
     @abstractmethod
     def _primary(self) -> Node: ...
 
     def bytes_literal(self) -> Node:
-        """Read `0x4D`, `x'4D'` or `b'101'`."""
+        """Parse `0x4D`, `x'4D'` or `b'101'`."""
         word = self.take()
         digits = word.text[2:].rstrip("'")
         if word.kind == "hex" and word.text[1] == "'" and len(digits) % 2:
-            raise refused(f"{word.text[:20]} has an odd number of digits", "write a 0 in front", word.start, word.end)
+            raise refused(f"{word.text[:20]} has an odd number of digits", "add a leading 0", word.start, word.end)
         return self.node(word.kind, word.start, digits)
 
     def braced(self) -> Node:
-        """Read `{d '2015-07-21'}`, as ODBC writes dates and times."""
-        start, kind, said = self.word.start, *self._words[self._at + 1 : self._at + 3]
+        """Parse `{d '2015-07-21'}`, the ODBC syntax of dates and times."""
+        start, kind, text = self.word.start, *self._words[self._at + 1 : self._at + 3]
         name = _BRACED.get(kind.folded)
-        if name is None or said.kind != "text":
+        if name is None or text.kind != "text":
             raise self.unexpected()
         self._at += 3
         self.expect("}")
-        return self.node("temporal", start, (name, unquoted(said.text)))
+        return self.node("temporal", start, (name, unquoted(text.text)))
 
     def introduced(self) -> Node:
-        """Read a text or bytes behind the name of a character set: `_utf8mb4'text'`, `_latin1 x'E9'`, `_binary'text'`."""
+        """Parse a literal after the name of a character set: `_utf8mb4'text'`, `_latin1 x'E9'`, `_binary'text'`."""
         word = self.take()
-        name, said = word.text.lower(), self._primary()
+        name, literal = word.text.lower(), self._primary()
         if name == "_binary":
-            return self.node("binary", word.start, None, said)
+            return self.node("binary", word.start, None, literal)
         codec = _CODECS.get(name)
         if codec is None:
             raise refused(
-                f"{word.text} before a text is not translated",
-                "texts are UTF-8 here: write _utf8mb4'text', or CONVERT(value USING utf8mb4)",
+                f"character set {word.text} is not supported",
+                "texts are UTF-8: write _utf8mb4'text', or CONVERT(value USING utf8mb4)",
                 word.start,
                 word.end,
             )
-        made = _decoded(said, codec)
+        made = _decoded(literal, codec)
         if made is None:
-            raise refused(f"the text behind {word.text} is not of that character set", "write it as UTF-8", said.start, said.end)
+            raise refused(f"invalid literal for character set {word.text}", "write it as UTF-8", literal.start, literal.end)
         return self.node("text", word.start, made)
 
 
-def _decoded(said: Node, codec: str) -> str | None:
-    """The text of a literal in a character set; None if its bytes have no meaning there.
+def _decoded(literal: Node, codec: str) -> str | None:
+    """Return the text of a literal in a character set; None if its bytes are invalid there.
 
-    A text in quotes is UTF-8 in kpipe, whatever stands in front of it: the server takes its bytes for the character set's.
+    A text in quotes is always UTF-8 in kpipe; the server would read its bytes in the given character set.
     """
-    if said.kind == "text":
-        text = str(said.value)
+    if literal.kind == "text":
+        text = str(literal.value)
         return text if codec == "utf-8" or text.isascii() else None
-    digits = str(said.value)
-    code = bytes.fromhex(digits.rjust(-(-len(digits) // 2) * 2, "0")) if said.kind == "hex" else _packed(digits)
+    digits = str(literal.value)
+    code = bytes.fromhex(digits.rjust(-(-len(digits) // 2) * 2, "0")) if literal.kind == "hex" else _packed(digits)
     try:
         return code.decode(codec)
     except UnicodeDecodeError:

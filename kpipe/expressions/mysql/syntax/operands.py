@@ -1,4 +1,4 @@
-"""Read what operators stand between: literals, columns, calls, CASE, casts and intervals."""
+"""Parse operands: literals, columns, calls, CASE, casts and intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kpipe.expressions.mysql.syntax.tree import Node, refused, unquoted
 __all__ = ["BITS", "UNITS", "Operands"]
 
 BITS = 7
-"""How tightly operators on bits bind, the loosest that stand between the words of BETWEEN, LIKE and POSITION."""
+"""Precedence of bit operators, the lowest allowed between the keywords of BETWEEN, LIKE and POSITION."""
 
 UNITS = (
     "MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "SECOND_MICROSECOND",
@@ -29,11 +29,11 @@ _NILADIC = frozenset(
 
 
 class Operands(Literals):
-    """Reads operands; what they hold are expressions again."""
+    """Parses operands, which may contain expressions."""
 
     @abstractmethod
     def expression(self, least: int) -> Node:
-        """Read operators that bind at least so tightly."""
+        """Parse an expression of operators with at least this precedence."""
 
     def _member(self) -> str:
         word = self.word
@@ -62,7 +62,7 @@ class Operands(Literals):
             case "text":
                 self.take()
                 text = unquoted(word.text)
-                while self.word.kind == "text":  # texts that follow each other are one
+                while self.word.kind == "text":  # adjacent texts are concatenated
                     text += unquoted(self.take().text)
                 return self.node("text", word.start, text)
             case "hex" | "bits":
@@ -101,8 +101,8 @@ class Operands(Literals):
             return self.node("null" if folded == "NULL" else "bool", word.start, folded == "TRUE")
         if folded in ("SELECT", "EXISTS"):
             raise refused(
-                "an expression holds no query: a task has no tables to ask",
-                "use columns and functions of them",
+                "a query is not allowed in an expression: a task has no tables",
+                "use columns and functions",
                 word.start,
                 word.end,
             )
@@ -159,7 +159,7 @@ class Operands(Literals):
         unit = word.folded.removeprefix("SQL_TSI_")
         if unit not in UNITS:
             raise refused(
-                f"{word.text[:20] or 'nothing'} is no unit of time", f"units are {', '.join(UNITS[:9])}", word.start, word.end
+                f"unknown unit of time: {word.text[:20] or 'nothing'}", f"units are {', '.join(UNITS[:9])}", word.start, word.end
             )
         self.take()
         return unit
@@ -196,36 +196,36 @@ class Operands(Literals):
             case "ROW":
                 items = self._rest()
                 if len(items) < 2:
-                    raise refused("ROW takes two values or more", "", start, self.word.start)
+                    raise refused("ROW: expected two values or more", "", start, self.word.start)
                 return self.node("row", start, None, *items)
             case "JSON_VALUE":
                 return self._json_value(start)
-            case "JSON_TABLE":  # its COLUMNS are no arguments
+            case "JSON_TABLE":  # its COLUMNS clause is not a list of arguments
                 why, instead = REFUSED[name]
-                raise refused(f"{name} is not translated: {why}", instead, word.start, word.end)
+                raise refused(f"{name} is not supported: {why}", instead, word.start, word.end)
             case "GET_FORMAT":
                 kind = self.name().upper()
                 self.expect(",")
                 return self.node("call", start, name, Node("text", kind), *self._rest())
-        self.taken("*")  # COUNT(*), which is refused by its name
+        self.taken("*")  # COUNT(*), which is rejected by its name
         args = self._rest(name)
         return self.node("call", start, name, *args)
 
     def _rest(self, name: str = "") -> list[Node]:
-        found: list[Node] = []
-        between = (",", "FROM", "FOR") if name in ("SUBSTRING", "SUBSTR", "MID") else (",",)  # SUBSTRING(text FROM 2 FOR 3)
+        args: list[Node] = []
+        separators = (",", "FROM", "FOR") if name in ("SUBSTRING", "SUBSTR", "MID") else (",",)  # SUBSTRING(text FROM 2 FOR 3)
         if self.word.folded != ")":
-            found.append(self.expression(0))
-            while self.word.folded in between:
+            args.append(self.expression(0))
+            while self.word.folded in separators:
                 self.take()
-                found.append(self.expression(0))
+                args.append(self.expression(0))
         if name == "CHAR" and self.taken("USING"):
-            found.append(Node("using", self.name()))
+            args.append(Node("using", self.name()))
         self.expect(")")
-        return found
+        return args
 
     def _json_value(self, start: int) -> Node:
-        """JSON_VALUE(document, path [RETURNING type] [NULL ON EMPTY] [NULL ON ERROR])."""
+        """Parse JSON_VALUE(document, path [RETURNING type] [NULL ON EMPTY] [NULL ON ERROR])."""
         args = [self.expression(0)]
         self.expect(",")
         args.append(self.expression(0))
@@ -233,14 +233,14 @@ class Operands(Literals):
         for _ in ("EMPTY", "ERROR"):
             if self.word.folded in ("DEFAULT", "ERROR"):
                 raise refused(
-                    f"{self.word.text} behind JSON_VALUE is not translated",
+                    f"{self.word.text} in JSON_VALUE is not supported",
                     "write COALESCE(JSON_VALUE(value, '$.a'), 'default')",
                     self.word.start,
                     self.word.end,
                 )
             _ = self.taken("NULL", "ON", "EMPTY") or self.taken("NULL", "ON", "ERROR")
-        found = self._closed("call", start, "JSON_VALUE", *args)
-        return found if returned is None else self.node("json_value", start, returned, found)
+        call = self._closed("call", start, "JSON_VALUE", *args)
+        return call if returned is None else self.node("json_value", start, returned, call)
 
     def _closed(self, kind: str, start: int, value: object, *args: Node) -> Node:
         self.expect(")")
@@ -273,9 +273,9 @@ class Operands(Literals):
                 self.taken(",")
             self.expect(")")
         if self.taken("CHARACTER", "SET") or self.taken("CHARSET") or self.taken("COLLATE"):
-            found = self.word
+            charset = self.word
             if not self.name().lower().startswith(("utf8", "binary")):
-                raise refused(f"{found.text} is not translated", "texts are UTF-8 here", found.start, found.end)
+                raise refused(f"character set {charset.text} is not supported", "texts are UTF-8", charset.start, charset.end)
         if self.taken("UNSIGNED"):
             name = f"{name} UNSIGNED"
         return name, tuple(sizes)

@@ -1,8 +1,8 @@
-"""Read an expression of MySQL's or SingleStore's: precedence climbing over its words.
+"""Parse an expression of MySQL or SingleStore by precedence climbing.
 
 Precedences: MySQL 8.4 manual, "Operator Precedence"; `::`, `:>` and `!:>`: SingleStore's manual, "JSON keypaths" and "Cast
-operators", which bind more tightly than any other. sqlglot was tried: it gives `&`, `|`, `^` and shifts the precedences of
-other databases, turns names of functions into names of its own, and has no `->` for SingleStore.
+operators", which bind more tightly than any other. sqlglot was tried: its `&`, `|`, `^` and shifts have the precedences
+of other databases, it renames functions, and it has no `->` for SingleStore.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kpipe.expressions.mysql.syntax.tree import Node, refused, unquoted
 __all__ = ["MOST_DEPTH", "parse"]
 
 MOST_DEPTH = 60
-"""Levels of parentheses and calls; beyond it Python's own stack would end first."""
+"""Levels of parentheses and calls, so that parsing does not exceed Python's recursion limit."""
 
 # IN, BETWEEN, LIKE and REGEXP bind more tightly than comparisons, though the manual lists them together: a = b IN (c).
 _OR, _XOR, _AND, _NOT, _COMPARE, _PREDICATE = 1, 2, 3, 4, 5, 6
@@ -31,10 +31,10 @@ _SAME = {"&&": "AND", "!=": "<>", "MOD": "%"}
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Node:
-    """Return the syntax tree of a text that is one expression.
+    """Parse a text that must be one expression.
 
     Raises:
-        Untranslated: it is not; the error points at the place.
+        Untranslated: it is not one; the error contains the position.
     """
     reader = _Reader(text)
     if reader.word.kind == "end":
@@ -46,12 +46,12 @@ def parse(text: str) -> Node:
 
 
 class _Reader(Operands):
-    """Reads operators by their precedences."""
+    """Parses operators by their precedences."""
 
     def expression(self, least: int) -> Node:
-        """Read operators that bind at least so tightly.
+        """Parse an expression of operators with at least this precedence.
 
-        What is read is followed only by operators that bind no more tightly than its own: `a IN (b) + c` is no expression.
+        An operator must not be followed by one of higher precedence: `a IN (b) + c` is not an expression.
         """
         self._depth += 1
         if self._depth > MOST_DEPTH:
@@ -109,9 +109,9 @@ class _Reader(Operands):
         if word == "IS" and least <= _COMPARE <= most:
             return self._is(left, least)
         if least <= _PREDICATE < most:
-            found = self._predicate(left)
-            if found is not None:
-                return found, _COMPARE
+            predicate = self._predicate(left)
+            if predicate is not None:
+                return predicate, _COMPARE
         binds = _BINARY.get(word)
         if binds is None or not least <= binds <= most:
             return None
@@ -128,34 +128,34 @@ class _Reader(Operands):
                 if name != "NULL" and least > _NOT:  # a whole condition, unlike IS NULL
                     self._at = begin
                     return None
-                found = self.node("is", left.start, "NULL" if name == "UNKNOWN" else name, left)
-                found = self.node("not", left.start, None, found) if negated else found
-                return found, _COMPARE if name == "NULL" else _NOT
+                node = self.node("is", left.start, "NULL" if name == "UNKNOWN" else name, left)
+                node = self.node("not", left.start, None, node) if negated else node
+                return node, _COMPARE if name == "NULL" else _NOT
         raise self.unexpected("NULL, TRUE, FALSE or UNKNOWN")
 
     def _predicate(self, left: Node) -> Node | None:
         start, begin = left.start, self._at
         negated = self.taken("NOT")
         if self.taken("IN"):
-            found = self.node("in", start, None, left, *self._list())
+            node = self.node("in", start, None, left, *self._list())
         elif self.taken("BETWEEN"):
             low = self.expression(BITS)
             self.expect("AND")
-            found = self.node("between", start, None, left, low, self.expression(_PREDICATE))
+            node = self.node("between", start, None, left, low, self.expression(_PREDICATE))
         elif self.taken("LIKE"):
             pattern = self.expression(BITS)
             escape = self.expression(BITS) if self.taken("ESCAPE") else Node("text", "\\")
-            found = self.node("like", start, None, left, pattern, escape)
+            node = self.node("like", start, None, left, pattern, escape)
         elif not negated and self.taken("SOUNDS", "LIKE"):
             sounds = [self.node("call", start, "SOUNDEX", item) for item in (left, self.expression(BITS))]
-            found = self.node("=", start, None, *sounds)
+            node = self.node("=", start, None, *sounds)
         elif self.taken("MEMBER"):
             self.taken("OF")
             self.expect("(")
-            found = self._closed("call", start, "MEMBER OF", left, self.expression(0))
+            node = self._closed("call", start, "MEMBER OF", left, self.expression(0))
         elif self.taken("REGEXP") or self.taken("RLIKE"):
-            found = self.node("regexp", start, None, left, self.expression(BITS))
+            node = self.node("regexp", start, None, left, self.expression(BITS))
         else:
             self._at = begin
             return None
-        return self.node("not", start, None, found) if negated else found
+        return self.node("not", start, None, node) if negated else node

@@ -1,4 +1,4 @@
-"""The words and the syntax tree of an expression, each with its place in the text, and the error that points there."""
+"""Tokens and syntax tree of an expression, with positions in the text, and errors with positions."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _WORD = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 
-_MEANS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_UNESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of an expression.
+    """A token of an expression.
 
     Attributes:
         kind: name of a group of `_WORD`, or `end`.
-        text: as it is written.
-        start, end: its place in the text.
+        text: as written.
+        start, end: its position in the text, end exclusive.
     """
 
     kind: str
@@ -47,19 +47,19 @@ class Word:
 
     @property
     def folded(self) -> str:
-        """The word in upper case if it is a name or a sign, else empty: a text is no keyword."""
+        """The token in upper case if it is a name or a sign, else empty: a quoted text is never a keyword."""
         return self.text.upper() if self.kind in ("name", "sign") else ""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A part of an expression.
+    """A node of the syntax tree.
 
     Attributes:
-        kind: what it is: `null`, `number`, `text`, `column`, `call`, `cast`, an operator such as `+`; see parser.py.
-        value: what belongs to it beside its arguments: the text of a literal, the name of a function.
-        args: its parts, in order.
-        start, end: its place in the text.
+        kind: node type: `null`, `number`, `text`, `column`, `call`, `cast`, an operator such as `+`; see parser.py.
+        value: data beside its arguments, such as the text of a literal or the name of a function.
+        args: its children, in order.
+        start, end: its position in the text, end exclusive.
     """
 
     kind: str
@@ -70,45 +70,45 @@ class Node:
 
     @cached_property
     def depth(self) -> int:
-        """Levels of nodes below this one, itself included."""
+        """Number of levels, including this node."""
         return 1 + max((item.depth for item in self.args), default=0)
 
     def walk(self) -> Iterator[Node]:
-        """Yield this node and all below it."""
+        """Yield this node and all nodes below it."""
         yield self
         for item in self.args:
             yield from item.walk()
 
 
 def words(text: str) -> list[Word]:
-    """Return the words in order, without white space and comments, and one of kind `end`.
+    """Return the tokens in order, without white space and comments, then one of kind `end`.
 
     Raises:
-        Untranslated: a quote or a comment does not end.
+        Untranslated: a quote or a comment is not terminated.
     """
-    found = []
+    tokens = []
     for match in _WORD.finditer(text):
         kind = match.lastgroup or ""
         if kind == "open":
-            raise refused(f"the text or comment that begins with {match[0][:20]} does not end", "", match.start(), match.end())
+            raise refused(f"unterminated quote or comment: {match[0][:20]}", "", match.start(), match.end())
         if kind != "space":
-            found.append(Word(kind, match[0], match.start(), match.end()))
-    return [*found, Word("end", "", len(text), len(text))]
+            tokens.append(Word(kind, match[0], match.start(), match.end()))
+    return [*tokens, Word("end", "", len(text), len(text))]
 
 
 def refused(what: str, hint: str = "", start: int | None = None, end: int | None = None) -> Untranslated:
-    """Return the error that points at a place of the expression."""
+    """Return an error with a position in the expression."""
     error = Untranslated(what, hint)
     error.start, error.end = start, end
     return error
 
 
 def unquoted(literal: str) -> str:
-    """Return what a text in quotes says. `\\%` and `\\_` keep their backslash, for LIKE (MySQL 8.4 manual, "String Literals")."""
+    """Return the value of a quoted text. `\\%` and `\\_` keep their backslash, for LIKE (MySQL 8.4 manual, "String Literals")."""
     quote = literal[0]
 
-    def mean(match: re.Match[str]) -> str:
-        found = match[0]
-        return _MEANS.get(found[1], found[1]) if found[0] == "\\" else quote
+    def unescape(match: re.Match[str]) -> str:
+        escape = match[0]
+        return _UNESCAPED.get(escape[1], escape[1]) if escape[0] == "\\" else quote
 
-    return re.sub(rf"\\.|{quote}{quote}", mean, literal[1:-1], flags=re.DOTALL)
+    return re.sub(rf"\\.|{quote}{quote}", unescape, literal[1:-1], flags=re.DOTALL)

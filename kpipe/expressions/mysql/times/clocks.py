@@ -1,6 +1,6 @@
-"""Seconds since 1970 and time zones: UNIX_TIMESTAMP, FROM_UNIXTIME, CONVERT_TZ.
+"""Compile Unix times and time zones: UNIX_TIMESTAMP, FROM_UNIXTIME, CONVERT_TZ.
 
-Source: MySQL 8.4 manual, "Date and Time Functions": moments from 1970 to 3001-01-18 23:59:59.
+Source: MySQL 8.4 manual, "Date and Time Functions": times from 1970 to 3001-01-18 23:59:59.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kpipe.expressions.mysql.values import Value, datetime, number, quoted
 __all__ = ["FUNCTIONS"]
 
 _LAST = 32_536_771_199
-"""Seconds from 1970 to the last moment that MySQL has as a TIMESTAMP."""
+"""Seconds from 1970 to MySQL's last TIMESTAMP."""
 
 
 def _unix_timestamp(moment: Value | None = None) -> Value:
-    """Seconds, with the fraction that the argument has; 0 for a moment that has none."""
+    """Compile UNIX_TIMESTAMP: seconds with the fraction of the argument; 0 if it is out of range."""
     made = datetime(now() if moment is None else moment).sql
     within = f"BETWEEN 0 AND {_LAST}999999"
     if moment is None or moment.kind in ("date", "int", "bool"):
@@ -44,7 +44,7 @@ def _unix_timestamp(moment: Value | None = None) -> Value:
 
 
 def _from_unixtime(seconds: Value, written: Value | None = None) -> Value:
-    """NULL for what is negative, or beyond the range."""
+    """Compile FROM_UNIXTIME: NULL for a negative number, or one out of range."""
     made = number(seconds)
     exact = f"TRY_CAST({made.sql} AS DECIMAL(18,6))"
     moment = (
@@ -57,7 +57,7 @@ def _from_unixtime(seconds: Value, written: Value | None = None) -> Value:
 
 
 def _convert_tz(moment: Value, origin: Value, target: Value) -> Value:
-    """Unchanged where the moment in UTC is outside of the range."""
+    """Compile CONVERT_TZ: unchanged if the time in UTC is out of range."""
     source, sink = _zone(origin), _zone(target)
     if source is None or sink is None:
         return Value("CAST(NULL AS TIMESTAMP)", "datetime")
@@ -78,33 +78,33 @@ def _by_zone(zone: int | str, moved: str, named: str) -> str:
 
 
 def _zone(zone: Value) -> int | str | None:
-    """Minutes of an offset, or the name of a zone; None for NULL. UTC is the zone of the system here.
+    """Return the minutes of an offset, or the name of a zone; None for NULL. SYSTEM is UTC.
 
     Raises:
-        Untranslated: it is computed, or there is no such zone.
+        Untranslated: it is not a literal, or the zone does not exist.
     """
     if zone.kind == "null":
         return None
-    said = zone.literal
-    if said is None:
-        raise Untranslated("the time zone of CONVERT_TZ is computed", "write it in quotes; CASE can choose among several")
-    offset = re.fullmatch(r"([+-])(\d{1,2}):(\d{1,2})", said)
+    literal = zone.literal
+    if literal is None:
+        raise Untranslated("CONVERT_TZ: expected a literal time zone", "write it in quotes, and choose among several with CASE")
+    offset = re.fullmatch(r"([+-])(\d{1,2}):(\d{1,2})", literal)
     if offset:
         minutes = int(offset[2]) * 60 + int(offset[3])
         # -13:59 to +14:00: MySQL 8.4 manual, "MySQL Server Time Zone Support"
         if int(offset[3]) < 60 and minutes <= (840 if offset[1] == "+" else 839):
             return minutes if offset[1] == "+" else -minutes
-        raise Untranslated(f"there is no offset {said}", "offsets are from '-13:59' to '+14:00'")
-    if said.upper() == "SYSTEM":
+        raise Untranslated(f"invalid offset {literal}:  expected '-13:59' to '+14:00'")
+    if literal.upper() == "SYSTEM":
         return 0
     names = {name.lower(): name for name in available_timezones() - {"localtime"}}
-    found = names.get(said.lower())
-    if found is None:
-        near = get_close_matches(said, names.values(), n=1)
+    known_zone = names.get(literal.lower())
+    if known_zone is None:
+        near = get_close_matches(literal, names.values(), n=1)
         raise Untranslated(
-            f"there is no time zone {said}", f"the nearest one is {near[0]}" if near else "write an offset: '+02:00'"
+            f"time zone {literal} does not exist", f"did you mean {near[0]}?" if near else "write an offset: '+02:00'"
         )
-    return found
+    return known_zone
 
 
 FUNCTIONS: dict[str, Function] = {

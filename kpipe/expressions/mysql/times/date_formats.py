@@ -1,6 +1,6 @@
-"""DATE_FORMAT, TIME_FORMAT and GET_FORMAT: how dates and times are written (MySQL 8.4 manual, DATE_FORMAT, GET_FORMAT).
+"""Compile DATE_FORMAT, TIME_FORMAT and GET_FORMAT, which print dates and times (MySQL 8.4 manual, DATE_FORMAT, GET_FORMAT).
 
-STR_TO_DATE, which reads the same signs, is in date_reading.py.
+For STR_TO_DATE, which parses the same specifiers, see date_reading.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kpipe.expressions.mysql.values import Value, datetime, quoted, span
 
 __all__ = ["FUNCTIONS", "format_of", "formatted"]
 
-# Signs that DuckDB's strftime has.
+# Specifiers that DuckDB's strftime supports.
 _SAME = {
     "Y": "%Y", "y": "%y", "m": "%m", "c": "%-m", "d": "%d", "e": "%-d", "M": "%B", "b": "%b", "W": "%A", "a": "%a", "j": "%j",
     "w": "%w", "H": "%H", "k": "%-H", "h": "%I", "I": "%I", "l": "%-I", "i": "%M", "s": "%S", "S": "%S", "f": "%f", "p": "%p",
@@ -34,26 +34,26 @@ _GET_FORMAT = {
 
 
 def format_of(function: str, written: Value) -> str | None:
-    """Return the format that is written out; None for NULL.
+    """Return a literal format; None for NULL.
 
     Raises:
-        Untranslated: it is computed for each record.
+        Untranslated: it is not a literal.
     """
     if written.kind == "null":
         return None
     if written.literal is None:
         raise Untranslated(
-            f"the format of {function} is computed",
-            f"write it in quotes: {function}(value, '...'); CASE can choose among several",
+            f"{function}: expected a literal format",
+            f"write it in quotes: {function}(value, '...'); choose among several with CASE",
         )
     return written.literal
 
 
 def formatted(moment: Value, written: Value) -> Value:
-    """Return DATE_FORMAT(moment, format). NULL for an empty format, as the server has it.
+    """Compile DATE_FORMAT(moment, format). An empty format gives NULL, as on the server.
 
     Raises:
-        Untranslated: the format is computed.
+        Untranslated: the format is not a literal.
     """
     said = format_of("DATE_FORMAT", written)
     if not said:
@@ -80,7 +80,7 @@ def _literal(mode: int) -> Value:
 
 
 def _joined(said: str, parts: dict[str, str], together: Callable[[str], str]) -> str:
-    """SQL of a format: signs that strftime has are written at once, the others one by one."""
+    """Return the SQL of a format: runs of specifiers that strftime supports use one call, each other specifier its own SQL."""
     found, signs = [], ""
     for match in _SIGNS.finditer(said):
         sign, plain = match[1], match[2]
@@ -90,14 +90,14 @@ def _joined(said: str, parts: dict[str, str], together: Callable[[str], str]) ->
             signs = ""
         elif sign is not None and sign in _SAME:
             signs += _SAME[sign]
-        else:  # an unknown sign stands for itself
+        else:  # an unknown specifier is printed as its letter
             signs += (sign if sign is not None else plain).replace("%", "%%")
     found += [together(signs)] if signs else []
     return "(" + " || ".join(found) + ")"
 
 
 def _time_formatted(value: Value, written: Value) -> Value:
-    """Return TIME_FORMAT(value, format): hours may be beyond 23; NULL where the format has a sign of dates."""
+    """Compile TIME_FORMAT(value, format): hours may exceed 23; NULL if the format has a date specifier."""
     said = format_of("TIME_FORMAT", written)
     signs = {match[1] for match in _SIGNS.finditer(said or "")}
     if not said or signs & set("YymcdeMbWajwDUuVvXx"):
@@ -133,10 +133,10 @@ def _two(number: str) -> str:
 
 
 def _get_format(kind: Value, place: Value) -> Value:
-    """Return GET_FORMAT(DATE, 'USA'): the text of a format."""
+    """Compile GET_FORMAT(DATE, 'USA'), which returns a format."""
     name = {"TIMESTAMP": "DATETIME"}.get(str(kind.literal), str(kind.literal))
     if name not in _GET_FORMAT or place.literal is None:
-        raise Untranslated("GET_FORMAT takes DATE, TIME or DATETIME, and a text", "write GET_FORMAT(DATE, 'ISO')")
+        raise Untranslated("GET_FORMAT: expected DATE, TIME or DATETIME, and a text", "write GET_FORMAT(DATE, 'ISO')")
     said = _GET_FORMAT[name].get(place.literal.upper())
     return Value("CAST(NULL AS VARCHAR)", "null") if said is None else Value(quoted(said), "text", literal=said)
 

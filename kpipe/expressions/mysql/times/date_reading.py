@@ -1,7 +1,7 @@
-"""STR_TO_DATE: a text read by a format (MySQL 8.4 manual, STR_TO_DATE).
+"""Compile STR_TO_DATE, which parses a text by a format (MySQL 8.4 manual, STR_TO_DATE).
 
-The format becomes one regular expression. White space before each sign is skipped, text behind the last one is left out, and a
-text may end before the format does. Parts that are missing are 0, and there are no dates with a month or a day that is 0: NULL.
+The format becomes one regular expression. White space before each specifier is skipped, text after the last one is ignored,
+and a text may end before the format does. Missing parts are 0; a date with month or day 0 is NULL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-# Sign: name of the part, and how many digits it may have; 0: a word.
+# Specifier: name of the part, and its largest number of digits; 0: a word.
 _SIGNS = {
     "Y": ("year", 4), "y": ("year", 2), "m": ("month", 2), "c": ("month", 2), "M": ("month", 0), "b": ("month", 0),
     "d": ("day", 2), "e": ("day", 2), "D": ("day", 2), "j": ("yearday", 3), "W": ("weekday", 0), "a": ("weekday", 0),
@@ -37,12 +37,12 @@ _SPACE = r"[ \t\n\v\f\r]*"
 
 @dataclass
 class Parts:
-    """What a format reads.
+    """The parts that a format parses.
 
     Attributes:
         pattern: a regular expression with a group for each part.
-        signs: part to the sign that reads it, in the order of the groups.
-        common: the same for texts with all digits of every number, and DuckDB's format for them; empty: there is none.
+        signs: part to its specifier, in the order of the groups.
+        common: the pattern of texts with all digits of every number, and DuckDB's format for them; empty: no such format.
     """
 
     pattern: str = ""
@@ -51,7 +51,7 @@ class Parts:
 
 
 def _numbers(words: tuple[str, ...], short: bool) -> tuple[str, str]:
-    """Lists of every beginning of a word that no other one has, and of the words' numbers."""
+    """Return two lists: each unambiguous prefix of a word, and the numbers of these words."""
     names = [word[:3] if short else word for word in words]
     found = {name[:size]: at + 1 for at, name in enumerate(names) for size in range(1, len(name) + 1)
              if sum(other.startswith(name[:size]) for other in names) == 1}  # fmt: skip
@@ -59,10 +59,10 @@ def _numbers(words: tuple[str, ...], short: bool) -> tuple[str, str]:
 
 
 def read(said: str) -> Parts:
-    """Return what a format reads.
+    """Parse a format.
 
     Raises:
-        Untranslated: a sign reads nothing, or a part is read twice.
+        Untranslated: a specifier is unsupported, or two specifiers parse the same part.
     """
     said = re.sub(r"%([rT])", lambda match: {"r": "%I:%i:%S %p", "T": "%H:%i:%S"}[match[1]], said)
     items: list[str] = []
@@ -79,11 +79,11 @@ def read(said: str) -> Parts:
             continue
         if sign not in _SIGNS:
             raise Untranslated(
-                f"STR_TO_DATE: {token} reads nothing", f"signs are {' '.join('%' + name for name in _SIGNS)} %r %T"
+                f"STR_TO_DATE: {token} is not supported", f"specifiers are {' '.join('%' + name for name in _SIGNS)} %r %T"
             )
         name, digits = _SIGNS[sign]
         if name in parts.signs:
-            raise Untranslated(f"STR_TO_DATE: the {name} is read twice", "leave one of them out of the format")
+            raise Untranslated(f"STR_TO_DATE: duplicate {name} in the format", "remove one of them")
         parts.signs[name] = sign
         after = next((item for item in tokens[at + 1 :] if not item.isspace()), "")
         items.append(_item(sign, digits, after))
@@ -92,12 +92,12 @@ def read(said: str) -> Parts:
     return parts
 
 
-# Signs that DuckDB reads alike where all digits are there.
+# Specifiers that DuckDB parses the same way if all digits are present.
 _COMMON = {"Y": "%Y", "m": "%m", "d": "%d", "H": "%H", "i": "%M", "s": "%S", "S": "%S", "b": "%b", "f": "%f"}
 
 
 def _common(tokens: list[str], signs: dict[str, str]) -> tuple[str, str] | tuple[()]:
-    """The form that most texts have; STRPTIME takes a tenth of the time of a regular expression with groups."""
+    """Return pattern and format of the most common texts. STRPTIME takes a tenth of the time of a regular expression."""
     if not {"year", "month", "day"} <= set(signs) or any(
         token == "%" or (len(token) > 1 and token[1] not in _COMMON) for token in tokens
     ):
@@ -120,13 +120,13 @@ def _item(sign: str, digits: int, after: str) -> str:
         return "([A-Za-z]+)"
     tail = r"[\s\S]{0,2}" if sign == "D" else ""
     another = after.isdigit() or (len(after) == 2 and _SIGNS.get(after[1], ("", 0))[1] > 0)
-    if digits > 1 and another and not tail:  # no digits are given back to the next number
+    if digits > 1 and another and not tail:  # digits are not left for the next number
         return f"([0-9]{{{digits}}}|[0-9]{{1,{digits - 1}}}(?:[ \\t\\n]|$))"
     return f"([0-9]{{1,{digits}}}){tail}"
 
 
 def _nested(items: list[str]) -> str:
-    """Each item with those behind it; a text may end before each."""
+    """Nest the items of a pattern, so that a text may end before each."""
     made = ""
     for item in reversed(items):
         made = f"(?:{_SPACE}$|{_SPACE}{item}{made})"
@@ -134,7 +134,7 @@ def _nested(items: list[str]) -> str:
 
 
 def moment_of(said: str, parts: Parts) -> Value:
-    """Return what is read from a text: a date, a time, or a moment, by the signs of the format."""
+    """Return the date, time or timestamp that was parsed, by the specifiers of the format."""
     names = [f"'{name}'" for name in parts.signs]
     pattern = quoted(parts.pattern)
     dated, clocked = bool(set(parts.signs) - _CLOCK), bool(set(parts.signs) & _CLOCK)
@@ -200,7 +200,7 @@ def _year(p: str, signs: dict[str, str]) -> str:
     if "year" not in signs:
         return "CAST(NULL AS INTEGER)"
     number = _number(p, signs, "year")
-    if signs["year"] in ("YY", "RR"):  # SingleStore's words
+    if signs["year"] in ("YY", "RR"):  # SingleStore's format elements
         return f"({number} + {2000 if signs['year'] == 'YY' else f'CASE WHEN {number} < 50 THEN 2000 ELSE 1900 END'})"
     if signs["year"] == "YYYY":
         return number
@@ -216,7 +216,7 @@ def _month(p: str, signs: dict[str, str]) -> str:
 
 
 def _weekday(p: str, signs: dict[str, str]) -> str:
-    """1 for Monday to 7; 0 for a text that ends before it; NULL for a word that is none."""
+    """Return 1 for Monday to 7; 0 if the text ends before the word; NULL for an unknown word."""
     if signs["weekday"] == "w":
         number = _number(p, signs, "weekday")
         return f"(CASE WHEN {p}.weekday = '' THEN 0 WHEN {number} = 0 THEN 7 WHEN {number} < 7 THEN {number} END)"
@@ -225,7 +225,7 @@ def _weekday(p: str, signs: dict[str, str]) -> str:
 
 
 def _of_week(p: str, signs: dict[str, str], year: str) -> str:
-    """%V and %v go with %X and %x, %U and %u with %Y."""
+    """Return the date of a week: %V and %v need %X and %x, %U and %u need %Y."""
     sign, strict = signs["week"], signs["week"] in "Vv"
     if ("weekyear" in signs) != strict or (strict and signs["weekyear"] != {"V": "X", "v": "x"}[sign]):
         return "CAST(NULL AS DATE)"

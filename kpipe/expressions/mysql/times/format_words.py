@@ -1,7 +1,7 @@
-"""SingleStore's TO_CHAR, TO_DATE and TO_TIMESTAMP, whose formats are words such as `YYYY-MM-DD HH24:MI:SS`, and DATE_TRUNC.
+"""Compile SingleStore's TO_CHAR, TO_DATE and TO_TIMESTAMP, with format elements such as `YYYY-MM-DD HH24:MI:SS`, and DATE_TRUNC.
 
-Source: SingleStore's manual, the pages of these four functions. Words stand in upper case, as there. MM behind `HH:` are minutes,
-as in the page's example `The time is HH:MM:SS`. Two digits of a year are of this century for YY, and of 1950 to 2049 for RR.
+Source: SingleStore's manual, the pages of these four functions. Elements are upper case, as there. MM after `HH:` are minutes,
+as in the page's example `The time is HH:MM:SS`. A year of two digits is in this century for YY, and in 1950 to 2049 for RR.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _TRUNCATED = ("year", "quarter", "month", "week", "day", "hour", "minute", "seco
 
 
 def _words(function: str, said: str) -> list[str]:
-    """The words of a format, and the characters between them."""
+    """Split a format into elements and the characters between them."""
     foreign = _FOREIGN.search(said)
     if foreign:
         known = foreign[0].upper() if _WORD.fullmatch(foreign[0].upper()) else ""
         raise Untranslated(
-            f"{function}: {foreign[0]} is no word of a format",
-            f"write {known}" if known else "words are YYYY YY RR MON MM DY D DD HH24 HH12 MI SS FF6 AM; DATE_FORMAT has more",
+            f"{function}: unknown format element {foreign[0]}",
+            f"write {known}" if known else "elements are YYYY YY RR MON MM DY D DD HH24 HH12 MI SS FF6 AM; DATE_FORMAT has more",
         )
     found: list[str] = []
     at = 0
     while at < len(said):
         match = _WORD.match(said, at)
-        # A letter right before it makes it a part of another word.
+        # After a letter, it is part of another word.
         word = match[0] if match and not (at and said[at - 1].islower()) else said[at]
         if word == "MM" and len(found) > 1 and found[-1] == ":" and found[-2].startswith("HH"):
             word = "MI"
@@ -71,7 +71,7 @@ def _written(v: str, word: str) -> str:
     if word in signs:
         return f"strftime({v}, '{signs[word]}')"
     if word == "MONTH":
-        raise Untranslated("TO_CHAR: the manual has two meanings of MONTH", "write MON, or DATE_FORMAT(value, '%M')")
+        raise Untranslated("TO_CHAR: MONTH is ambiguous: the manual has two meanings", "write MON, or DATE_FORMAT(value, '%M')")
     if word == "D":
         return f"CAST(dayofweek({v}) + 1 AS VARCHAR)"
     if word.startswith("FF"):
@@ -83,7 +83,7 @@ def _written(v: str, word: str) -> str:
 
 
 def _read(function: str, said: str) -> Parts:
-    """What a format reads: any punctuation stands for any other."""
+    """Parse a format; any punctuation matches any other."""
     parts, pattern = Parts(), ""
     for word in _words(function, said):
         if word.startswith("FF"):
@@ -91,24 +91,24 @@ def _read(function: str, said: str) -> Parts:
         elif word in _READS:
             name, sign, digits = _READS[word]
         elif word in ("D", "DY"):
-            raise Untranslated(f"{function}: {word} says nothing about which day it is", "leave it out, or use STR_TO_DATE")
+            raise Untranslated(f"{function}: {word} does not define a date", "remove it, or use STR_TO_DATE")
         elif len(word) > 1:
             name, sign, digits = "half", "p", "([AaPp]\\.?[Mm])\\.?"
         else:
             pattern += "[[:punct:]]" if re.fullmatch(r"[!-/:-@\[-`{-~]", word) else r"[ \t]+" if word == " " else re.escape(word)
             continue
         if name in parts.signs:
-            raise Untranslated(f"{function}: the {name} stands twice in the format", "leave one of them out")
+            raise Untranslated(f"{function}: duplicate {name} in the format", "remove one of them")
         parts.signs[name] = sign
         pattern += digits
     parts.pattern = f"^[ \\t]*{pattern}[ \\t]*$"
     if not parts.signs:
-        raise Untranslated(f"{function}: the format has no word", "write YYYY-MM-DD, for example")
+        raise Untranslated(f"{function}: the format has no elements", "write YYYY-MM-DD, for example")
     return parts
 
 
 def _filled(parts: Parts, said: str) -> tuple[Parts, str]:
-    """Years and months that are missing are today's, a missing day is the first: they stand before the text."""
+    """Add missing parts before the text: today's year and month, and the first day."""
     missing = {"year": ("YYYY", "%Y", "([0-9]{4})"), "month": ("m", "%m", "([0-9]{2})"), "day": ("d", "01", "([0-9]{2})")}
     missing = {name: how for name, how in missing.items() if name not in parts.signs}
     if not missing:
@@ -120,7 +120,7 @@ def _filled(parts: Parts, said: str) -> tuple[Parts, str]:
 
 
 def _parsed(function: str, value: Value, written: Value) -> Value:
-    """A text that does not have the format's other characters is NULL; one that has no date in it is an error, as there."""
+    """Parse a text; NULL if other characters of the format are missing, an error for an invalid date, as on the server."""
     format_text = format_of(function, written)
     if format_text is None:
         return Value("CAST(NULL AS TIMESTAMP)", "datetime")
@@ -134,7 +134,7 @@ def _parsed(function: str, value: Value, written: Value) -> Value:
             unlike = f" AND regexp_matches({v}, {quoted(parts.pattern)})"
         else:
             unlike = ""
-        wrong = quoted(f"{function}: a text is no date of the format {format_text}")
+        wrong = quoted(f"{function}: a text is not a date of the format {format_text}")
         return bound(made.sql, lambda m: f"(CASE WHEN {m} IS NULL AND {v} IS NOT NULL{unlike} THEN error({wrong}) ELSE {m} END)")
 
     kind = moment_of("''", _filled(parts, "''")[0]).kind
@@ -145,7 +145,7 @@ def _parsed(function: str, value: Value, written: Value) -> Value:
 def _date_trunc(unit: Value, moment: Value) -> Value:
     name = (unit.literal or "").lower()
     if name not in _TRUNCATED:
-        raise Untranslated("DATE_TRUNC takes the name of a unit first", f"units are {', '.join(map(repr, _TRUNCATED))}")
+        raise Untranslated("DATE_TRUNC: expected the name of a unit first", f"units are {', '.join(map(repr, _TRUNCATED))}")
     return Value(f"CAST(date_trunc('{name}', {datetime(moment).sql}) AS TIMESTAMP)", "datetime")
 
 

@@ -1,7 +1,7 @@
-"""A moment and an interval added: `at + INTERVAL 3 DAY`, DATE_ADD, TIMESTAMPADD.
+"""Compile the addition of intervals: `at + INTERVAL 3 DAY`, DATE_ADD, TIMESTAMPADD.
 
 Source: MySQL 8.4 manual, "Temporal Intervals" and DATE_ADD. A result outside of the years 1 to 9999 is NULL. A fraction counts
-for seconds; for the other units a number is rounded, and of a text the digits before anything else count.
+for seconds only: for other units a number is rounded, and a text counts by its leading digits.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ MICROS = {
     "MICROSECOND": 1, "SECOND": 1_000_000, "MINUTE": 60_000_000, "HOUR": 3_600_000_000, "DAY": 86_400_000_000,
     "WEEK": 604_800_000_000,
 }  # fmt: skip
-"""Microseconds of the units that have always as many."""
+"""Microseconds of the units of fixed length."""
 MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _PLACES = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
-_MOST = 400_000_000_000_000_000  # microseconds, more than there are between the years 1 and 9999
+_MOST = 400_000_000_000_000_000  # microseconds, more than from the year 1 to 9999
 _WHOLE_DAYS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR", "YEAR_MONTH")
 
 
 def moved(moment: Value, step: Value, sign: str) -> Value:
-    """Return a moment and an interval added, or the interval taken from it. Its literal is unit and kind of the count."""
+    """Add an interval to a timestamp, or subtract it. The interval's literal contains its unit and the type of its count."""
     unit, _, kind = str(step.literal).partition(" ")
     return shifted(moment, unit, Value(step.sql, kind, step.precision, step.scale), sign)
 
 
 def shifted(moment: Value, unit: str, count: Value, sign: str) -> Value:
-    """Return a moment so many units later, or earlier: a date stays a date where only days change, a text a text."""
+    """Add a count of units to a timestamp: a date stays a date if only days change, a text stays a text."""
     months = unit in MONTHS or unit == "YEAR_MONTH"
     amount = _months(unit, count) if months else _micros(unit, count)
     if moment.kind in ("time", "span"):
@@ -52,7 +52,7 @@ def _of_text(v: str, unit: str, amount: str, sign: str, months: bool) -> str:
     long = text(Value(_later(moment_of_text(v), amount, sign, months), "datetime")).sql
     if unit not in _WHOLE_DAYS:
         return long
-    # What has no time of day gets none.
+    # A value without a time of day stays without one.
     clock = r"[0-9][^\w]+[0-9]+[^\w]+[0-9]+(T|[^\w]+)[0-9]|^\s*[0-9T]{9}"
     return f"left({long}, CASE WHEN regexp_matches({v}, '{clock}') THEN 26 ELSE 10 END)"
 
@@ -65,7 +65,7 @@ def _later(moment: str, amount: str, sign: str, months: bool) -> str:
 
 
 def _months(unit: str, count: Value) -> str:
-    """An INTEGER of months, NULL for more than there can be."""
+    """Return an INTEGER of months; NULL if out of range."""
     if unit == "YEAR_MONTH":
         return _by_numbers(count, 2, 130_000, lambda v: f"{_part(v, 1)} * 12 + {_part(v, 0)}", "INTEGER")
     return bound(
@@ -74,7 +74,7 @@ def _months(unit: str, count: Value) -> str:
 
 
 def _micros(unit: str, count: Value) -> str:
-    """A BIGINT of microseconds, NULL for more than there can be."""
+    """Return a BIGINT of microseconds; NULL if out of range."""
     if unit == "SECOND" and count.kind not in ("int", "bool"):
         return bound(
             double(count).sql,
@@ -110,12 +110,12 @@ def _digits(v: str, back: int) -> str:
 
 
 def _part(v: str, back: int) -> str:
-    """One of the numbers of a text, counted from its end; 0 where there are fewer."""
+    """Return one of the numbers of a text, counted from its end; 0 if it has fewer."""
     return f"(CASE WHEN len({v}) > {back} THEN TRY_CAST({_digits(v, back)} AS HUGEINT) ELSE 0 END)"
 
 
 def _by_numbers(count: Value, most_numbers: int, most: int, rule: Callable[[str], str], kind: str = "BIGINT") -> str:
-    """The sum of a text's numbers; NULL for too many numbers, or too large a sum; a minus before them all takes them away."""
+    """Return the sum of a text's numbers, negated by a leading minus; NULL for too many numbers or too large a sum."""
 
     def signed(said: str, total: str) -> str:
         sign = f"(CASE WHEN regexp_matches({said}, '^[ ]*-') THEN -1 ELSE 1 END)"

@@ -1,4 +1,4 @@
-"""Dates and times made, added and taken apart: DATE_ADD, TIMEDIFF, MAKEDATE, TO_DAYS, UNIX_TIMESTAMP and their like.
+"""Compile arithmetic of dates and times: DATE_ADD, TIMEDIFF, MAKEDATE, TO_DAYS.
 
 Source: MySQL 8.4 manual, "Date and Time Functions"; a result outside of the years 1 to 9999 is NULL.
 """
@@ -26,7 +26,7 @@ def _moved(sign: str, days: bool) -> Callable[[Value, Value], Value]:
         if step.kind == "interval":
             return moved(moment, step, sign)
         if not days:
-            raise Untranslated("DATE_ADD and DATE_SUB take an interval", "write DATE_ADD(at, INTERVAL 3 DAY), or ADDDATE(at, 3)")
+            raise Untranslated("expected an interval", "write DATE_ADD(at, INTERVAL 3 DAY) or ADDDATE(at, 3)")
         return shifted(moment, "DAY", step, sign)
 
     return rule
@@ -37,12 +37,12 @@ def _timestamp_add(unit: Value, count: Value, moment: Value) -> Value:
 
 
 def _timestamp_diff(unit: Value, begin: Value, end: Value) -> Value:
-    """Whole units from one moment to another, rounded towards 0."""
+    """Compile TIMESTAMPDIFF: whole units between two timestamps, rounded towards 0."""
     name, a, b = str(unit.literal), datetime(begin).sql, datetime(end).sql
     if name in MICROS:
         return Value(f"((epoch_us({b}) - epoch_us({a})) // {MICROS[name]})", "int")
     if name not in MONTHS:
-        raise Untranslated(f"TIMESTAMPDIFF has no unit {name}", "units are MICROSECOND, SECOND ... YEAR")
+        raise Untranslated(f"TIMESTAMPDIFF: unsupported unit {name}", "units are MICROSECOND, SECOND ... YEAR")
     return Value(bind_sql(lambda x, y: f"({_months_between(x, y)} // {MONTHS[name]})", a, b), "int")
 
 
@@ -62,7 +62,7 @@ def _clipped(sql: str) -> str:
 
 
 def _time_diff(end: Value, begin: Value) -> Value:
-    """NULL for a time and a moment; the type of a text is in its value."""
+    """Compile TIMEDIFF: NULL for a time and a timestamp. The value of a text determines its type."""
 
     def rule(end: Value, begin: Value) -> Value:
         (a, a_dated), (b, b_dated) = _micros(end), _micros(begin)
@@ -72,7 +72,7 @@ def _time_diff(end: Value, begin: Value) -> Value:
 
 
 def _micros(value: Value) -> tuple[str, str]:
-    """Microseconds, and SQL of whether they are those of a moment."""
+    """Return microseconds, and SQL that is true if they are those of a timestamp."""
     if value.kind in _DATED:
         return f"epoch_us({datetime(value).sql})", "true"
     if value.kind not in _TEXTS:
@@ -83,7 +83,7 @@ def _micros(value: Value) -> tuple[str, str]:
 
 
 def _time_of(value: Value) -> str:
-    """The second argument of ADDTIME: a date is no time."""
+    """Return the second argument of ADDTIME, which may be a time but not a date."""
     if value.kind in _DATED:
         return "CAST(NULL AS BIGINT)"
     if value.kind not in _TEXTS:

@@ -1,4 +1,4 @@
-"""TIME_BUCKET and MONTHS_BETWEEN (SingleStore's manual, "Time Series Functions", "Date and Time Functions")."""
+"""Compile TIME_BUCKET and MONTHS_BETWEEN (SingleStore's manual, "Time Series Functions", "Date and Time Functions")."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WIDTH = re.compile(r"(\d{1,9}[wdhms])+", re.IGNORECASE | re.ASCII)
 
 
 def _width(value: Value) -> int:
-    """Microseconds of a bucket, which is written out: '1h30m', or INTERVAL 90 MINUTE."""
+    """Return the microseconds of a literal bucket width: '1h30m', or INTERVAL 90 MINUTE."""
     micros = 0
     if value.kind == "text" and value.literal is not None and _WIDTH.fullmatch(value.literal):
         micros = sum(
@@ -29,12 +29,12 @@ def _width(value: Value) -> int:
         unit = (value.literal or "").split(" ")[0]
         micros = int(count[1] or count[2]) * MICROS.get(unit, 0) if count else 0
     if not micros:
-        raise Untranslated("TIME_BUCKET takes a width of weeks to seconds, written out", "write TIME_BUCKET('1h30m', value)")
+        raise Untranslated("TIME_BUCKET: expected a literal width of weeks to seconds", "write TIME_BUCKET('1h30m', value)")
     return micros
 
 
 def _time_bucket(width: Value, moment: Value, origin: Value | None = None) -> Value:
-    """The last bucket's start that is not behind the moment."""
+    """Compile TIME_BUCKET: the start of the bucket that contains the timestamp."""
     size, start = _width(width), _ORIGIN if origin is None else datetime(origin).sql
 
     def body(at: str) -> str:
@@ -48,7 +48,7 @@ def _start(at: str, behind: str, size: int) -> str:
 
 
 def _months_between(later: Value, earlier: Value) -> Value:
-    """Months, and days as parts of 31; whole months between equal days of a month and between last days."""
+    """Compile MONTHS_BETWEEN: months, and days as parts of 31; whole months between equal or last days of months."""
 
     def body(a: str, b: str) -> str:
         months = f"((year({a}) - year({b})) * 12 + month({a}) - month({b}))"

@@ -1,6 +1,6 @@
-"""The time now, and parts of dates and times (MySQL 8.4 manual, "Date and Time Functions"). Times are UTC.
+"""Compile the current time, and parts of dates and times (MySQL 8.4 manual, "Date and Time Functions"). Times are UTC.
 
-A date with a month or a day that is 0 does not exist here: its parts are NULL.
+A date with month or day 0 is NULL, and so are its parts.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ __all__ = ["FUNCTIONS", "extracted", "week_of"]
 
 _TEXTS = ("text", "json", "blob")
 _NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
-# Of a span and of a moment: what its microseconds are divided by, and the number of them in the next larger unit.
+# Unit to its microseconds, and to its number in the next larger unit.
 _CLOCK = {"HOUR": (3_600_000_000, None), "MINUTE": (60_000_000, 60), "SECOND": (1_000_000, 60), "MICROSECOND": (1, 1_000_000)}
 _DATE_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
 _PLACES = ("DAY", "HOUR", "MINUTE", "SECOND", "MICROSECOND")
 
 
 def now(digits: Value | None = None) -> Value:
-    """Return the time at which the statement began, with so many digits of a second.
+    """Return the time at which the statement started, with that many digits of a second.
 
     Raises:
-        Untranslated: no number from 0 to 6 is written out.
+        Untranslated: the digits are not a literal from 0 to 6.
     """
     said = "0" if digits is None else digits.literal
     if said not in [str(count) for count in range(7)]:
-        raise Untranslated("the digits of a second are a number from 0 to 6", "write NOW(6)")
+        raise Untranslated("NOW: expected 0 to 6 digits of a second", "write NOW(6)")
     unit = 10 ** (6 - int(said))
     return Value(_NOW if unit == 1 else f"make_timestamp(epoch_us({_NOW}) // {unit} * {unit})", "datetime")
 
@@ -46,12 +46,12 @@ def _clock_now(digits: Value | None = None) -> Value:
 
 
 def clock(value: Value) -> Value:
-    """Return the time of day for EXTRACT: a text that is a date alone is midnight, which to HOUR it is not."""
+    """Return the time of day for EXTRACT, which, unlike HOUR, reads a date alone as midnight."""
     return Value(clock_of_text(text(value).sql), "span") if value.kind in _TEXTS else span(value)
 
 
 def _unit_of_clock(unit: str, sql: str) -> str:
-    """A unit of microseconds that are not negative."""
+    """Return a unit of non-negative microseconds."""
     below, count = _CLOCK[unit]
     return f"{sql} // {below}" + (f" % {count}" if count else "")
 
@@ -69,7 +69,7 @@ def _named(name: str) -> Callable[[Value], Value]:
 
 
 def extracted(unit: str, moment: Value) -> Value:
-    """Return EXTRACT(unit FROM moment): two units and more as one number, as 20102 for DAY_MINUTE of the 2nd, 01:02."""
+    """Compile EXTRACT(unit FROM moment); several units become one number, as 20102 for DAY_MINUTE of the 2nd, 01:02."""
     if unit == "WEEK":
         return week_of(moment)
     if unit in _DATE_UNITS:
@@ -113,7 +113,7 @@ def _together(units: tuple[str, ...], sql: str) -> str:
     return "(" + " + ".join(parts) + ")"
 
 
-# Weeks: the mode has a bit each for Monday as the first day, for weeks that belong to one year only, and for which week is the
+# The bits of a week's mode: whether Monday is the first day; whether a week belongs to one year only; and which week is the
 # first one: the first that begins in the year, or the first with four days in it.
 
 
@@ -121,7 +121,7 @@ def _mode(mode: Value | None) -> int:
     if mode is None or mode.kind == "null":
         return 0
     if mode.literal is None or not mode.literal.isdigit():
-        raise Untranslated("the mode of a week is a number that is written out", "write WEEK(value, 3) for weeks of ISO 8601")
+        raise Untranslated("the mode of a week must be a literal number", "write WEEK(value, 3) for weeks of ISO 8601")
     return int(mode.literal) % 8
 
 
@@ -130,7 +130,7 @@ def _week(moment: Value, mode: int, year: bool) -> str:
 
     def rule(v: str) -> str:
         back = f"CAST(isodow({v}) - 1 AS INTEGER)" if monday else f"CAST(dayofweek({v}) AS INTEGER)"
-        # The day of the week that decides of which year the week is.
+        # The day of the week that determines the year of the week.
         deciding = f"({v} - {back} + {0 if first else 3})"
         number = f"(dayofyear({deciding}) - 1) // 7 + 1"
         if year:
@@ -146,12 +146,12 @@ def _week(moment: Value, mode: int, year: bool) -> str:
 
 
 def week_of(moment: Value, mode: Value | None = None) -> Value:
-    """Return WEEK(moment, mode)."""
+    """Compile WEEK(moment, mode)."""
     return Value(f"CAST({_week(moment, _mode(mode), False)} AS BIGINT)", "int", 2)
 
 
 def year_week_of(moment: Value, mode: Value | None = None) -> Value:
-    """Return YEARWEEK(moment, mode)."""
+    """Compile YEARWEEK(moment, mode)."""
     return Value(f"CAST({_week(moment, _mode(mode), True)} AS BIGINT)", "int", 6)
 
 

@@ -1,0 +1,11 @@
+"""Load every definition of the project."""
+
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Return the definitions of `shop/defs`."""
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)

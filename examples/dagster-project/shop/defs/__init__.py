@@ -1,0 +1,1 @@
+"""Definitions that Dagster loads from this folder."""

@@ -1,0 +1,194 @@
+"""Stage a batch: choose the columns of each table, have its records staged, and widen the tables for new columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from kpipe.batch.batch import Batch, RangeReport
+from kpipe.column_growth import Closed, Taken, listed, named, names_in, taken
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import SchemaConflict
+from kpipe.expressions.projection import Selection
+from kpipe.failpoints import reach
+from kpipe.interfaces import Destination, Stager
+from kpipe.ledger.ledger import Ledger
+from kpipe.run_events import Event
+from kpipe.schema.columns import Columns
+from kpipe.schema.growth_limits import room
+from kpipe.tables.multi_table import table_destinations, table_pipelines
+from kpipe.topics import TopicSnapshot
+
+__all__ = ["StagedBatch", "filled", "merged", "staged", "staged_for", "tables_of", "wanted"]
+
+# Guards against an endless loop, if each pass finds new columns. Each pass reports all new columns of the whole batch,
+# so a second pass finds none unless the records have changed, which Kafka excludes.
+_MOST_STAGINGS = 3
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """A batch whose rows are staged.
+
+    Attributes:
+        batch: the batch.
+        snapshot: the broker offsets of its plan.
+        ledger: the ledger of its plan, committed or expected.
+        columns: columns of the staged rows, for each table (kpipe/tables/multi_table.py).
+        closed: for each table, limits for further columns (kpipe/column_growth.py); empty while all are accepted.
+        reports: reports of the tasks.
+        began: start on the monotonic clock, in seconds.
+        started_ms: start on the wall clock, UTC.
+    """
+
+    batch: Batch
+    snapshot: TopicSnapshot
+    ledger: Ledger
+    columns: tuple[Columns, ...]
+    closed: tuple[Closed, ...]
+    reports: Sequence[RangeReport]
+    began: float
+    started_ms: int
+
+
+def tables_of(pipeline: Pipeline, destination: Destination) -> list[tuple[Pipeline, Columns | None]]:
+    """Return each table's definition and its columns; None for a table that does not exist."""
+    return [(part, place.columns()) for part, place in table_destinations(pipeline, destination)]
+
+
+def wanted(pipeline: Pipeline, table: Columns | None, sample: Callable[[], Columns]) -> Columns:
+    """Return the table's columns if it exists, else the declared ones followed by those of a sample (design.md 4.6).
+
+    Raises:
+        SchemaConflict: a declared type is incompatible with the table's.
+    """
+    declared = filled(pipeline, pipeline.declared)
+    if table is not None:
+        table = filled(pipeline, table)
+        missing = declared.without(table.names())
+        return merged(table, missing) if pipeline.evolution == "evolve" else table
+    if pipeline.format.type == "raw":
+        return filled(pipeline, Columns.of({"key": "BLOB", "value": "BLOB"}))
+    return _taken(pipeline, declared, sample().without(declared.names()), 0).columns
+
+
+def filled(pipeline: Pipeline, table: Columns) -> Columns:
+    """Return the table's columns that rows have values for: all, unless the definition lists them; others get defaults."""
+    format = pipeline.format
+    if pipeline.select is not None:
+        chosen = Selection.of(pipeline)
+        given = chosen.outputs if chosen is not None else None
+        return table if given is None else Columns(tuple((name, kind) for name, kind in table if name.lower() in given))
+    if not (format.mapping or format.fields):
+        return table
+    key = pipeline.key_format
+    if key is not None and not (key.mapping or key.fields):
+        return table  # the key's columns are only known at decode time
+    spelt = [name for part in (format, key) if part is not None for name in part.mapping or part.fields or ()]
+    named = {name.lower() for name in (*spelt, *pipeline.set, *pipeline.columns)}
+    return Columns(tuple((name, kind) for name, kind in table if name.lower() in named))
+
+
+def staged(
+    pipeline: Pipeline,
+    stager: Stager,
+    batch: Batch,
+    columns: Sequence[Columns],
+    on_event: Callable[[Event], None],
+    known: Sequence[Columns] = (),
+    closed: tuple[Closed, ...] = (),
+) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+    """Stage rows with the existing or new columns of the tables.
+
+    The pipeline's schema policy decides about new columns in the records. `evolve` widens the tables within the limits and
+    stages again; records with further columns become dead letters. `ignore` leaves new columns out; `fail` raises.
+
+    Args:
+        pipeline: the definition.
+        stager: stages the batch.
+        batch: the batch.
+        columns: columns of each table.
+        on_event: called with every event.
+        known: columns of each table without those of a sample; empty: the same as `columns`.
+        closed: limits from an earlier staging of the batch.
+
+    Returns:
+        Columns of each table, the limits for further columns, and the reports.
+
+    Raises:
+        SchemaConflict: the policy is `fail`, or types are incompatible.
+    """
+    reach("plan.frozen")
+    columns = tuple(columns)
+    parts = table_pipelines(pipeline)
+    sampled = [_names(have) - _names(base) for have, base in zip(columns, known or columns, strict=True)]
+    for attempt in range(1, _MOST_STAGINGS + 1):
+        reports = stager.stage(batch, columns, closed)
+        new = [Columns() for _ in columns]
+        for report in reports:
+            new = [have.joined(table.new_columns, apart=True) for have, table in zip(new, report.tables, strict=True)]
+        if not any(new) or pipeline.evolution == "ignore":
+            return columns, closed, reports
+        names = listed([f"{name} {kind}" for part in new for name, kind in part], 20)
+        if pipeline.evolution == "fail":
+            raise SchemaConflict(
+                f"batch {batch.id}: records have columns that the table lacks: {names}",
+                "add them to the table or to `columns`, or set schema: evolve or ignore",
+            )
+        wide = [_taken(*found) for found in zip(parts, columns, new, sampled, strict=True)]
+        sampled = [
+            _names(after.columns) - _names(have) + count for after, have, count in zip(wide, columns, sampled, strict=True)
+        ]
+        columns, closed = tuple(found.columns for found in wide), tuple(found.closed for found in wide)
+        if attempt < _MOST_STAGINGS:
+            on_event(Event("restaged", batch, text=f"new columns: {names}"))
+    raise SchemaConflict(f"batch {batch.id}: each read finds other new columns: {names}")
+
+
+def staged_for(
+    pipeline: Pipeline,
+    tables: Sequence[tuple[Pipeline, Columns | None]],
+    stager: Stager,
+    batch: Batch,
+    on_event: Callable[[Event], None],
+) -> tuple[tuple[Columns, ...], tuple[Closed, ...], Sequence[RangeReport]]:
+    """Stage rows for tables as they are: `staged` with the columns of `wanted`.
+
+    Args:
+        pipeline: the definition.
+        tables: each table's definition and its columns; None for a table that does not exist.
+        stager: stages the batch.
+        batch: the batch.
+        on_event: called with every event.
+
+    Raises:
+        SchemaConflict: see `wanted` and `staged`.
+    """
+    samples = [partial(stager.columns, batch, at) for at in range(len(tables))]
+    columns = [wanted(part, table, sample) for (part, table), sample in zip(tables, samples, strict=True)]
+    known = [wanted(part, table, Columns) for part, table in tables]
+    return staged(pipeline, stager, batch, columns, on_event, known)
+
+
+def _names(columns: Columns) -> int:
+    return sum(names_in(kind) for _, kind in columns)
+
+
+def _taken(pipeline: Pipeline, columns: Columns, new: Columns, before: int) -> Taken:
+    try:
+        return taken(columns, new, room(pipeline.into.type), named(pipeline), before)
+    except ValueError as error:
+        raise SchemaConflict(str(error), "declare the column's type under `columns`, or change the table") from error
+
+
+def merged(columns: Columns, new: Columns) -> Columns:
+    """Merge columns; a name in both gets the wider type.
+
+    Raises:
+        SchemaConflict: two types of one name are incompatible.
+    """
+    try:
+        return columns.merged(new)
+    except ValueError as error:
+        raise SchemaConflict(str(error), "declare the column's type under `columns`, or change the table") from error

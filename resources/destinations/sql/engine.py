@@ -1,0 +1,251 @@
+"""Define what a database provides to `SqlDestination`: one engine for each database system."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import NotAvailable
+from kpipe.schema.columns import Columns
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch
+from resources.destinations.sql.sql_dialect import Dialect
+from resources.destinations.staged_file_check import Proven, Writes
+
+__all__ = ["Engine", "ErrorClass", "StagedTable", "TargetTable", "Violation"]
+
+#: Partition, offset and reason of a staged row that a constraint rejects; the offset is None where the row has none.
+Violation = tuple[int, int | None, str]
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """A table that a pipeline loads.
+
+    Attributes:
+        name: of the table.
+        rule: how rows are merged by their key; None: rows are appended.
+    """
+
+    name: str
+    rule: KeyRule | None = None
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """What a commit writes to one table.
+
+    Attributes:
+        table: the table.
+        commit: the table's part of the commit.
+        files: staged files of rows and of deletes, verified.
+    """
+
+    table: TargetTable
+    commit: Commit
+    files: Writes
+
+    @property
+    def all_files(self) -> tuple[Proven, ...]:
+        """Files of rows, then files of deletes."""
+        return (*self.files.rows, *self.files.deletes)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the commit writes rows or deletes, or creates the table for its columns."""
+        return bool(self.commit.only.columns or self.all_files)
+
+
+@dataclass(frozen=True)
+class ErrorClass:
+    """The meaning of an error of the database client.
+
+    Attributes:
+        conflict: another transaction was in the way; the attempt can be repeated.
+        refused: the table rejects the columns or the rows.
+        damage: the ledger's tables are missing or changed.
+        busy: a hint, where the database was not available in time.
+        taken: a key of the table is taken.
+        rights: rejected because the account lacks rights, whatever the rows are.
+    """
+
+    conflict: bool = False
+    refused: bool = False
+    damage: bool = False
+    busy: str = ""
+    taken: bool = False
+    rights: bool = False
+
+
+class Engine(Protocol):
+    """Connect to a database, and run the steps of a commit that differ between database systems.
+
+    Subclass it. `hurry`, `define`, `violations`, `headers` and the methods that `is_keyed` names are optional. Connections come
+    from `reading` and `writing`. Every method may raise the errors of the client: `SqlDestination` converts them by `classify`.
+    """
+
+    @property
+    @abstractmethod
+    def dialect(self) -> Dialect:
+        """The SQL of this database. It may depend on the server's version: read it after a connection is open."""
+
+    @property
+    @abstractmethod
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Exceptions of the database client."""
+
+    @property
+    @abstractmethod
+    def recovery_hint(self) -> str:
+        """What an operator can do when the ledger's tables are damaged."""
+
+    @property
+    @abstractmethod
+    def staging(self) -> tuple[Path, ...]:
+        """Folders of staged files. Nothing outside of them is read."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether rows can be merged by a key: `primary_key`, `merge` and `insert_duplicates` are implemented."""
+        return False
+
+    # -- connections
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return system and address, without secrets."""
+
+    def hurry(self, seconds: float) -> None:
+        """Limit the wait for the server to these seconds, over all connections; see `Patience`."""
+        return
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether there is a database to connect to."""
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Any]:
+        """Open a connection for reading."""
+
+    @abstractmethod
+    def writing(self, keyed: bool) -> AbstractContextManager[Any]:
+        """Open a connection. Closing it rolls back what is not committed.
+
+        Args:
+            keyed: whether the transaction merges rows by a key. If not, it reads what others commit meanwhile.
+        """
+
+    @abstractmethod
+    def classify(self, error: Exception, step: str) -> ErrorClass:
+        """Return the meaning of an error.
+
+        Args:
+            error: one of `errors`.
+            step: the step of the transaction that raised it; empty outside of a commit.
+        """
+
+    # -- transactions
+
+    def define(self, connection: Any, pipeline: str, commit: Commit, parts: Sequence[StagedTable], /) -> None:
+        """Create and widen tables before the transaction, where DDL commits at once. By default do nothing."""
+        return
+
+    @abstractmethod
+    def begin(self, connection: Any, pipeline: str, tables: Sequence[TargetTable], /) -> tuple[bool, list[bool]]:
+        """Begin the transaction of a commit, and take its locks.
+
+        Returns:
+            Whether the ledger's tables exist, and which of `tables` do.
+        """
+
+    @abstractmethod
+    def begin_snapshot(self, connection: Any, /) -> None:
+        """Begin a read-only transaction that sees one state of all tables."""
+
+    @abstractmethod
+    def commit(self, connection: Any, /) -> None:
+        """Send COMMIT."""
+
+    @abstractmethod
+    def await_commits(self, connection: Any, pipeline: str, /) -> None:
+        """Wait until no commit of the pipeline is in flight, including one whose answer was lost."""
+
+    # -- catalog
+
+    @abstractmethod
+    def ledger_exists(self, connection: Any, /) -> bool:
+        """Return whether the ledger's tables exist. Not inside of a transaction."""
+
+    @abstractmethod
+    def create_ledger(self, connection: Any, /) -> None:
+        """Create the ledger's tables, inside the current transaction."""
+
+    @abstractmethod
+    def table_exists(self, connection: Any, table: str, /) -> bool:
+        """Return whether a table of that name exists. Not inside of a transaction."""
+
+    @abstractmethod
+    def columns(self, connection: Any, table: str, /) -> Columns:
+        """Return all columns of an existing table, coordinates included."""
+
+    @abstractmethod
+    def required(self, connection: Any, table: str, /) -> Collection[str]:
+        """Return the payload columns of an existing table that take no NULL."""
+
+    def primary_key(self, connection: Any, table: str, /) -> tuple[str, ...]:
+        """Return the columns of the table's primary key; none if it has none or does not exist."""
+        raise _without_keys(self)
+
+    @abstractmethod
+    def view_columns(self, connection: Any, view: str, /) -> list[tuple[str, bool]]:
+        """Return the columns of a view, each with whether it is an instant."""
+
+    # -- rows
+
+    @abstractmethod
+    def prepare(self, connection: Any, table: str, exists: bool, commit: Commit, files: Sequence[Proven], /) -> Columns:
+        """Create or widen the table for the commit's columns, and return all columns that it has then."""
+
+    @abstractmethod
+    def insert(self, connection: Any, table: str, commit: Commit, files: Sequence[Proven], known: Columns, /) -> None:
+        """Insert the staged rows, and count them."""
+
+    def merge(self, connection: Any, batch: KeyedBatch, /) -> tuple[Commit, dict[Part, Holding]]:
+        """Merge the writes of a batch by the key.
+
+        Returns:
+            The commit with the outcome of its writes, and what the table gained by partition.
+        """
+        raise _without_keys(self)
+
+    @abstractmethod
+    def insert_dead_letters(self, connection: Any, commit: Commit, files: Sequence[Proven], events: int, /) -> int:
+        """Insert the staged dead letters behind `events` error events, and return their number."""
+
+    def insert_duplicates(self, connection: Any, commit: Commit, events: int, /) -> None:
+        """Insert the records that `merge` found to be duplicates as dead letters, behind `events` error events."""
+        raise _without_keys(self)
+
+    def violations(
+        self, connection: Any, table: str, commit: Commit, files: Sequence[Proven], known: Columns, /
+    ) -> Sequence[Violation]:
+        """Find the staged rows that a constraint of the existing table rejects. By default find none.
+
+        The transaction is rolled back afterwards. `known` are all columns of the table.
+        """
+        return ()
+
+    def headers(self, stored: Any) -> list[tuple[str, bytes | None]]:
+        """Return the headers of a dead letter from what the client returns of its column."""
+        return [(item["name"], item["value"]) for item in stored]
+
+
+def _without_keys(engine: Engine) -> NotAvailable:
+    return NotAvailable(f"{engine.describe()}: rows cannot be merged by a key", "leave out into.key and into.on_conflict")

@@ -1,0 +1,69 @@
+"""Which tables a DuckDB file has, and what differs in DuckDB's SQL."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+
+from resources.destinations.sql.ledger import format_table, table_definitions
+from resources.destinations.sql.sql_dialect import Dialect
+from resources.duckdb_engine.file_connection import Connection, quote
+
+__all__ = ["DIALECT", "create", "exists", "is_damage", "present"]
+
+DIALECT = Dialect(
+    schema="main.",  # views stay right where the file is attached beside others
+    create_view="CREATE VIEW IF NOT EXISTS ",
+    same_name="lower({0}) = lower({1})",
+    micros="epoch_us({0})",
+    # An ASOF join sorts once, where a join on both bounds would compare every row with every batch.
+    hits=(
+        "SELECT b.id, t._kafka_offset AS at, count(*) AS n"
+        " FROM {table} AS t ASOF JOIN kpipe_ranges AS b ON t._kafka_partition = b.batch_source_partition_id"
+        " {topic} AND t._kafka_offset >= b.batch_earliest_offset"
+        " WHERE t._kafka_offset < b.batch_latest_offset GROUP BY b.id, t._kafka_offset"
+    ),
+    place="(SELECT 'DuckDB ' || path FROM duckdb_databases() WHERE database_name = current_database())",
+    types={"HEADERS": "STRUCT(name VARCHAR, value BLOB)[]"},
+)
+
+
+def present(connection: Connection) -> bool:
+    """Whether the ledger's tables are there. Not inside of a transaction.
+
+    Raises:
+        LedgerMismatch: only some of them are.
+        FormatTooNew: a newer kpipe has written them.
+    """
+    return format_table.present(connection, DIALECT, lambda name: exists(connection, name))
+
+
+def exists(connection: Connection, name: str) -> bool:
+    """Whether schema main has a table of that name. Not inside of a transaction, which it would abort.
+
+    It asks for the table itself: the first look into duckdb_tables() costs 10 ms on every new connection.
+    """
+    try:
+        connection.execute(f"DESCRIBE {quote('main', name)}")
+    except duckdb.CatalogException:
+        return False
+    return True
+
+
+def create(connection: Connection) -> None:
+    """Make the ledger's tables and views that are missing, inside the transaction at hand."""
+    table_definitions.create(connection, DIALECT)
+    format_table.upgrade(connection, DIALECT)
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a statement over these tables failed because one of them, or one of their columns, is not there any more."""
+    if isinstance(error, duckdb.BinderException):
+        return True
+    found = re.search(r"\b(kpipe_\w+) does not exist", str(error))
+    return (
+        isinstance(error, duckdb.CatalogException)
+        and found is not None
+        and found[1] in {t.name for t in table_definitions.TABLES}
+    )

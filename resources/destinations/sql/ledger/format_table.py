@@ -1,0 +1,80 @@
+"""Read and upgrade the format of the ledger's tables, which `kpipe_format` records (kpipe/ledger/format_version.py)."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kpipe.ledger import format_version
+from resources.destinations.sql.ledger import table_definitions
+from resources.destinations.sql.ledger.table_definitions import FORMAT
+from resources.destinations.sql.sql_dialect import Connection, Dialect
+
+__all__ = ["STEPS", "check", "present", "upgrade"]
+
+_NAME = "ledger"
+
+#: By the format that each upgrades from. A step runs in the transaction of a commit. In MySQL, statements that define tables
+#: commit at once, so a step that has some must be repeatable after each of them.
+STEPS: dict[int, Callable[[Connection, Dialect], None]] = {0: format_version.unchanged}
+
+
+def present(connection: Connection, dialect: Dialect, exists: Callable[[str], bool]) -> bool:
+    """Return whether the ledger's tables exist, in a format that this kpipe can read. Not inside of a transaction.
+
+    Args:
+        connection: for reading.
+        dialect: of the database.
+        exists: whether there is a table of that name.
+
+    Raises:
+        LedgerMismatch: only some of them exist.
+        FormatTooNew: a newer kpipe has written them.
+    """
+    if not table_definitions.present(exists):
+        return False
+    check(connection, dialect, exists)
+    return True
+
+
+def check(connection: Connection, dialect: Dialect, exists: Callable[[str], bool]) -> None:
+    """Refuse tables that a newer kpipe has written; see `present`."""
+    if exists(FORMAT.name):
+        _checked(connection, dialect, "")
+
+
+def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> None:
+    """Bring the ledger's tables to the present format, inside of the transaction of a commit.
+
+    The row is locked against changes until the transaction ends, so no newer kpipe upgrades tables that a commit writes to.
+
+    Args:
+        connection: in a transaction.
+        dialect: of the database.
+        there: whether the table `kpipe_format` exists.
+
+    Raises:
+        FormatTooNew: a newer kpipe has written them.
+    """
+    if not there:
+        connection.execute(FORMAT.ddl(dialect))
+    found = _checked(connection, dialect, dialect.share)
+    version = format_version.UNVERSIONED if found is None else found
+    if version == format_version.FORMAT_VERSION:
+        return
+    for step in format_version.pending(version, STEPS):
+        step(connection, dialect)
+    if found is None:
+        FORMAT.insert(connection, dialect, [{"name": _NAME, "version": format_version.FORMAT_VERSION}])
+    else:
+        connection.execute(f"UPDATE {FORMAT.sql} SET version = $1", [format_version.FORMAT_VERSION])
+
+
+def _checked(connection: Connection, dialect: Dialect, lock: str) -> int | None:
+    """Return the format that the tables record; None where they record none."""
+    row = connection.execute(f"SELECT version FROM {FORMAT.sql} WHERE name = $1{lock}", [_NAME]).fetchone()
+    if row is None:
+        return None
+    if row[0] > format_version.FORMAT_VERSION:
+        format_version.check(row[0], str(connection.execute(f"SELECT {dialect.place}").fetchone()[0]))
+    return int(row[0])

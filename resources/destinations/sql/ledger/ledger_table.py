@@ -1,0 +1,137 @@
+"""The ledger in a table: lanes read, and swapped all or none by comparing for equality."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import DestinationError, LedgerMismatch
+from kpipe.ledger.ledger import Conflict, Lane, LaneChange, Ledger, check_seal
+from kpipe.topics import PartitionId, TopicId
+from resources.destinations.sql.ledger.table_definitions import LANES, PIPELINES
+from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
+
+__all__ = ["read", "swap", "unregistered"]
+
+_KEY = ("cluster_id", "topic_id", "topic", "partition", "lane_start")
+_LANE = (*_KEY, "next_offset", "lane_end", "kind")
+_GIVEN = [(name, LANES.columns[name]) for name in _LANE]
+
+
+def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
+    """Registration id ("" when there is none) and ledger of one pipeline. The tables are there.
+
+    Raises:
+        LedgerMismatch: the lanes, or the pipeline's row, are not those that commits have left.
+    """
+    row = connection.execute(
+        f"SELECT pipeline_id, seq, dead_letters, seal FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]
+    ).fetchone()
+    found = _lanes(connection, pipeline)
+    if row is None:
+        if found:
+            raise unregistered(pipeline)
+        return "", Ledger(pipeline)
+    ledger = Ledger(pipeline, row[1], found, row[2])
+    check_seal(ledger, row[3], LANES.name)
+    return row[0], ledger
+
+
+def unregistered(pipeline: str) -> LedgerMismatch:
+    """The error of lanes whose pipeline is not known."""
+    return LedgerMismatch(
+        f"pipeline {pipeline}: its row in {PIPELINES.name} is gone, {LANES.name} still holds its lanes",
+        "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+    )
+
+
+def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
+    """Make every lane change of the commit, or raise; the first thing that its transaction does.
+
+    Updates and deletes that match fewer lanes than they should are no error to SQL, so the rows they found are counted. The
+    columns that change are in no index, so DuckDB reports a concurrent change of the same lane as a conflict at once.
+
+    Raises:
+        Fenced: a lane is not what its change expects.
+        DestinationError: the changes contradict themselves.
+    """
+    changes = commit.changes
+    if len({change.key for change in changes}) < len(changes):
+        raise DestinationError(f"batch {commit.id} changes a lane twice")
+    gone = [change.expect for change in changes if change.expect and not change.become]
+    moved = [(change.expect, change.become) for change in changes if change.expect and change.become]
+    fresh = [change.become for change in changes if change.become and not change.expect]
+    done = _delete(connection, dialect, commit, gone) + _update(connection, dialect, commit, moved)
+    if done < len(gone) + len(moved):
+        found = _lanes(connection, commit.pipeline)
+        stale = [change for change in changes if change.expect]
+        wrong = next((change for change in stale if found.get(change.key) != change.become), stale[0])  # not one made here
+        raise Conflict(commit.pipeline, wrong, found.get(wrong.key)).error(commit.id)
+    known = _lanes(connection, commit.pipeline) if fresh else {}
+    for lane in fresh:
+        if lane.key in known:
+            raise Conflict(commit.pipeline, LaneChange(None, lane), known[lane.key]).error(commit.id)
+    rows = [{"pipeline_name": commit.pipeline, **_values(lane), "batch_id": commit.id} for lane in fresh]
+    LANES.insert(connection, dialect, rows)
+    if fresh or any(expect.end != become.end for expect, become in moved):
+        conflict = Ledger(commit.pipeline, lanes=_lanes(connection, commit.pipeline)).overlap(changes)
+        if conflict is not None:
+            raise conflict.error(commit.id)
+
+
+def _values(lane: Lane) -> dict[str, Any]:
+    topic = lane.source.topic
+    return {
+        "cluster_id": topic.cluster,
+        "topic_id": topic.topic_id,
+        "topic": topic.name,
+        "partition": lane.source.partition,
+        "lane_start": lane.start,
+        "next_offset": lane.next,
+        "lane_end": lane.end,
+        "kind": lane.kind,
+    }
+
+
+def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int], Lane]:
+    rows = connection.execute(
+        f'SELECT cluster_id, topic_id, topic, "partition", lane_start, next_offset, lane_end, kind FROM {LANES.sql}'
+        " WHERE pipeline_name = $1",
+        [pipeline],
+    ).fetchall()
+    topics: dict[tuple[str, str, str], TopicId] = {}
+    lanes = (
+        Lane(PartitionId(topics.setdefault(row[:3], TopicId(*row[:3])), row[3]), *row[4:])  # one object for each topic
+        for row in rows
+    )
+    return {lane.key: lane for lane in lanes}
+
+
+def _delete(connection: Connection, dialect: Dialect, commit: Commit, lanes: Sequence[Lane]) -> int:
+    if not lanes:
+        return 0
+    rows = [[_values(lane)[name] for name in _LANE] for lane in lanes]
+    sql = dialect.delete(LANES.sql, dialect.rows(_GIVEN, 2), f"l.pipeline_name = $1 AND {_expected(dialect)}")
+    return dialect.change(connection, sql, [commit.pipeline, *dialect.given(rows, len(_GIVEN))])
+
+
+def _update(connection: Connection, dialect: Dialect, commit: Commit, pairs: Sequence[tuple[Lane, Lane]]) -> int:
+    if not pairs:
+        return 0
+    to = [("to_next", "BIGINT"), ("to_end", "BIGINT"), ("to_kind", "VARCHAR")]
+    rows = [[*(_values(expect)[name] for name in _LANE), become.next, become.end, become.kind] for expect, become in pairs]
+    sql = dialect.update(
+        LANES.sql,
+        {"next_offset": "c.to_next", "lane_end": "c.to_end", "kind": "c.to_kind", "batch_id": "$2"},
+        dialect.rows(_GIVEN + to, 3),
+        f"l.pipeline_name = $1 AND {_expected(dialect)}",
+    )
+    return dialect.change(connection, sql, [commit.pipeline, commit.id, *dialect.given(rows, len(_GIVEN) + len(to))])
+
+
+def _expected(dialect: Dialect) -> str:
+    """Condition that a lane of the table is the one that is given."""
+    key = " AND ".join(f"l.{quote(name)} = c.{quote(name)}" for name in _KEY)
+    return f"{key} AND l.next_offset = c.next_offset AND {dialect.same.format('l.lane_end', 'c.lane_end')} AND l.kind = c.kind"

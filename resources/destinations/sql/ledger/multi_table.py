@@ -1,0 +1,127 @@
+"""Count what each table received of a range, for several tables or several rows of a record (kpipe/tables/multi_table.py)."""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kpipe.batch.batch import Commit, Counts, Mark
+from resources.destinations.ledger_rows import STATES, SUCCEEDED
+from resources.destinations.sql.ledger.table_definitions import BATCHES, TARGETS
+from resources.destinations.sql.sql_dialect import Connection, Dialect
+
+__all__ = ["ENTRY", "WRITTEN", "former", "settled", "write", "written"]
+
+#: Columns of a range, as `kpipe.verification.verify.Entry` takes them.
+ENTRY = (
+    "batch_id, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_latest_offset,"
+    ' closed_by, batch_state, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes, deletes, inserted,'
+    " updated, deleted, ignored"
+)
+#: What every table got of every range, whoever wrote it: `ENTRY`, the pipeline, the table, and how many records gave its rows,
+#: and the sum of their offsets (NULL: not known).
+WRITTEN = (
+    f'(SELECT {ENTRY}, pipeline_name, seq, target_table, CASE WHEN given > 0 THEN NULL ELSE "rows" END AS records,'
+    " CAST(NULL AS DECIMAL(38,0)) AS offsets"
+    f" FROM {BATCHES.sql} AS x WHERE NOT EXISTS (SELECT 1 FROM {TARGETS.sql} AS y WHERE y.batch_id = x.batch_id)"
+    " UNION ALL SELECT batch_id, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset,"
+    ' batch_latest_offset, closed_by, batch_state, 0, "rows", 0, 0, 0, records, 0, 0, 0, inserted, updated, deleted, ignored,'
+    f" pipeline_name, seq, target_table, records, offsets FROM {TARGETS.sql})"
+)
+_FATES = ("inserted", "updated", "deleted", "ignored")
+
+
+def write(connection: Connection, dialect: Dialect, commit: Commit, seq: int) -> None:
+    """Note what each table got; nothing where every record gives one row to one table.
+
+    Args:
+        connection: inside the transaction of the commit.
+        dialect: of the database.
+        commit: with what became of its rows.
+        seq: number of the commit.
+    """
+    if not any(item.marks for item in commit.tables):
+        return
+    rows: list[dict[str, Any]] = []
+    for step in commit.steps:
+        where = {
+            "pipeline_name": commit.pipeline,
+            "batch_id": commit.id,
+            "seq": seq,
+            "cluster_id": step.source.topic.cluster,
+            "topic_id": step.source.topic.topic_id,
+            "topic": step.source.topic.name,
+            "batch_source_partition_id": step.source.partition,
+            "batch_earliest_offset": step.range.start,
+            "batch_latest_offset": step.range.end,
+            "closed_by": step.closed_by,
+            "batch_state": STATES.get(commit.kind, SUCCEEDED),
+        }
+        key = step.lane.key
+        for item in commit.tables:
+            found = item.counts.get(key, Counts())
+            rows.append({**where, "target_table": item.table, **_row(found, item.marks.get(key, Mark()))})
+    TARGETS.insert(connection, dialect, rows)
+
+
+def _row(counts: Counts, mark: Mark) -> dict[str, int]:
+    fates = {name: getattr(counts, name) for name in _FATES}
+    return {"rows": counts.rows, "records": mark.records, "offsets": mark.offsets, **fates}
+
+
+def written(connection: Connection, dialect: Dialect, pipeline: str, table: str, net: bool = True) -> int:
+    """Return how many rows the ledger says the pipeline has written to a table, whichever of its tables that was at the time.
+
+    Args:
+        connection: for reading.
+        dialect: of the database.
+        pipeline: its name.
+        table: name of the table.
+        net: less those that it has deleted since, and those that it has replaced.
+    """
+    counted = "sum(inserted) - sum(deleted)" if net else 'sum("rows")'
+    row = connection.execute(
+        f"SELECT coalesce({counted}, 0) FROM {WRITTEN} AS w WHERE pipeline_name = $1"
+        f" AND {dialect.same_name.format('target_table', '$2')}",
+        [pipeline, table],
+    ).fetchone()
+    return int(row[0])
+
+
+def former(connection: Connection, pipeline: str, tables: Collection[str]) -> list[str]:
+    """Return the tables that the pipeline has written rows to and that its definition no longer names.
+
+    Args:
+        connection: for reading.
+        pipeline: its name.
+        tables: that the definition names.
+    """
+    rows = connection.execute(
+        f'SELECT target_table FROM {WRITTEN} AS w WHERE pipeline_name = $1 AND "rows" > 0 GROUP BY target_table', [pipeline]
+    ).fetchall()
+    named = {name.lower() for name in tables}
+    return sorted(name for (name,) in rows if name.lower() not in named)
+
+
+def settled(connection: Connection, commit: Commit) -> Commit:
+    """A commit that has landed, with what the ledger says became of the rows of each of several tables."""
+    if len(commit.tables) < 2:
+        return commit
+    rows = connection.execute(
+        "SELECT target_table, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset,"
+        f' "rows", inserted, updated, deleted, ignored FROM {TARGETS.sql} WHERE batch_id = $1',
+        [commit.id],
+    ).fetchall()
+    found = {
+        tuple(row[:6]): Counts(**dict(zip(("rows", *_FATES), row[6:], strict=True))) for row in rows
+    }  # fmt: skip
+    result = []
+    for item in commit.tables:
+        counts = {}
+        for step in commit.steps:
+            topic = step.source.topic
+            where = (item.table, topic.cluster, topic.topic_id, topic.name, step.source.partition, step.range.start)
+            counts[step.lane.key] = found.get(where, item.counts.get(step.lane.key, Counts()))
+        result.append(counts)
+    return commit.settled(result)

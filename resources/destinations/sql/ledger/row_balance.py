@@ -1,0 +1,122 @@
+"""What a table with a key must hold: rows and the sum of their offsets by partition, kept current by every commit.
+
+A row with a key may be replaced and deleted later, so the ranges of the ledger no longer say which rows are there. These sums
+do, and each commit changes them in its transaction by what it takes away and puts in (docs/design.md, section 11).
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kpipe.topics import Part, in_order
+from kpipe.verification.verify import Holding, Keeping
+from resources.destinations.sql.ledger.multi_table import WRITTEN
+from resources.destinations.sql.ledger.table_definitions import HOLDINGS
+from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
+
+__all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named"]
+
+NOWHERE = -1  #: partition of rows that kpipe has not written
+TOPIC = "_kafka_topic"
+
+# What batches have inserted and not deleted, of a table whose name is $1.
+_WRITTEN = f"coalesce((SELECT sum(inserted) - sum(deleted) FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)), 0)"
+
+
+def known(connection: Connection, table: str) -> bool:
+    """Whether some pipeline writes the table with a key."""
+    return bool(connection.execute(f"SELECT 1 FROM {HOLDINGS.sql} WHERE target_table = lower($1) LIMIT 1", [table]).fetchall())
+
+
+def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[str] | None) -> None:
+    """Count the table, before the first commit with a key changes it. Does nothing at later ones.
+
+    Rows of nobody's, and those that are there beyond or short of what the ledger says, are the baseline of the balance.
+
+    Args:
+        connection: inside the transaction of the commit.
+        dialect: of the database.
+        table: name of the table.
+        names: of its columns; None: there is no table yet.
+    """
+    if known(connection, table):
+        return
+    held: dict[Part, Holding] = {}
+    if names is not None:
+        held = _counted(connection, dialect, table, names)
+    row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
+    baseline = sum(item.rows for item in held.values()) - int(row[0])
+    held.setdefault(NOWHERE, Holding())
+    for name, item in held.items():
+        topic, number = in_order(name)
+        connection.execute(
+            f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, $5, $6)",
+            [table, topic, number, item.rows, item.offsets, baseline if name == NOWHERE else 0],
+        )
+
+
+def move(connection: Connection, dialect: Dialect, table: str, delta: Mapping[Part, Holding]) -> None:
+    """Put rows in (or take them away, where numbers are negative), by partition."""
+    for name, item in delta.items():
+        topic, number = in_order(name)
+        changed = dialect.change(
+            connection,
+            f'UPDATE {HOLDINGS.sql} SET "rows" = "rows" + $1, offsets = offsets + $2 WHERE target_table = lower($3)'
+            ' AND topic = $4 AND "partition" = $5',
+            [item.rows, item.offsets, table, topic, number],
+        )
+        if not changed:
+            connection.execute(
+                f"INSERT INTO {HOLDINGS.sql} VALUES (lower($1), $2, $3, $4, $5, 0)",
+                [table, topic, number, item.rows, item.offsets],
+            )
+
+
+def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[str], key: Sequence[str]) -> Keeping | None:
+    """What commits have left and what the table holds; None where no pipeline writes it with a key.
+
+    Args:
+        connection: inside a read transaction.
+        dialect: of the database.
+        table: name of the table, which exists.
+        names: of its columns.
+        key: columns of the key; none: not looked at.
+    """
+    rows = connection.execute(
+        f'SELECT topic, "partition", "rows", offsets, baseline FROM {HOLDINGS.sql} WHERE target_table = lower($1)', [table]
+    ).fetchall()
+    if not rows:
+        return None
+    found, repeated = _counted(connection, dialect, table, names), 0
+    if key and {name.lower() for name in key} <= {name.lower() for name in names}:
+        columns = ", ".join(map(quote, key))
+        row = connection.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM {dialect.name(table)} GROUP BY {columns} HAVING count(*) > 1) AS k"
+        ).fetchone()
+        repeated = int(row[0])
+    row = connection.execute(f"SELECT {_WRITTEN}", [table]).fetchone()
+    return Keeping(
+        expected={
+            named(topic, number): Holding(count, int(offsets)) for topic, number, count, offsets, _ in rows if number != NOWHERE
+        },
+        found={name: item for name, item in found.items() if name != NOWHERE},
+        repeated_keys=repeated,
+        unbalanced=sum(count - baseline for _, _, count, _, baseline in rows) - int(row[0]),
+    )
+
+
+def named(topic: str, number: int) -> Part:
+    """The partition of rows that name this topic; an empty one: that do not name theirs."""
+    return f"{topic}:{number}" if topic else number
+
+
+def _counted(connection: Connection, dialect: Dialect, table: str, names: Sequence[str]) -> dict[Part, Holding]:
+    folded = {name.lower() for name in names}
+    number = f"coalesce(_kafka_partition, {NOWHERE})" if "_kafka_partition" in folded else f"{NOWHERE}"
+    topic = f"CASE WHEN {number} = {NOWHERE} THEN '' ELSE coalesce({TOPIC}, '') END" if TOPIC in folded else "''"
+    offsets = "coalesce(sum(_kafka_offset), 0)" if "_kafka_offset" in folded else "0"
+    rows = connection.execute(  # grouped by place: a column may have any name
+        f"SELECT {topic} AS told, {number} AS number, count(*), {offsets} FROM {dialect.name(table)} GROUP BY 1, 2"
+    ).fetchall()
+    return {named(told, number): Holding(count, int(total)) for told, number, count, total in rows}

@@ -1,0 +1,1 @@
+"""Merge the writes of a batch into a table with a key."""

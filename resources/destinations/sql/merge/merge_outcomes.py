@@ -1,0 +1,165 @@
+"""What became of the writes of a batch with a key (kpipe/tables/upsert.py): what databases that find out by SQL share.
+
+A database joins the writes with the table and leaves a relation of *fates*, a row for each write: `p` and `o`, its partition and
+offset; where rows name their topic also `tn`, that name (empty where one does not); `fate`, one of `inserted`, `updated`,
+`ignored`, `deleted`, `missed` (a delete that found nothing) and `duplicate`.
+"""
+
+# ruff: noqa: S608 - what stands in statements are integers and the relation's own name
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kpipe.batch.batch import Commit, Counts
+from kpipe.errors import StagingFailed
+from kpipe.ledger.ledger import Ledger, Step
+from kpipe.offsets import Range
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.sql.ledger.row_balance import NOWHERE, TOPIC, named
+from resources.destinations.sql.sql_dialect import Connection
+
+__all__ = ["MET", "counted", "effects", "gained", "judged", "superseded"]
+
+#: By the rule's `on_conflict`: fate of a row whose key is there.
+MET = {"replace": "updated", "update": "updated", "ignore": "ignored", "error": "duplicate"}
+
+_LAST = "f.last AND NOT f.stale"
+
+
+def effects(rule: KeyRule) -> tuple[str, str]:
+    """Conditions over the fates: whose row in the table gives way, and which write's row stays."""
+    if rule.on_conflict in ("replace", "update"):
+        return f"({_LAST} AND f.held)", f"({_LAST} AND NOT f.gone)"
+    return f"({_LAST} AND f.held AND f.cut)", "(f.fate = 'inserted' AND f.behind = 0)"
+
+
+def judged(met: str, width: int, rule: KeyRule) -> str:
+    """`SELECT` of what becomes of each write, as if they came one by one: a window, no loop.
+
+    Args:
+        met: the writes joined with the table, as SQL: all columns of it, and `wid`, a write's name; `gone`, it is a delete;
+            `tn`, `p`, `o` and `place`, which order the writes; `k0` and so on, its key; `held`, the table has a row of that key;
+            `stale`, that row came later in the partition.
+        width: columns of the key.
+        rule: of the key.
+
+    Returns:
+        A statement whose rows have besides these columns `fate`; `last`, of its key; `behind`, how many deletes of its key
+        follow; and `cut`, a delete of its key is among the writes. Where the rule has expressions also `gid`, the first write
+        of the key, and `nth`, its number among those.
+    """
+    group = ", ".join(f"k{at}" for at in range(width)) + ", stale"
+    order, delete = f"PARTITION BY {group} ORDER BY tn, p, o, place", "CASE WHEN gone THEN 1 ELSE 0 END"
+    grouped = f" first_value(wid) OVER ({order}) AS gid, row_number() OVER ({order}) AS nth," if rule.update else ""
+    return (
+        f"WITH seen AS (SELECT m.*,{grouped} lag(gone) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
+        f" coalesce(sum({delete}) OVER ({order} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0) AS behind,"
+        f" max({delete}) OVER (PARTITION BY {group}) = 1 AS cut FROM {met} AS m),"
+        " state AS (SELECT s.*, CASE WHEN earlier IS NULL THEN held ELSE NOT earlier END AS present FROM seen AS s)"
+        " SELECT state.*, CASE"
+        " WHEN stale THEN CASE WHEN gone THEN 'missed' ELSE 'ignored' END"
+        " WHEN gone THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
+        f" WHEN present THEN '{MET[rule.on_conflict]}' ELSE 'inserted' END AS fate FROM state"
+    )
+
+
+def superseded(commit: Commit, ledger: Ledger, rule: KeyRule, topics: bool) -> str:
+    """Return a condition that the table's row `t` is of a later record than the write `w`: the write is of a backfill.
+
+    A row names its partition's number, and its topic at most, not the topic's id. So it is a later one of the write's own source
+    only where no other can have left it, or where that source has read its offset; any other row is older by the order of
+    commits. Offsets that two such sources have read are refused before (kpipe/verification/commit_order.py).
+
+    Args:
+        commit: what is written.
+        ledger: as it was before the commit.
+        rule: of the key. One with expressions takes what comes late like everything else.
+        topics: whether the table's rows name their topic; those that were there before they did have NULL.
+    """
+    found = []
+    for step in () if rule.update else commit.steps:
+        behind = [item for item in ledger.committed(step.source) if item.start >= step.end]
+        if not behind:
+            continue
+        read = f"({' OR '.join(_inside('t', item) for item in behind)})"
+        alike = [x.topic.name for x in ledger.sources() if x.partition == step.source.partition and x != step.source]
+        if not alike:  # rows that SET OFFSETS ... REREAD has left are later ones, too
+            read = "t._kafka_offset > w._kafka_offset"
+        elif topics and step.source.topic.name not in alike:
+            read = f"t._kafka_offset > w._kafka_offset AND (t.{TOPIC} IS NOT NULL OR {read})"
+        number, name = step.source.partition, _text(step)
+        one = f"w._kafka_partition = {number:d} AND t._kafka_partition = {number:d} AND {_inside('w', step.range)} AND {read}"
+        if topics:
+            one += "".join(f" AND coalesce({side}.{TOPIC}, {name}) = {name}" for side in "wt")
+        found.append(f"({one})")
+    return f"coalesce({' OR '.join(found)}, false)" if found else "false"
+
+
+def _inside(row: str, item: Range) -> str:
+    return f"({row}._kafka_offset >= {item.start:d} AND {row}._kafka_offset < {item.end:d})"
+
+
+def _text(step: Step) -> str:
+    """The step's topic as SQL. Kafka's rule for names leaves no quote, but what comes of the ledger is only data."""
+    return "'" + step.source.topic.name.replace("'", "''") + "'"
+
+
+def counted(connection: Connection, fates: str, commit: Commit, rule: KeyRule, topics: bool = False) -> Mapping[tuple, Counts]:
+    """The batch's counts by lane, with what became of its rows.
+
+    Args:
+        connection: inside the transaction of the commit.
+        fates: the relation, as SQL.
+        commit: what is written.
+        rule: of the key.
+        topics: whether the relation has `tn`.
+
+    Raises:
+        StagingFailed: a write lies outside of the ranges of the batch.
+    """
+    steps = commit.steps
+    ranges = ", ".join(
+        f"({at:d}, {_text(step)}, {step.source.partition:d}, {step.range.start:d}, {step.range.end:d})"
+        for at, step in enumerate(steps)
+    )
+    same = " AND (f.tn = '' OR f.tn = s.topic)" if topics else ""
+    found = connection.execute(
+        f"WITH s(step, topic, number, first, behind) AS (VALUES {ranges}) SELECT s.step, f.fate, count(*) FROM s"
+        f" JOIN {fates} AS f ON f.p = s.number AND f.o >= s.first AND f.o < s.behind{same} GROUP BY s.step, f.fate"
+    ).fetchall()
+    counts = {step.lane.key: commit.only.counts.get(step.lane.key, Counts()) for step in steps}
+    for at, fate, number in found:
+        more = {
+            "inserted": Counts(inserted=number),
+            "updated": Counts(updated=number),
+            "deleted": Counts(deleted=number),
+            "ignored": Counts(ignored=number),
+            "duplicate": Counts(ignored=number) if rule.duplicates == "skip" else Counts(rows=-number, dead_letters=number),
+        }
+        counts[steps[at].lane.key] += more.get(fate, Counts())
+    for lane, count in counts.items():
+        if count.unsettled:
+            raise StagingFailed(f"batch {commit.id}: {lane[0]}: {count.unsettled} writes lie outside of their range")
+    return counts
+
+
+def gained(connection: Connection, fates: str, rule: KeyRule) -> dict[Part, Holding]:
+    """What the table gains by what the fates say, by partition; negative numbers are what it loses.
+
+    Args:
+        connection: inside the transaction of the commit.
+        fates: the relation, with all columns that `judged` gives.
+        rule: of the key.
+    """
+    gone, stays = effects(rule)
+    # A row that is changed keeps its topic where the new rows do not name theirs.
+    changes = rule.on_conflict == "update"
+    told = "CASE WHEN f.tn = '' AND f.held AND NOT f.cut THEN f.oldtn ELSE f.tn END AS tn" if changes else "f.tn"
+    rows = connection.execute(
+        f"SELECT CASE WHEN p IS NULL THEN '' ELSE tn END, coalesce(p, {NOWHERE}), sum(n), coalesce(sum(n * o), 0) FROM"
+        f" (SELECT f.oldtn AS tn, f.oldp AS p, f.oldo AS o, -1 AS n FROM {fates} AS f WHERE {gone}"
+        f" UNION ALL SELECT {told}, f.p, f.o, 1 AS n FROM {fates} AS f WHERE {stays}) AS d GROUP BY 1, 2"
+    ).fetchall()
+    return {named(topic, number): Holding(int(count), int(offsets)) for topic, number, count, offsets in rows}

@@ -1,0 +1,175 @@
+"""Apply the writes of a batch to a table with a key, in order, as statements over all of them (kpipe/tables/upsert.py).
+
+The writes (merge_staging.py) are joined with the table by the key. What becomes of each follows from the write of the same
+key before it and from whether the table holds the key: a window, no loop, and no ON CONFLICT, which ignores
+order. Then rows that give way are deleted, those that change are updated, and the others that remain are inserted. No other
+writer changes what the join has seen until the transaction ends: the database at hand sees to that.
+"""
+
+# ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import SchemaConflict
+from kpipe.tables.upsert import KeyRule
+from kpipe.topics import Part
+from kpipe.verification.verify import Holding
+from resources.destinations.sql.ledger.row_balance import TOPIC
+from resources.destinations.sql.merge.conflict_update import FIRST, LAST, Folding, fold
+from resources.destinations.sql.merge.keyed_batch import KeyedBatch, same_key
+from resources.destinations.sql.merge.merge_outcomes import counted, effects, gained, superseded
+from resources.destinations.sql.merge.merge_staging import GONE, PLACE
+from resources.destinations.sql.sql_dialect import quote
+from resources.type_compatibility import COORDINATES
+
+__all__ = ["MergeSql", "met", "settle"]
+
+
+@dataclass(frozen=True)
+class MergeSql:
+    """The SQL of one database for a merge. `t` is the table's row, `w` the write, `f` its fate.
+
+    Attributes:
+        writes: the relation of writes.
+        fates: the relation of fates.
+        write: the column by which a write is known, which its fate names as `wid`.
+        more: further columns of the join of writes and table, each with a comma before it.
+        nowhere: an empty text, as wide as a topic's name.
+        held: condition that the join has found a row; `{key}` is the first column of the key.
+        text: a value for people.
+        delete: the statement that deletes rows by their fates; ends with a condition. `{table}` is the table, `{same}` that `t`
+            and `w` have one key.
+        update: as `delete`; `{values}` are assignments, `{more}` is a further join behind those of `t`, `f` and `w`.
+        make: the statement that makes a temporary relation `{name}` of `{select}`.
+        folded: the relation of folded rows (conflict_update.py), and `rows` that of the rows they make.
+        folding: how the writes of a key are folded by the expressions of the rule.
+        assign: an assignment of the column `{0}` from the relation `{1}`.
+        cause: what can have kept a row from being written, and what to do.
+    """
+
+    writes: str
+    fates: str
+    write: str
+    more: str
+    nowhere: str
+    held: str
+    text: str
+    delete: str
+    update: str
+    make: str
+    folded: str
+    rows: str
+    folding: Folding
+    assign: str
+    cause: str
+
+
+def met(sql: MergeSql, batch: KeyedBatch) -> str:
+    """Return the `SELECT` of the writes joined with the table, as `judged` reads them."""
+    topics = batch.has_topics
+    stale = superseded(batch.commit, batch.ledger, batch.rule, topics)
+    keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(batch.key))
+    tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else sql.nowhere for side in "wt")
+    return (
+        f"SELECT w.{sql.write} AS wid, w.{GONE} AS gone, w.{PLACE} AS place, {tn} AS tn, {oldtn} AS oldtn,"
+        f" w._kafka_partition AS p, w._kafka_offset AS o, {keys}, {sql.held.format(key=quote(batch.key[0]))} AS held{sql.more},"
+        f" t._kafka_partition AS oldp, t._kafka_offset AS oldo, {stale} AS stale"
+        f" FROM {sql.writes} AS w LEFT JOIN {quote(batch.table)} AS t ON {same_key(batch.key)}"
+    )
+
+
+def settle(
+    session: Any, reader: Any, sql: MergeSql, batch: KeyedBatch, carried: Sequence[str]
+) -> tuple[Commit, dict[Part, Holding]]:
+    """Delete, update and insert the rows of the table by the fates.
+
+    Args:
+        session: inside a transaction, with the relations of writes and of fates.
+        reader: a connection of DuckDB's, which computes the expressions of the rule.
+        sql: of the database.
+        batch: what is written.
+        carried: columns that rows fill, as the table spells them.
+
+    Returns:
+        The commit with the outcome of its writes, and what the table gained by partition.
+
+    Raises:
+        StagingFailed: a write lies outside of the ranges of the batch.
+        SchemaConflict: a row cannot be told by its key; the key exists and the rule makes that an error; or the
+            table takes other rows than it is given.
+    """
+    table, rule, same = batch.table, batch.rule, same_key(batch.key)
+    _refuse(session, sql, table, batch.key, rule)
+    done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
+    gone, stays = effects(rule)
+    delta = gained(session, sql.fates, rule)
+    # A row that is changed keeps the columns that the new rows do not have, unless it was deleted in between.
+    changed = "f.held AND NOT f.cut" if rule.on_conflict == "update" else "false"
+    name = quote(table)
+    _apply(session, sql, table, sql.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
+    if not carried:  # there are deletes only
+        return done, delta
+    given: tuple[str, ...] = ()
+    made = ""
+    if rule.update:
+        given = tuple(fold(session, reader, sql.folding, batch, carried))
+        made = f" JOIN {sql.rows} AS r ON r.{LAST} = f.wid"
+        _make_rows(session, sql, carried, given)
+    side = {column: _side(column, given, made) for column in dict.fromkeys((*carried, *given))}
+    if rule.on_conflict == "update":
+        sets = [column for column in side if column in given or not made or column in COORDINATES]
+        values = ", ".join(sql.assign.format(quote(column), side[column]) for column in sets)
+        update = sql.update.format(table=name, same=same, values=values, more=made)
+        _apply(session, sql, table, update, f"{stays} AND {changed}")
+    columns, values = ", ".join(map(quote, side)), ", ".join(f"{side[column]}.{quote(column)}" for column in side)
+    rows = f"SELECT {values} FROM {sql.writes} AS w JOIN {sql.fates} AS f ON f.wid = w.{sql.write}{made} WHERE true"
+    _apply(session, sql, table, f"INSERT INTO {name} ({columns}) {rows}", f"{stays} AND NOT ({changed})")
+    return done, delta
+
+
+def _make_rows(session: Any, sql: MergeSql, carried: Sequence[str], given: Sequence[str]) -> None:
+    """Of each key the row that a table without it gets, but for coordinates, which are those of its last write."""
+    first = [column for column in carried if column not in given and column not in COORDINATES]
+    columns = [f"k.{LAST}", *(f"w.{quote(column)}" for column in first), *(f"k.{quote(column)}" for column in given)]
+    select = f"SELECT {', '.join(columns)} FROM {sql.folded} AS k JOIN {sql.writes} AS w ON w.{sql.write} = k.{FIRST}"
+    session.execute(sql.make.format(name=sql.rows, select=select))
+
+
+def _side(column: str, given: Sequence[str], made: str) -> str:
+    """The relation that a column comes from: `r`, rows made of folded writes, or `w`, a write."""
+    return "r" if made and (column in given or column not in COORDINATES) else "w"
+
+
+def _refuse(session: Any, sql: MergeSql, table: str, key: tuple[str, ...], rule: KeyRule) -> None:
+    found = session.execute(f"SELECT (SELECT count(*) FROM {sql.fates}) > (SELECT count(*) FROM {sql.writes})").fetchone()
+    if found[0]:
+        raise SchemaConflict(
+            f"table {table} holds a key ({', '.join(key)}) more than once",
+            "remove all but one row of each key, or name another key",
+        )
+    if rule.on_conflict != "error" or rule.duplicates != "fail":
+        return
+    values = ", ".join(sql.text.format(f"w.{quote(name)}") for name in key)
+    row = session.execute(
+        f"SELECT f.p, f.o, {values} FROM {sql.fates} AS f JOIN {sql.writes} AS w ON w.{sql.write} = f.wid"
+        " WHERE f.fate = 'duplicate' ORDER BY f.tn, f.p, f.o, f.place LIMIT 1"
+    ).fetchone()
+    if row is not None:
+        raise SchemaConflict(
+            f"partition {row[0]} offset {row[1]}: a row of the key {', '.join(map(str, row[2:]))} is in table {table} already",
+            "set into.on_conflict (replace, ignore, update), or errors.duplicate_key: dead_letter or skip",
+        )
+
+
+def _apply(session: Any, sql: MergeSql, table: str, statement: str, which: str) -> None:
+    """One statement over the fates of which a condition is true: each must find, or make, one row."""
+    count = session.execute(f"{statement} AND {which}").rowcount
+    expected = session.execute(f"SELECT count(*) FROM {sql.fates} AS f WHERE {which}").fetchone()[0]
+    if count != expected:
+        raise SchemaConflict(
+            f"table {table}: {statement.split()[0]} of {expected} rows has changed {count}; nothing was written", sql.cause
+        )

@@ -1,0 +1,139 @@
+"""Run statements for one pipeline, and convert the errors of the database client to those of kpipe."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kpipe.batch.batch import Commit
+from kpipe.errors import DestinationBusy, DestinationError, KpipeError, LedgerMismatch, SchemaConflict
+from resources.destinations.commit_protocol import Failure
+from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
+from resources.destinations.sql.ledger.table_definitions import PIPELINES
+from resources.destinations.sql.sql_dialect import Connection
+
+__all__ = ["Store"]
+
+# Commits that meet in the shared tables: each round lets one of them through, so this many can meet.
+_TRIES = 20
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Store:
+    """One pipeline's tables in a database. Each call opens a connection and closes it.
+
+    Attributes:
+        engine: of the database.
+        pipeline: name of the pipeline.
+        tables: that it loads; the first one names the destination.
+        config: the pipeline's definition for people, without secrets.
+    """
+
+    engine: Engine
+    pipeline: str
+    tables: tuple[TargetTable, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def table(self) -> str:
+        """Name of the first table."""
+        return self.tables[0].name
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether rows of some table are merged by a key."""
+        return any(table.rule is not None for table in self.tables)
+
+    def describe(self) -> str:
+        """Return system, address and table, without secrets."""
+        return f"{self.engine.describe()}, table {self.table}"
+
+    def writing(self) -> AbstractContextManager[Any]:
+        """Open a connection for a commit. Closing it rolls back what is not committed."""
+        return self.engine.writing(self.is_keyed)
+
+    def read(self, work: Callable[[Connection], _T], default: _T) -> _T:
+        """Return the result of `work` over a new connection, or the default if there is no database.
+
+        Raises:
+            LedgerMismatch: the ledger's tables are damaged.
+            DestinationError: the database cannot be read.
+        """
+        if not self.engine.exists():
+            return default
+        try:
+            with self.engine.reading() as connection:
+                return work(connection)
+        except self.engine.errors as error:
+            if self.engine.classify(error, "").damage:
+                raise self.damaged(error) from error
+            raise DestinationError(f"{self.describe()}: cannot be read: {error}") from error
+
+    def read_ledger(self, work: Callable[[Connection], _T], default: _T) -> _T:
+        """As `read`; the default also if there are no ledger tables."""
+        return self.read(lambda connection: work(connection) if self.engine.ledger_exists(connection) else default, default)
+
+    def is_registered(self) -> bool:
+        """Return whether the pipeline has committed."""
+
+        def read(connection: Connection) -> bool:
+            found = f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1"  # noqa: S608 - a constant
+            return connection.execute(found, [self.pipeline]).fetchone() is not None
+
+        return self.read_ledger(read, False)
+
+    def write(self, work: Callable[[Connection], _T]) -> _T:
+        """Return the result of `work`, which commits. Repeat it where another transaction is in the way.
+
+        Raises:
+            LedgerMismatch: the ledger's tables are damaged.
+            DestinationBusy: the database was not available in time.
+            DestinationError: it failed.
+        """
+        for attempt in range(_TRIES):
+            try:
+                with self.writing() as connection:
+                    return work(connection)
+            except self.engine.errors as error:
+                meaning = self.engine.classify(error, "")
+                if meaning.damage:
+                    raise self.damaged(error) from error
+                if meaning.busy:
+                    raise DestinationBusy(f"{self.describe()}: {error}", meaning.busy) from error
+                if not meaning.conflict or attempt == _TRIES - 1:
+                    raise DestinationError(f"{self.describe()}: {error}", "run it again") from error
+                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
+        raise AssertionError
+
+    def failure(self, error: Exception, step: str, commit: Commit) -> Failure:
+        """Convert an error that a step of the commit's transaction raised."""
+        sent, at_table = step in ("before", "after"), step in ("table", "data")
+        if isinstance(error, KpipeError):
+            return Failure(error, sent)
+        what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
+        meaning = self.engine.classify(error, step) if isinstance(error, self.engine.errors) else ErrorClass()
+        if meaning.busy:
+            return Failure(DestinationBusy(f"{self.describe()}: {error}", meaning.busy), sent)
+        if not at_table and meaning.damage:
+            return Failure(self.damaged(error), sent)
+        if (at_table or step == "open") and meaning.refused and not meaning.conflict:  # MySQL makes and widens tables in `open`
+            reason, hint = (
+                f"the table refuses it: {str(error).splitlines()[0]}",
+                "change the table or the records; nothing was written",
+            )
+            return Failure(SchemaConflict(what, hint, reason, not meaning.rights), sent)
+        # A key of the ledger's own tables can only be taken by a commit that was first.
+        again = meaning.conflict or (meaning.taken and not at_table)
+        return Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
+
+    def damaged(self, error: Exception) -> LedgerMismatch:
+        """Return the error of ledger tables that are missing or changed."""
+        return LedgerMismatch(
+            f"{self.describe()}: kpipe's own tables were changed by hand, or are another version's: {str(error).splitlines()[0]}",
+            self.engine.recovery_hint,
+        )

@@ -1,0 +1,68 @@
+"""Asset checks of a table: complete, mirror, lag, schema and dead letters."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from kpipe_assets.assets.proof_checks import Bounds, table_checks
+from tests.kpipe_assets.fakes import World, _ingest_without_dagster
+
+
+def check(world: World, bounds: Bounds = Bounds()) -> dict[str, dg.AssetCheckEvaluation]:  # noqa: B008
+    checks = table_checks(world.pipeline, world.home, bounds)
+    result = dg.materialize(
+        [checks],
+        resources=world.resources,
+        instance=world.instance,
+        raise_on_error=False,
+        selection=dg.AssetSelection.all_asset_checks(),
+    )
+    return {item.check_name: item for item in result.get_asset_check_evaluations()}
+
+
+def test_all_checks_pass_on_a_good_table(world: World) -> None:
+    world.run()
+    found = check(world)
+    assert set(found) == {"complete", "mirror", "lag", "schema", "dead_letters"}
+    assert all(item.passed for item in found.values()), {name: item.description for name, item in found.items()}
+    table = found["complete"].metadata["kpipe/partitions"].value
+    assert [record.data["rows_found"] for record in table.records] == [4, 4, 4]
+
+
+def test_complete_fails_when_a_row_is_gone(world: World) -> None:
+    world.run()
+    world.store.tables["tweets"].rows.pop()
+    item = check(world)["complete"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.ERROR
+    assert "expected 4 rows, found 3 in the table" in (item.description or "")
+
+
+def test_mirror_fails_when_dagster_lacks_what_was_marked_as_shown(world: World) -> None:
+    list(_ingest_without_dagster(world))
+    assert check(world)["mirror"].passed, "what waits is no fault"
+    world.destination.published([item.batch for item in world.destination.unpublished()])
+    item = check(world)["mirror"]
+    assert not item.passed and "is marked as published" in (item.description or "")
+
+
+def test_lag_fails_above_its_bound_and_when_an_operator_is_needed(world: World) -> None:
+    world.run()
+    world.topics.produce(2, *({"id": n} for n in range(9)))
+    item = check(world, Bounds(lag=5))["lag"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.WARN and "9 offsets behind" in (item.description or "")
+    world.topics.recreate(3)
+    item = check(world)["lag"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.ERROR and "was recreated" in (item.description or "")
+
+
+def test_schema_fails_when_a_declared_column_is_missing(world: World) -> None:
+    world.run()
+    world.pipeline = world.pipeline.model_copy(update={"columns": {"id": "BIGINT", "extra": "DATE"}})
+    item = check(world)["schema"]
+    assert not item.passed and "column extra: expected DATE, found no such column" in (item.description or "")
+
+
+def test_dead_letters_fail_above_their_share(world: World) -> None:
+    world.run()
+    item = check(world, Bounds(dead_letters=-1.0))["dead_letters"]
+    assert not item.passed and item.severity == dg.AssetCheckSeverity.WARN

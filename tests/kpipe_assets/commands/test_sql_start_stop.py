@@ -1,0 +1,129 @@
+"""`kpipe sql`: START and STOP PIPELINE, and what stops a run."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kpipe_assets.dagster_server.instance import open_instance
+from kpipe_assets.runs.status import note_state
+from kpipe_assets.runs.stop_requests import Ear, ask
+from kpipe_assets.sensors import sensor_state
+from kpipe_assets.sensors.sensor_state import Switches
+from resources.home import Home
+from tests.commandline import Kpipe
+from tests.kpipe_assets.commands.sql_client import SMALL, lines, sql, state, wrong
+
+
+def test_start_and_stop_turn_the_switch(offline: Kpipe) -> None:
+    sql(offline, SMALL)
+    waits = "started, but no Dagster daemon is running: start `kpipe ui`, or use kpipe run {} --follow instead"
+    for statement in ("START PIPELINE orders", "START PIPELINE orders", "START PIPELINE IF NOT RUNNING orders"):
+        assert waits.format("orders") in sql(offline, statement)
+        assert state(offline) == "waiting", "it is not called running while nothing would run it"
+    assert "start `kpipe ui`" in offline("status").stdout
+    with served(offline):
+        assert state(offline) == "running"
+        assert "is running already" in wrong(offline, "START PIPELINE orders")
+        assert "is running already" in sql(offline, "START PIPELINE IF NOT RUNNING orders")
+    assert sql(offline, "STOP PIPELINE orders") == "pipeline orders stopped\n"
+    assert state(offline) == "stopped"
+    assert "is not running" in wrong(offline, "STOP PIPELINE orders")
+    assert "is not running" in sql(offline, "STOP PIPELINE IF RUNNING orders")
+    sql(offline, SMALL.replace("PIPELINE orders", "PIPELINE other"))
+    assert lines(offline, "START ALL PIPELINES") == [
+        {"pipeline": name, "result": f"pipeline {name} {waits.format(name)}"} for name in ("orders", "other")
+    ]
+    assert [row["result"] for row in lines(offline, "STOP ALL PIPELINES")] == ["stopped", "stopped"]
+    sql(offline, "START PIPELINE other; DROP PIPELINE other")
+    sql(offline, SMALL.replace("PIPELINE orders", "PIPELINE other"))
+    assert state(offline, "other") == "stopped", "a switch goes with its pipeline"
+
+
+def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its file where its settings are ours, as that takes no import of Dagster; else through Dagster."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = Home.at(tmp_path).make()
+    assert sensor_state._read(home) is None, "nobody has ever turned one"
+    with Switches(home) as switches:
+        assert switches.on() == frozenset()
+        for name, on in (("a", True), ("b", True), ("c_d", True), ("b", False)):
+            switches.turn(name, on)
+        assert switches.on() == {"a", "c_d"}, "by Dagster, which is loaded now"
+    assert sensor_state._read(home) == {"a", "c_d"}
+    with (home.dagster / "dagster.yaml").open("a") as file:
+        file.write("# edited\n")
+    assert sensor_state._read(home) is None
+    with Switches(home) as switches:
+        assert switches.on() == {"a", "c_d"}
+
+
+@contextmanager
+def served(kpipe: Kpipe) -> Iterator[None]:
+    """While inside, `kpipe ui` seems to run on the home."""
+    with (Home(kpipe.home).make().state / "ui.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_the_daemon_of_a_dagster_of_ones_own_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster._daemon.types import DaemonHeartbeat
+
+    (tmp_path / "own").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "own"))
+    with Switches(Home.at(tmp_path / "home").make()) as switches:
+        assert not switches.is_served()
+        with open_instance(tmp_path / "own") as instance:
+            for age, served in ((3600, False), (5, True)):
+                instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - age, "SENSOR", "1", []))
+                assert switches.is_served() == served
+
+
+def states_of(kpipe: Kpipe) -> dict[str, str]:
+    """By SHOW PIPELINES, which must be what `kpipe status` says."""
+    shown = {row["pipeline"]: row["state"] for row in lines(kpipe, "SHOW PIPELINES")}
+    assert {row["pipeline"]: row["state"] for row in kpipe.json("status")} == shown
+    return shown
+
+
+def test_failed_pipelines_are_started_again_by_their_own_statement(offline: Kpipe) -> None:
+    quick = SMALL.replace("INTO", """CONFIG '{"operation.timeout.ms": 100}' INTO""")
+    for name in ("a", "b", "c", "d"):
+        sql(offline, quick.replace("PIPELINE orders", f"PIPELINE {name}"))
+    home = Home(offline.home)
+    sql(offline, "START PIPELINE a; DETACH PIPELINE b")
+    note_state(home, "a", "error")
+    note_state(home, "c", "needs_operator")
+    assert states_of(offline) == {"a": "error", "b": "detached", "c": "needs_operator", "d": "stopped"}
+    assert [row["pipeline"] for row in lines(offline, "START FAILED PIPELINES")] == ["a", "c"]
+    assert states_of(offline) == {"a": "waiting", "b": "detached", "c": "needs_operator", "d": "stopped"}
+    sql(offline, "START PIPELINE b")
+    for name in ("a", "d"):  # as a run leaves it that was killed
+        home.note(name, "running")
+    assert states_of(offline) == {"a": "waiting", "b": "waiting", "c": "needs_operator", "d": "stopped"}
+    with served(offline):
+        assert states_of(offline) == {"a": "running", "b": "running", "c": "needs_operator", "d": "stopped"}
+
+
+# What the UI and the statements see of each other: test_ui.py, beside a running UI
+
+
+def test_a_run_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    home = Home(tmp_path).make()
+    follow, continuous = Ear(home, "orders", restarts=False), Ear(home, "orders", restarts=True)
+    assert not follow.asked() and not continuous.asked()
+    ask(home, "others", "stop")
+    ask(home, "orders", "restart")
+    assert (follow.asked(), continuous.asked()) == (False, True), "only runs that somebody starts again"
+    assert not Ear(home, "orders", restarts=True).asked(), "nor those that begin afterwards"
+    naps: list[float] = []
+    follow.wait(0.02, lambda seconds: (naps.append(seconds), time.sleep(seconds))[1])
+    ask(home, "orders", "stop")
+    follow.wait(1000, naps.append)
+    assert follow.asked() and continuous.asked()
+    assert len(naps) >= 1 and max(naps) <= 0.02, "nobody sleeps on once it was asked"

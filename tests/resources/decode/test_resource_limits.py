@@ -1,0 +1,124 @@
+"""A block that takes too much processor time: the record that takes it is a reject, and all others are as without a limit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from kpipe.definition.formats import Format
+from kpipe.schema.columns import Columns
+from resources.decode.block import Decoded, Payloads
+from resources.decode.factory import decoder
+from resources.decode.json.decoder import JsonDecoder
+from resources.decode.resource_limits import Deadlined, Overrun, limited
+from resources.duckdb_engine import in_memory
+from tests.cases import each_case
+
+pytestmark = pytest.mark.heavy
+
+COLUMNS = Columns.of({"id": "BIGINT"})
+LEAST_S = 1.0  # many times what the good records take on a slow machine, the first of a process among them
+
+
+def endless() -> None:
+    """Python's steps."""
+    while True:
+        pass
+
+
+def swallowed() -> None:
+    """Whoever handles every error goes on, once."""
+    try:
+        endless()
+    except Exception:
+        endless()
+
+
+def endless_query() -> None:
+    """The engine's steps, of which Python sees none."""
+    in_memory.ask("SELECT count(*) FROM range(100000000) a, range(100000) b WHERE a.range + b.range = ?", [7])
+
+
+class Slow:
+    """Decodes JSON, and does something endless where a payload asks for it."""
+
+    takes_nulls = False
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._json, self._work = JsonDecoder(COLUMNS), work
+
+    def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
+        if any(b"endless" in value for value in payloads.values):
+            self._work()
+        return self._json.decode(payloads, keys)
+
+
+BLOCK = [b'{"id": 0}', b"nothing", b'{"id": 2, "more": "x"}', b'{"id": 3, "endless": 1}', b'{"id": 4}', b'{"id": 5}', b"{}"]
+
+
+@each_case("work", [endless, swallowed, endless_query])
+def test_the_record_that_takes_too_long_is_a_reject_and_the_others_are_rows(work: Callable[[], None]) -> None:
+    found = Deadlined(Slow(work), least_s=LEAST_S).decode(Payloads.of(BLOCK))
+    alone = JsonDecoder(COLUMNS).decode(Payloads.of([*BLOCK[:3], *BLOCK[4:]]))
+    assert found.table.to_pydict() == alone.table.to_pydict() == {"id": [0, 2, 4, 5, None]}
+    assert found.kept == [0, 2, 4, 5, 6] and found.rows == 5
+    assert [at for at, _ in found.rejects] == [1, 3]
+    assert "CPU time" in dict(found.rejects)[3]
+    assert dict(found.rejects)[1] == alone.rejects[0][1]
+    assert found.new_columns == alone.new_columns == Columns.of({"more": "VARCHAR"})
+
+
+def test_it_works_in_a_forked_worker_and_in_any_thread() -> None:
+    """Spark forks its workers from a process that may have decoded before; the driver decodes a sample in a thread."""
+    Deadlined(Slow(endless), least_s=LEAST_S).decode(Payloads.of(BLOCK))
+    ours, theirs = multiprocessing.get_context("fork").Pipe(duplex=False)
+
+    def inside() -> None:
+        found: list[Decoded] = []
+        thread = threading.Thread(
+            target=lambda: found.append(Deadlined(Slow(endless), least_s=LEAST_S).decode(Payloads.of(BLOCK)))
+        )
+        thread.start()
+        thread.join()
+        theirs.send(found[0].kept)
+
+    process = multiprocessing.get_context("fork").Process(target=inside)
+    process.start()
+    try:
+        assert ours.poll(600), "the worker does not end"
+        assert ours.recv() == [0, 2, 4, 5, 6]
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_what_waits_takes_no_processor_time() -> None:
+    assert limited(0.2, lambda: threading.Event().wait(1.5)) is False
+
+
+def test_a_limit_that_is_over_raises_nothing_later() -> None:
+    for _ in range(3):
+        with pytest.raises(Overrun):
+            limited(0.1, endless)
+        assert sum(range(3_000_000)) == 4_499_998_500_000  # steps enough for what would still be pending
+    assert limited(60, lambda: sum(range(1_000))) == 499_500
+
+
+def test_errors_of_the_decoder_are_its_own() -> None:
+    with pytest.raises(KeyError):
+        limited(60, lambda: {}["x"])
+
+
+def test_halves_of_a_block_keep_records_without_a_value() -> None:
+    """A null payload is a row of `raw`, and not an empty one."""
+    lines = pa.array([b"a\n", None, b"\n", b"b\n"], pa.large_binary())
+    whole = Payloads.of_array(lines)
+    reads = decoder(Format(type="raw"), Columns.of({"key": "BLOB", "value": "BLOB"}))
+    keys = pa.array([b"1", b"2", b"3", None], pa.binary())
+    parts = [reads.decode(whole.part(start, end), keys.slice(start, end - start)).table for start, end in ((0, 2), (2, 4))]
+    assert pa.concat_tables(parts).to_pydict() == reads.decode(whole, keys).table.to_pydict()
+    assert reads.decode(whole, keys).table.column("value").to_pylist() == [b"a", None, b"", b"b"]

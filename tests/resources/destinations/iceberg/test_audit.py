@@ -1,0 +1,171 @@
+"""Write, audit, publish: what readers of main see, whatever becomes of a batch on its branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kpipe import failpoints
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import AuditFailed, Fenced, InvalidPipeline
+from kpipe.schema.columns import Columns
+from resources.destinations import open_destination
+from resources.destinations.iceberg import Audit, IcebergLake, SQLite
+from resources.destinations.lakehouse.folder import LocalFolder
+from resources.home import Home
+from resources.testing.conformance import Conformance
+from resources.testing.place import COLUMNS, batch
+from resources.testing.state import begun, positions, proof
+from tests.resources.destinations.lake_place import IcebergPlace, RestIcebergPlace, killed
+
+CHECKS = {"small": "id < 1000000 OR id % 100 <> 17", "texts": "text LIKE 't%'"}
+BRANCH = "kpipe_audit_tweets"
+WIDE = Columns((*COLUMNS, *Columns.of({"extra": "JSON"})))
+
+
+class AuditedPlace(IcebergPlace):
+    checks: Mapping[str, str] = CHECKS
+
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        return IcebergLake(LocalFolder(self.folder), table, SQLite(self.folder), audit=Audit(self.checks))
+
+
+class AuditedRestPlace(RestIcebergPlace):
+    def lake(self, table: str = "tweets") -> IcebergLake:
+        plain = super().lake(table)
+        return IcebergLake(LocalFolder(self.folder), table, plain._catalogue, self.namespace, Audit(CHECKS))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> AuditedPlace:
+    return AuditedPlace(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "rest"])
+def test_only_what_passes_is_published(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A batch that fails leaves main, its columns and the offsets; its rows are on the branch; the next one replaces them."""
+    place = AuditedPlace(tmp_path) if kind == "sqlite" else AuditedRestPlace(tmp_path, request.getfixturevalue("rest"))
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 10, 1: 5}))
+    assert BRANCH not in place.iceberg().metadata.refs and len(place.rows()) == 15
+    before = place.iceberg().metadata
+    bad = batch(place, destination.ledger()[1], {1: 20}, WIDE, {"id": 1_000_017, "text": "x", "extra": "{}"}, dead=[(1, 7)])
+    with pytest.raises(AuditFailed) as caught:
+        destination.commit(bad)
+    said = "check small: 14 of 14 rows fail, the first at partition 1, offset 5; check texts: 14 of 14 rows fail"
+    assert said in caught.value.what and BRANCH in caught.value.hint
+    after = place.iceberg()
+    assert after.metadata.refs["main"] == before.refs["main"] and after.schema() == before.schema()
+    assert positions(place.open()) == {0: 10, 1: 5} and len(place.rows()) == 15 and proof(place.open()).ok
+    assert place.dead_letters() == 0 and place.open().view("errors") == []
+    branch = after.scan(snapshot_id=after.metadata.refs[BRANCH].snapshot_id).to_arrow()
+    assert branch.num_rows == 29 and branch["extra"].drop_null().to_pylist() == ["{}"] * 14
+    good = batch(place, destination.ledger()[1], {1: 12}, WIDE, {"id": 3, "text": "t", "extra": "[]"}, dead=[(1, 7)])
+    assert destination.commit(good).seq == 3
+    assert positions(place.open()) == {0: 10, 1: 12} and len(place.rows()) == 21 and proof(place.open()).ok
+    assert BRANCH not in place.iceberg().metadata.refs and dict(place.open().columns() or ())["extra"] == dict(WIDE)["extra"]
+    assert len(place.open().view("errors")) == 1
+
+
+@pytest.mark.parametrize("point", ["commit.before", "commit.branch", "commit.audit", "commit.after"])
+@pytest.mark.parametrize("passes", [True, False])
+def test_killed_at_each_step(place: AuditedPlace, point: str, passes: bool) -> None:
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 10}))
+    text = {} if passes else {"values": {"id": 1, "text": "bad"}}
+    commit = batch(place, destination.ledger()[1], {0: 20}, dead=[(0, 15)], **text)
+    if passes or point != "commit.after":
+        killed(place, commit, point)
+    landed = passes and point == "commit.after"
+    assert positions(place.open()) == {0: 20 if landed else 10, 1: 0}
+    assert (len(place.rows()), place.dead_letters()) == ((19, 1) if landed else (10, 0)) and proof(place.open()).ok
+    if passes:
+        assert place.open().commit(commit).seq == 3
+        assert (len(place.rows()), place.dead_letters()) == (19, 1) and proof(place.open()).ok
+        assert BRANCH not in place.iceberg().metadata.refs
+    else:
+        with pytest.raises(AuditFailed, match="check texts: 9 of 9 rows fail"):
+            place.open().commit(commit)
+        assert len(place.rows()) == 10
+
+
+def test_zombie_that_wakes_after_its_audit_is_fenced(place: AuditedPlace) -> None:
+    """It has its rows on the branch and knows that they are good; meanwhile a successor has committed."""
+    zombie = begun(place)
+    late, done = batch(place, zombie.ledger()[1], {0: 20}), []
+
+    def overtaken(point: str) -> None:
+        if point == "commit.audit" and not done:
+            done.append(point)
+            successor = place.open()
+            successor.commit(batch(place, successor.ledger()[1], {0: 11}))
+
+    failpoints.arm(overtaken)
+    with pytest.raises(Fenced):
+        zombie.commit(late)
+    assert done and len(place.rows()) == 11 and positions(place.open()) == {0: 11, 1: 0} and proof(place.open()).ok
+
+
+def test_others_that_append_meanwhile_do_no_harm(place: AuditedPlace) -> None:
+    destination, done = begun(place), []
+    destination.commit(batch(place, destination.ledger()[1], {0: 10}))
+
+    def appended(point: str) -> None:
+        if point == "commit.audit" and not done:
+            done.append(point)
+            place.iceberg().append(place.iceberg().scan().to_arrow().slice(0, 1))
+
+    failpoints.arm(appended)
+    destination.commit(batch(place, destination.ledger()[1], {0: 20}))
+    assert done and len(place.rows()) == 21 and positions(place.open()) == {0: 20, 1: 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [("NULL", 5), ("_kafka_offset <> 3", 1), ("CAST(text AS BIGINT) > 0", 5), ("length(text) = 2", 0)],
+)
+def test_what_a_row_must_be(place: AuditedPlace, text: str, rows: int) -> None:
+    """True, and nothing else: NULL and an expression that fails for the row are not."""
+    place.checks = {"c": text}
+    destination = begun(place)
+    commit = batch(place, destination.ledger()[1], {0: 5})
+    if rows:
+        with pytest.raises(AuditFailed, match=f"check c: {rows} of 5 rows fail"):
+            destination.commit(commit)
+    else:
+        assert destination.commit(commit).seq == 2
+    assert len(place.rows()) == (0 if rows else 5)
+
+
+def test_checks_that_cannot_be_are_refused(place: AuditedPlace, tmp_path: Path) -> None:
+    place.checks = {"c": "nothing > 1"}
+    destination = begun(place)
+    with pytest.raises(InvalidPipeline, match=r"into.audit.c: .*nothing"):
+        destination.commit(batch(place, destination.ledger()[1], {0: 5}))
+    assert place.rows() == [] and positions(place.open()) == {0: 0, 1: 0}
+
+    def opened(**into: Any) -> None:
+        fields = {"type": "iceberg", "table": "t", **into}
+        source = {"brokers": "b:9092", "topic": "t"}
+        open_destination(Pipeline.model_validate({"name": "t", "source": source, "into": fields}), Home.at(tmp_path))
+
+    opened(audit={"c": "a > 1"})
+    for audit, said in (({"c": "(SELECT 1)"}, r"into.audit.c: a query is not allowed"), ({"c d": "a"}, "a check is a name")):
+        with pytest.raises((InvalidPipeline, ValueError), match=said):
+            opened(audit=audit)
+    with pytest.raises(ValueError, match="audit belongs to type: iceberg"):
+        opened(type="delta", audit={"c": "a > 1"})
+
+
+class Fine(AuditedPlace):
+    checks: Mapping[str, str] = {"any": "_kafka_partition IS NOT NULL OR true"}
+
+
+@pytest.mark.chaos
+class TestAudited(Conformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Fine:
+        return Fine(tmp_path)

@@ -1,0 +1,205 @@
+"""The Iceberg destination beyond the suite: kills, rollbacks, expiry, and what the library does where kpipe goes around it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyiceberg.table
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import DestinationError, Fenced, LedgerMismatch, NotAvailable
+from kpipe.failpoints import POINTS
+from kpipe.schema.columns import Columns
+from resources.destinations import open_destination
+from resources.destinations.iceberg.table import _Transaction
+from resources.home import Home
+from resources.testing.place import COLUMNS, batch
+from resources.testing.state import begun, loaded, positions, proof
+from tests.resources.destinations.lake_place import IcebergPlace, killed
+
+STEPS = [point for point in POINTS if point.startswith("commit.")] + ["readback"]
+SAMPLE = ("commit.before", "commit.after")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> IcebergPlace:
+    return IcebergPlace(tmp_path)
+
+
+@pytest.mark.parametrize("point", [pytest.param(p, marks=[] if p in SAMPLE else pytest.mark.chaos) for p in STEPS])
+def test_killed_at_each_step_of_a_commit(place: IcebergPlace, point: str) -> None:
+    destination = loaded(place, dead=[(0, 3)])
+    commit = batch(place, destination.ledger()[1], {0: 20, 1: 9}, dead=[(0, 15), (1, 7)])
+    killed(place, commit, point)
+    fresh = place.open()
+    landed = point in ("commit.after", "readback")
+    assert positions(fresh) == ({0: 20, 1: 9} if landed else {0: 10, 1: 5})
+    assert (len(place.rows()), place.dead_letters(), len(fresh.view("errors"))) == ((26, 3, 3) if landed else (14, 1, 1))
+    assert fresh.commit(commit).seq == 3
+    assert (len(place.rows()), place.dead_letters()) == (26, 3) and proof(fresh).ok
+
+
+def test_zombie_is_fenced_and_widening_comes_with_the_rows(place: IcebergPlace) -> None:
+    zombie = loaded(place)
+    late = batch(place, zombie.ledger()[1], {0: 20})
+    successor, wide = place.open(), Columns((*COLUMNS, *Columns.of({"s": "STRUCT(a BIGINT)", "j": "JSON"})))
+    successor.commit(batch(place, successor.ledger()[1], {0: 11}, wide, {"id": 1, "text": "", "s": {"a": 1}, "j": "[]"}))
+    with pytest.raises(Fenced):
+        zombie.commit(late)
+    assert set(dict(zombie.columns() or ())) == {"id", "text", "s", "j"} and dict(zombie.columns() or ())["j"] == dict(wide)["j"]
+    assert len(place.rows()) == 16 and proof(zombie).ok
+
+
+def test_rolled_back_table_takes_its_ledger_along(place: IcebergPlace) -> None:
+    destination = loaded(place)
+    table = place.iceberg()
+    destination.commit(batch(place, destination.ledger()[1], {0: 20}))
+    with place.iceberg().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(table.current_snapshot().snapshot_id)
+    assert positions(destination) == {0: 10, 1: 5} and destination.ledger()[1].seq == 2 and proof(destination).ok
+    destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+    assert len(place.rows()) == 17 and proof(destination).ok
+    with place.iceberg().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(place.iceberg().metadata.snapshots[0].snapshot_id)
+    assert positions(destination) == {0: 0, 1: 0} and place.rows() == []
+
+
+def test_expired_snapshots_leave_the_ledger(place: IcebergPlace) -> None:
+    """Another program appends, and then only its own snapshot is kept."""
+    destination = loaded(place)
+    place.iceberg().append(pa.table({"id": pa.array([7], pa.int64()), "text": ["foreign"]}))
+    table = place.iceberg()
+    for snapshot in table.metadata.snapshots[:-1]:
+        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    assert positions(place.open()) == {0: 10, 1: 5}
+    destination.commit(batch(place, destination.ledger()[1], {0: 12}))
+    assert len(place.rows()) == 18 and proof(destination).ok
+
+
+def test_snapshots_beyond_those_that_are_to_stay_are_expired(place: IcebergPlace) -> None:
+    """Commits do not grow slower with those before; the ledger, and all within reach of a rollback, stay."""
+    destination = begun(place)
+    with place.iceberg().transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "5"})
+    counts = []
+    for end in range(1, 45):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+        counts.append(len(place.iceberg().metadata.snapshots))
+    assert max(counts) <= 5 + 32 and min(counts[-10:]) < 20
+    assert len(place.rows()) == 44 and proof(place.open()).ok
+    before = place.iceberg().metadata.snapshots[-5]
+    with place.iceberg().manage_snapshots() as manage:
+        manage.rollback_to_snapshot(before.snapshot_id)
+    assert positions(place.open()) == {0: 40, 1: 0} and proof(place.open()).ok
+    with place.iceberg().transaction() as change:
+        change.remove_properties("history.expire.min-snapshots-to-keep")
+    known = len(place.iceberg().metadata.snapshots)
+    for end in range(41, 81):
+        destination.commit(batch(place, destination.ledger()[1], {0: end}))
+    assert len(place.iceberg().metadata.snapshots) == known + 40, "a table that says nothing keeps all"
+
+
+def test_a_table_that_names_a_class_for_its_files_is_refused(place: IcebergPlace, tmp_path: Path) -> None:
+    """The library would import it, from wherever the process finds modules, and call it."""
+    destination = begun(place)
+    destination.commit(batch(place, destination.ledger()[1], {0: 2}))
+    with place.iceberg().transaction() as change:
+        change.set_properties({"write.py-location-provider.impl": "pyiceberg.table.locations.SimpleLocationProvider"})
+    with pytest.raises(DestinationError, match=r"the property write\.py-location-provider\.impl"):
+        place.open().ledger()
+
+
+def test_catalogue_that_is_gone_is_noticed(place: IcebergPlace) -> None:
+    destination = loaded(place)
+    (place.folder / "catalog.db").unlink()
+    with pytest.raises(LedgerMismatch, match="table tweets is missing"):
+        place.open().ledger()
+    with pytest.raises(LedgerMismatch):
+        destination.columns()
+
+
+def test_duckdb_reads_it(place: IcebergPlace) -> None:
+    loaded(place)
+    rows = place.iceberg().scan().to_arrow()
+    with duckdb.connect() as connection:
+        connection.register("lake", rows)
+        assert connection.sql("SELECT count(*), max(id) FROM lake").fetchall() == [(15, 1_000_004)]
+
+
+def test_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = {"brokers": "b:9092", "topic": "t"}
+    definition: dict[str, Any] = {"name": "t", "source": source, "into": {"type": "iceberg", "table": "t"}}
+    pipeline = Pipeline.model_validate(definition)
+    assert "Iceberg" in open_destination(pipeline, Home.at(tmp_path)).describe()
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
+    for name in [name for name in sys.modules if name.startswith("resources.destinations.iceberg")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(NotAvailable, match="pyiceberg"):
+        open_destination(pipeline, Home.at(tmp_path))
+
+
+# -- the library
+
+
+def test_stale_commits_are_tried_again_by_the_library_and_not_by_ours(place: IcebergPlace) -> None:
+    """Finding 1: two handles that both saw one state both land. Ours is stopped before the second try."""
+    begun(place)
+    stale, other = place.iceberg(), place.iceberg()
+    other.add_files([], snapshot_properties={"who": "other"})
+    stale.add_files([], snapshot_properties={"who": "stale"})
+    assert [s.summary.additional_properties.get("who") for s in place.iceberg().metadata.snapshots][-2:] == ["other", "stale"]
+    stale, count = place.iceberg(), len(place.iceberg().metadata.snapshots) + 1
+    place.iceberg().add_files([], snapshot_properties={"who": "other"})
+    change = _Transaction(stale)
+    change.add_files([], snapshot_properties={"who": "ours"}, check_duplicate_files=False)
+    with pytest.raises(Exception, match="another snapshot is the newest"):
+        change.commit_transaction()
+    assert len(place.iceberg().metadata.snapshots) == count
+
+
+def test_what_a_commit_does_to_metadata_is_computed_once_for_each_change(
+    place: IcebergPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library does it whenever it looks, each time with a copy of all snapshots. Expiring is a commit like any other."""
+    destination, real, asked = loaded(place), pyiceberg.table.update_table_metadata, list[tuple[Any, Any]]()
+
+    def counted(base: Any, updates: Any, *more: Any) -> Any:
+        asked.append((base, updates))  # kept, so that no other one gets their place in memory
+        return real(base, updates, *more)
+
+    def twice() -> int:
+        return len(asked) - len({(id(base), id(updates)) for base, updates in asked})
+
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    place.iceberg().add_files([])
+    assert twice() > 5, "the library does it once: ours is not needed any more"
+    with place.iceberg().transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "1"})
+    for known in range(len(place.iceberg().metadata.snapshots), 34):
+        asked.clear()
+        destination.commit(batch(place, destination.ledger()[1], {0: known + 20}))
+        assert asked and not twice()
+    assert len(place.iceberg().metadata.snapshots) < 33, "some have expired"
+    assert proof(place.open()).ok
+
+
+def test_false_conflict_leaves_the_table_readable(place: IcebergPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding 2: the catalogue lands a commit and answers with a conflict. The batch is found, and nothing was deleted."""
+    destination, real = loaded(place), SqlCatalog.commit_table
+
+    def lying(*arguments: Any) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", real)
+        real(*arguments)
+        raise CommitFailedException("injected: landed, and answered as a conflict")
+
+    commit = batch(place, destination.ledger()[1], {0: 20})
+    monkeypatch.setattr(SqlCatalog, "commit_table", lying)
+    assert destination.commit(commit).seq == 3
+    assert len(place.rows()) == 25 and proof(place.open()).ok

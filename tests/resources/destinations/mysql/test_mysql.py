@@ -1,0 +1,294 @@
+"""MariaDB as a destination: values, tables, secrets, and what processes, a network and a server can do to a commit."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import uuid
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kpipe import failpoints
+from kpipe.batch.batch import Commit
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import DestinationError, InvalidPipeline, NotAvailable, SchemaConflict
+from kpipe.schema.columns import Columns
+from resources.destinations import open_destination
+from resources.destinations.mysql import engine as mysql
+from resources.destinations.mysql.connection import Server
+from resources.destinations.mysql.constraint_violations import checks
+from resources.destinations.mysql.session import Session
+from resources.destinations.sql.ledger import ledger_table
+from resources.destinations.value_limits import limits_of
+from resources.home import Home
+from resources.testing.place import COORDINATES, batch
+from resources.testing.state import begun, loaded, positions, proof
+from tests.faults.proxy import Proxy, drop_response
+from tests.resources.destinations.mysql_place import MySQLPlace
+from tests.servers.mariadb import PASSWORD, MariaServer
+
+# Each step in `make chaos`; those where something else is true in every run.
+OFTEN = ("commit.begin", "commit.before", "commit.after")
+STEPS = [
+    pytest.param(point, marks=() if point in OFTEN else pytest.mark.chaos)
+    for point in failpoints.POINTS
+    if point.startswith("commit.") or point == "readback"
+]
+
+
+@pytest.fixture
+def place(mariadb: MariaServer, tmp_path: Path) -> MySQLPlace:
+    return MySQLPlace(tmp_path, mariadb)
+
+
+VALUES: list[tuple[str, Any, Any, Any]] = [  # type, Arrow's type, what is staged, what the client gives
+    ("UTINYINT", pa.uint8(), 255, 255),
+    ("UBIGINT", pa.uint64(), 2**64 - 1, 2**64 - 1),
+    ("HUGEINT", pa.string(), str(-(2**127) + 1), Decimal(-(2**127) + 1)),
+    ("DECIMAL(38,10)", pa.decimal128(38, 10), Decimal("-1234567890123456789012345678.0123456789"), None),
+    ("DOUBLE", pa.float64(), -1.7976931348623157e308, None),
+    ("VARCHAR", pa.string(), "a\\' \\\\ \x00 \r\n '' \" 🎉 $1 %s ", None),
+    ("BLOB", pa.binary(), bytes(range(256)), None),
+    ("UUID", pa.string(), "12345678-1234-5678-1234-567812345678", None),
+    ("JSON", pa.string(), '{"b":[1,null,"\\"x"],"a":12345678901234567890.123456789}', None),
+]
+
+
+def test_values_are_exact(place: MySQLPlace) -> None:
+    destination = begun(place, 1)
+    columns = Columns.of({f"v{number}": kind for number, (kind, *_) in enumerate(VALUES)})
+    base = batch(place, destination.ledger()[1], {0: 2}, Columns(), {})
+    full = {f"v{number}": value for number, (_, _, value, _) in enumerate(VALUES)}
+    rows = [{**item, "_kafka_partition": 0, "_kafka_offset": n, "_kafka_timestamp": n} for n, item in enumerate((full, {}))]
+    fields = [(f"v{number}", stored) for number, (_, stored, *_) in enumerate(VALUES)]
+    file = place.file(rows, pa.schema([*fields, *COORDINATES.items()]))
+    destination.commit(base.writing(files=(file,), columns=columns))
+    found, empty = place.sql("SELECT * FROM tweets ORDER BY _kafka_offset")
+    for number, (kind, _, value, expected) in enumerate(VALUES):
+        assert found[f"v{number}"] == (value if expected is None else expected), kind
+        assert empty[f"v{number}"] is None
+    assert destination.columns() == columns and proof(destination).ok
+
+
+def test_the_first_and_the_last_times_are_exact(place: MySQLPlace) -> None:
+    """Tasks set aside what lies beyond (`resources/destinations/value_limits.py`)."""
+    columns = Columns.of({"at": "TIMESTAMP WITH TIME ZONE", "local": "TIMESTAMP", "day": "DATE"})
+    into = {"type": "mysql", "table": "t", "database": "mysql://u@h/d"}
+    limits = limits_of(Pipeline.model_validate({"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": into}))
+    assert limits is not None
+    destination = begun(place, 1)
+    for end in (0, 1):
+        values = {"at": limits.instants[end], "local": limits.instants[end], "day": limits.days[end]}
+        destination.commit(batch(place, destination.ledger()[1], {0: end + 1}, columns, values))
+    first, last = place.sql("SELECT `at`, local, day FROM tweets ORDER BY _kafka_offset")
+    assert first == {"at": datetime(1, 1, 1), "local": datetime(1, 1, 1), "day": date(1, 1, 1)}
+    assert last == {"at": datetime.max, "local": datetime.max, "day": date.max} and proof(place.open()).ok
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("CREATE VIEW tweets AS SELECT 1 AS id", "tweets is view"),
+        ("CREATE TABLE tweets (id bigint) ENGINE=Aria", "engine Aria"),
+        ("CREATE TABLE tweets (id datetime(3))", "which kpipe cannot write"),
+    ],
+)
+def test_a_table_that_would_not_keep_its_rows_is_refused(place: MySQLPlace, made: str, message: str) -> None:
+    destination = begun(place)
+    commit = batch(place, destination.ledger()[1], {0: 2})
+    place.sql(made)
+    with pytest.raises(SchemaConflict, match=message):
+        destination.commit(commit)
+    assert positions(destination) == {0: 0, 1: 0}
+
+
+def test_values_that_do_not_fit_are_not_changed(place: MySQLPlace) -> None:
+    place.sql(
+        "CREATE TABLE tweets (id bigint, text varchar(5), _kafka_partition int, _kafka_offset bigint,"
+        " _kafka_timestamp datetime(6))"
+    )
+    destination = begun(place)
+    ledger = destination.ledger()[1]
+    with pytest.raises(SchemaConflict, match="Data too long"):
+        destination.commit(batch(place, ledger, {0: 3}, values={"id": 1, "text": "too long"}))
+    assert destination.ledger()[1] == ledger and place.rows() == [] and proof(destination).ok
+
+
+def test_a_row_that_the_server_does_not_take_is_named(place: MySQLPlace) -> None:
+    destination = begun(place)
+    ledger = destination.ledger()[1]
+    with pytest.raises(SchemaConflict, match=r"record at partition 0, offset 0 is \d+ bytes long.*max_allowed_packet"):
+        destination.commit(batch(place, ledger, {0: 1}, values={"id": 1, "text": "x" * (17 << 20)}))
+    assert destination.ledger()[1] == ledger
+
+
+def definition(**into: Any) -> Pipeline:
+    return Pipeline.model_validate(
+        {"name": "p", "source": {"brokers": "b:1", "topic": "t"}, "into": {"type": "mysql", "table": "t", **into}}
+    )
+
+
+def test_secrets_stay_where_they_belong(place: MySQLPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_CANARY", f"x{PASSWORD}")
+    home, address = Home.at(tmp_path / "home"), place.server.address(place.database)
+    for text in (address.replace("loader@", f"loader:{PASSWORD}@"), f"mysql://a:{PASSWORD}", f"{address}?password={PASSWORD}"):
+        with pytest.raises(InvalidPipeline) as caught:
+            open_destination(definition(database=text), home)
+        assert PASSWORD not in repr(caught.value) + str(caught.value.__cause__) + str(caught.value.__context__)
+    wrong = open_destination(definition(database=address, credentials={"password": "{{ env('MY_CANARY') }}"}), home)
+    with pytest.raises(DestinationError, match="refuses: Access denied") as refused:
+        wrong.ledger()
+    assert PASSWORD not in repr(refused.value) + wrong.describe() + str(vars(wrong))
+
+
+def test_who_is_far_away_must_prove_who_it_is() -> None:
+    assert Server("mysql://u@db.example.com/d", {}, "t").mode == "VERIFY_IDENTITY"
+    assert Server("mysql://u@db.example.com/d?ssl-mode=REQUIRED", {}, "t").mode == "REQUIRED"
+    assert Server("mysql://u@127.0.0.1/d", {}, "t").mode == "DISABLED"
+
+
+def test_without_pymysql_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("resources.destinations.mysql")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    with pytest.raises(NotAvailable, match=r"kpipe\[mysql\]"):
+        open_destination(definition(database="mysql://u@h/d"), Home.at(tmp_path))
+
+
+COMMIT = """
+import pickle, sys
+from pathlib import Path
+from resources.destinations.mysql import MySQLEngine
+from resources.destinations.sql.destination import SqlDestination
+from resources.destinations.sql.engine import TargetTable
+from resources.destinations.mysql.connection import Server
+from resources.destinations.mysql.session import Session
+from resources.destinations.mysql.constraint_violations import checks
+from resources.secrets import Secret
+address, password, staging, recorded = sys.argv[1:]
+server = Server(address, {"password": Secret(password)}, "kpipe tests", 20)
+destination = SqlDestination(MySQLEngine(server, (Path(staging),)), "tweets", [TargetTable("tweets")])
+destination.commit(pickle.loads(Path(recorded).read_bytes()))
+"""
+
+
+def process(place: MySQLPlace, commit: Commit, fault: str) -> subprocess.Popen[str]:
+    recorded = place.staging / f"{uuid.uuid4().hex}.pickle"
+    recorded.write_bytes(pickle.dumps(commit))
+    arguments = [place.server.address(place.database), PASSWORD, str(place.staging), str(recorded)]
+    environment = {**os.environ, failpoints.VARIABLE: fault}
+    return subprocess.Popen([sys.executable, "-c", COMMIT, *arguments], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_in_the_middle_of_a_commit(place: MySQLPlace, step: str) -> None:
+    destination = loaded(place)
+    ledger, rows = destination.ledger()[1], place.rows()
+    commit = batch(place, ledger, {0: 12, 1: 7}, dead=[(0, 11)])
+    killed = process(place, commit, f"{step}:1:kill")
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    landed = step in ("commit.after", "readback")
+    with destination.engine.server.session() as session:  # the server may still be at it
+        destination.engine.await_commits(session, "tweets")
+    assert (len(place.rows()), destination.ledger()[1].seq) == (len(rows) + 3 * landed, ledger.seq + landed)
+    assert destination.commit(commit).seq == ledger.seq + 1
+    assert len(place.rows()) == len(rows) + 3 and place.dead_letters() == 1 and proof(destination).ok
+
+
+def test_the_answer_to_commit_is_lost(mariadb: MariaServer, tmp_path: Path) -> None:
+    with Proxy(mariadb.port) as proxy:
+        place = MySQLPlace(tmp_path, mariadb, proxy.port)
+        destination = loaded(place)  # the table is there: making it has a COMMIT of its own
+        proxy.now(drop_response(marker=b"\x03COMMIT"))
+        assert destination.commit(batch(place, destination.ledger()[1], {0: 12}, dead=[(0, 11)])).seq == 3
+        assert proxy.struck == 1 and len(place.rows()) == 16 and proof(destination).ok
+
+
+def test_keys_that_differ_in_case_space_or_behind_a_kilobyte(place: MySQLPlace) -> None:
+    from kpipe.tables.upsert import KeyRule
+    from resources.testing.keyed import Write, commit_of, contents
+
+    rule = KeyRule(("text",), "replace")
+    destination = place.open(rule=rule)
+    from resources.testing.place import begin
+
+    destination.commit(begin("tweets", [0]))
+    texts = ["a", "A", "a ", "ä", "x" * 5000 + "1", "x" * 5000 + "2", "a"]
+    writes = [Write(0, at, at, text) for at, text in enumerate(texts)]
+    destination.commit(commit_of(place, destination.ledger()[1], writes, rule))
+    assert {row[0] for row in contents(place).values()} == set(texts) and proof(destination).ok
+
+
+def test_the_ledger_is_read_as_one_state(place: MySQLPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit lands between the pipeline's row and its lanes."""
+    destination = loaded(place)
+    before = destination.ledger()
+    read, left = ledger_table._lanes, [batch(place, before[1], {0: 12})]
+
+    def late(*asked: Any) -> Any:
+        while left:
+            place.open().commit(left.pop())
+        return read(*asked)
+
+    monkeypatch.setattr(ledger_table, "_lanes", late)
+    assert destination.ledger() == before and left == []
+    assert positions(destination) == {0: 12, 1: 5}
+
+
+# As MySQL 8 shows it (the manual's chapter on CHECK), with a name that has a quote, one that is not enforced, and texts.
+MADE = """CREATE TABLE `t1` (
+  `c1` int DEFAULT NULL COMMENT 'CONSTRAINT `x` CHECK ((`c1` = 1))',
+  `state` varchar(9) DEFAULT NULL,
+  CONSTRAINT `c1_nonzero` CHECK ((`c1` <> 0)),
+  CONSTRAINT `odd ``name``` CHECK ((`state` in (_utf8mb4'a)',_utf8mb4'it''s'))),
+  CONSTRAINT `t1_chk_1` CHECK ((`c1` > 10)) /*!80016 NOT ENFORCED */,
+  CONSTRAINT `f` FOREIGN KEY (`c1`) REFERENCES `t2` (`c1`),
+  CONSTRAINT `t1_chk_2` CHECK (regexp_like(`state`,_utf8mb4'^[a-z]\\\\\\\\.'))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci"""
+
+
+def test_checks_are_read_as_mysql_8_shows_them() -> None:
+    """From its manual: there is no MySQL 8 here to ask."""
+    assert checks(MADE) == [
+        ("c1_nonzero", "(`c1` <> 0)"),
+        ("odd `name`", "(`state` in (_utf8mb4'a)',_utf8mb4'it''s'))"),
+        ("t1_chk_2", r"regexp_like(`state`,_utf8mb4'^[a-z]\\\\.')"),
+    ]
+    assert checks('CREATE TABLE "t" (\n  "a" int,\n  CONSTRAINT "t_chk_1" CHECK (("a" > 0))\n)') == [("t_chk_1", '("a" > 0)')]
+
+
+def test_records_that_a_check_of_mysql_8_refuses_are_named(place: MySQLPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MariaDB answers as MySQL 8 does: with its error 3819 and that error's words, by a trigger, before its own check comes."""
+    place.sql(
+        "CREATE TABLE tweets (id BIGINT, text VARCHAR(99), _kafka_partition INTEGER, _kafka_offset BIGINT,"
+        " _kafka_timestamp DATETIME(6), CONSTRAINT `odd ones` CHECK (_kafka_offset <> 3 AND text <> 'it''s t5'),"
+        " CONSTRAINT loose CHECK (id >= 0))"
+    )
+    place.sql(
+        "CREATE TRIGGER as_mysql BEFORE INSERT ON tweets FOR EACH ROW IF NEW._kafka_offset = 3 THEN SIGNAL SQLSTATE 'HY000'"
+        " SET MYSQL_ERRNO = 3819, MESSAGE_TEXT = 'Check constraint ''odd ones'' is violated.'; END IF"
+    )
+    destination = begun(place)
+    commit = batch(place, destination.ledger()[1], {0: 6})
+    real = mysql.violations
+
+    def asked(*arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Session, "maria", False)
+            return real(*arguments)
+
+    monkeypatch.setattr(mysql, "violations", asked)
+    with pytest.raises(SchemaConflict, match="Check constraint 'odd ones' is violated") as caught:
+        destination.commit(commit)
+    (found,) = caught.value.refused.values()
+    assert list(found) == [3] and found[3].startswith("the table refuses it: odd ones CHECK ")
+    assert destination.ledger()[1].positions() == dict.fromkeys(destination.ledger()[1].positions(), 0) and place.rows() == []

@@ -1,0 +1,155 @@
+"""What lookups make of blocks of records: values, never rows; reasons where a key must be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kpipe.batch.batch import Batch, Piece, RangeReport
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline, RecordRejected
+from kpipe.ingest.staging import wanted
+from kpipe.offsets import Range
+from kpipe.topics import PartitionId, TopicId
+from resources.decode.block import Payloads
+from resources.decode.factory import sampled
+from resources.home import Home
+from resources.kafka.record_block import Held
+from resources.spark.driver.sample_stager import LocalStager
+from resources.spark.task.range_writer import RangeOutput
+
+SOURCE = PartitionId(TopicId("c", "t", "orders"), 3)
+Rows = list[dict[str, Any]]
+Staged = Callable[..., tuple[Rows, list[str], RangeReport]]
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Staged:
+    """`staged(records, **definition)`: rows without coordinates, reasons, and the report."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.csv").write_text("code,name,boss,n\nDE,Germany,FR,1\nFR,France,NA,2\nNA,Namibia,,x\n")
+    (tmp_path / "n.json").write_text('[{"id": 1, "word": "one", "x": {"y": [1, 2]}}, {"id": 2, "word": "two"}]')
+
+    def stage(records: list[Any], **fields: Any) -> tuple[Rows, list[str], RangeReport]:
+        lookups = {
+            "c": {"path": "c.csv", "key": "code", **fields.pop("c", {})},
+            "n": {"path": "n.json", "key": "id", **fields.pop("n", {})},
+        }
+        base = {"name": "p", "source": {"brokers": "b", "topic": "orders"}, "into": {"table": "t"}, "lookups": lookups}
+        pipeline = Pipeline.model_validate({**base, **fields})
+        values = [json.dumps(record).encode() for record in records]
+        stager = LocalStager(pipeline, Home(tmp_path / "home").make())
+        stager._seen = sampled(pipeline.format, values)
+        batch = Batch("b", "p", ())
+        job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
+        output = RangeOutput(job, Piece(SOURCE, Range(0, len(values))))
+        held = Held.of(range(len(values)), [0] * len(values), values)
+        try:
+            output.decoded([reads.decode(Payloads.of_array(held.column("line"))) for reads in job.decoders], held)
+        except BaseException:
+            output.abandon()
+            raise
+        report = output.finish(len(values), 0, 0)
+        assert report.counts.unaccounted(len(values)) == 0
+        rows = [row for file in report.tables[0].files for row in pq.read_table(file.path).to_pylist()]
+        shown = [{k: v for k, v in row.items() if not k.startswith("_kafka_")} for row in rows]
+        dead = [] if report.dead_letters is None else pq.read_table(report.dead_letters.path).to_pylist()
+        return shown, [f"{row['offset']} {row['stage']}: {row['reason']}" for row in dead], report
+
+    return stage
+
+
+ASIDE = {"constraint": "dead_letter"}
+
+
+def test_several_calls_of_one_lookup_and_calls_inside_of_calls(staged: Staged) -> None:
+    rows, aside, report = staged(
+        [{"a": "DE", "b": "FR"}, {"a": "NA"}, {"a": "FR", "b": "de"}],
+        set={
+            "x": "c(a).name || '/' || coalesce(C(b).Name, c(upper(b)).name, '-')",
+            "boss": "c(c(a).boss).name",
+            "B": "c(a).BOSS",
+        },
+    )
+    assert [(row["x"], row["boss"], row["B"]) for row in rows] == [
+        ("Germany/France", "France", "FR"), ("Namibia/-", None, None), ("France/Germany", "Namibia", "NA"),
+    ]  # fmt: skip
+    assert not aside and report.lookups["c"].rows == 3 and set(report.lookups) == {"c"}
+
+
+def test_numbers_and_text_find_each_other_and_what_can_be_no_key_has_no_row(staged: Staged) -> None:
+    records = [{"t": "2", "f": 1.0, "i": 2, "b": "07"}, {"t": "two", "f": 1.5, "i": 3}, {"t": "2.5", "f": 1e300, "i": None}]
+    rows, _, _ = staged(records, set={"x": "n(t).word", "y": "n(f).word", "z": "n(i).word", "w": "n(b[2:]).word"})
+    assert [(row["x"], row["y"], row["z"]) for row in rows] == [("two", "one", "two"), (None, None, None), (None, None, None)]
+
+
+def test_nested_values_of_a_row(staged: Staged) -> None:
+    rows, _, _ = staged([{"i": 1}, {"i": 2}], set={"x": "n(i).x.y[2]", "all": "n(i).x"})
+    assert [(row["x"], row["all"]) for row in rows] == [(2, {"y": [1, 2]}), (None, None)]
+
+
+def test_a_key_that_must_be_there(staged: Staged) -> None:
+    records = [{"a": "DE", "keep": 1}, {"a": "XX", "keep": 1}, {"a": "XX", "keep": 0}, {"keep": 1}, {"a": "NA", "keep": 1}]
+    fields: dict[str, Any] = {"set": {"x": "c(a).name"}, "where": "keep = 1", "c": {"required": True}}
+    rows, aside, report = staged(records, **fields, errors=ASIDE)
+    assert [row["x"] for row in rows] == ["Germany", "Namibia"]
+    assert aside == ["1 constraint: c(a): the lookup has no row for 'XX'", "3 constraint: c(a): the lookup has no row for NULL"]
+    assert report.counts.filtered == 1, "what `where` leaves out is not asked for"
+    assert len(staged(records, **fields, errors={"constraint": "skip"})[0]) == 2
+    with pytest.raises(RecordRejected, match=r"orders/3 offset 1: c.a.: the lookup has no row for 'XX'"):
+        staged(records, **fields)
+
+
+def test_a_key_that_must_be_there_in_where(staged: Staged) -> None:
+    fields: dict[str, Any] = {"where": "c(a).name <> 'France'", "c": {"required": True}, "errors": ASIDE}
+    rows, aside, report = staged([{"a": "XX"}, {"a": "FR"}, {"a": "DE"}], **fields)
+    assert [row["a"] for row in rows] == ["DE"] and len(aside) == 1 and report.counts.filtered == 1
+
+
+def test_a_key_whose_expression_fails_is_the_records_fault(staged: Staged) -> None:
+    records = [{"t": "1"}, {"t": "x"}, {"t": "2"}]
+    rows, aside, _ = staged(records, set={"x": "n(CAST(t AS BIGINT)).word"}, errors=ASIDE)
+    assert [row["x"] for row in rows] == ["one", "two"]
+    assert len(aside) == 1 and aside[0].startswith("1 constraint: n(CAST(t AS BIGINT)): Could not convert string 'x'")
+
+
+def test_a_value_of_a_lookup_that_fails_in_an_expression(staged: Staged) -> None:
+    rows, aside, _ = staged([{"a": "DE"}, {"a": "NA"}], set={"x": "CAST(c(a).n AS BIGINT)"}, errors=ASIDE)
+    assert [row["x"] for row in rows] == [1]
+    assert len(aside) == 1 and "x" in aside[0] and "Could not convert" in aside[0]
+
+
+def test_select_names_columns_and_asks(staged: Staged) -> None:
+    text = "SELECT a, c(a).name AS country FROM records WHERE c(a).code IS NOT NULL"
+    rows, _, _ = staged([{"a": "DE", "more": 1}, {"a": "XX"}], select=text)
+    assert rows == [{"a": "DE", "country": "Germany"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"set": {"x": "c(a)"}}, r"c\(\.\.\.\) is a row of a lookup"),
+        ({"set": {"x": "c(a, i).name"}}, "expected 1 key, found 2"),
+        ({"set": {"x": "c.name"}}, "lookups.c is a lookup -> write c"),
+        ({"where": "c = 'DE'"}, "as a column, but lookups.c is a lookup"),
+        ({"set": {"x": "c(a).nme"}}, "has no column nme -> there are code, name"),
+        ({"set": {"x": "list_transform([a], lambda q: c(q).name)"}}, "inside a lambda"),
+        ({"set": {"x": "n([i]).word"}}, r"the key id of lookup n is BIGINT"),
+        ({"set": {"x": "n(CAST('2026-11-21' AS DATE)).word"}}, r"the key id of lookup n is BIGINT"),
+        ({"set": {"x": "c(sum(i)).name"}}, "aggregates|aggregate"),
+        ({"set": {"x": "c((SELECT 1)).name"}}, "a query is not allowed"),
+        ({"set": {"x": "c(nope(i)).name"}}, "nope does not exist"),
+        ({"set": {"x": "lower(a).name"}, "lookups": {"lower": {"path": "c.csv", "key": "code"}}}, "lower is a function"),
+        ({"set": {"x": "d(a).name"}, "lookups": {"d": {"path": "none.csv", "key": "code"}}}, "file 'none.csv' does not exist"),
+        ({"set": {"x": "d(a).name"}, "lookups": {"d": {"path": "c.csv", "key": "cod"}}}, "no column cod"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_write(staged: Staged, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidPipeline, match=words) as raised:
+        staged([{"a": "DE", "i": 1}], **fields)
+    assert raised.value.hint or "aggregate" in str(raised.value) or "nope" in str(raised.value)

@@ -1,0 +1,127 @@
+"""The compiled loops stay inside of their buffers, whatever the payloads hold: under the address and undefined sanitizers."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import shutil
+import subprocess
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pytest
+
+from resources.decode.avro.native import written
+from resources.decode.avro.schema_plan import plan
+from resources.decode.native_columns import planned
+from resources.decode.protobuf import message_plan, native
+from resources.decode.protobuf.descriptors import Files
+from tests.resources.decode.protobuf import protobufs
+
+pytestmark = pytest.mark.heavy
+
+#: The same ones in each run; new ones in `make chaos`.
+SEEDS = pytest.mark.parametrize(
+    "first", [2, pytest.param(random.SystemRandom().randrange(1 << 32), marks=pytest.mark.chaos, id="new")]
+)
+HERE, SOURCES = Path(__file__).parent, Path(__file__).parents[3] / "resources" / "native"
+
+
+def built(name: str, folder: Path) -> Path:
+    """A program of this folder with the compiled loops, under the sanitizers."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler here, so there is no compiled part")
+    program = folder / name
+    flags = ["-O1", "-g", "-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    done = subprocess.run(
+        ["cc", *flags, HERE / f"{name}.c", *sorted(SOURCES.glob("*.c")), "-I", SOURCES, "-o", program],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode and "asan" in done.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("fuzz", tmp_path_factory.mktemp("fuzz"))
+
+
+def run(fuzzer: Path, rounds: int, seed: int, *more: Path) -> None:
+    done = subprocess.run([fuzzer, str(rounds), str(seed), *more], capture_output=True, text=True)
+    assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
+
+
+def test_nothing_is_touched_outside_of_the_buffers(fuzzer: Path) -> None:
+    for seed in (1, 2):
+        run(fuzzer, 30_000, seed)
+
+
+def test_the_search_for_members_touches_nothing_outside_of_the_buffers(tmp_path: Path) -> None:
+    fuzzer = built("fuzz_members", tmp_path)
+    run(fuzzer, 100_000, 1)
+    run(fuzzer, 100_000, random.SystemRandom().randrange(1 << 60))
+
+
+# Every step that there is, also in parts that are only skipped.
+_NEXT = {"name": "next", "type": ["null", "I"]}
+_INNER = {"type": "record", "name": "I", "fields": [{"name": "s", "type": "string"}, _NEXT]}
+_TYPES: list[tuple[Any, Any]] = [
+    ("boolean", True), ("int", -7), ("long", 2**62), ("float", 0.5), ("double", 1e300), ("bytes", b"\0\xff"),
+    ("string", "ä€x" * 9),
+    ({"type": "fixed", "name": "F", "size": 4}, b"abcd"), ({"type": "enum", "name": "E", "symbols": ["A", "BB"]}, "BB"),
+    (["null", "string"], "x"), (["int", "null"], None), ("null", None),
+    ({"type": "array", "items": _INNER}, [{"s": "q", "next": None}]),
+    ({"type": "array", "items": {"type": "array", "items": ["null", "long"]}}, [[1, None], []]),
+    ({"type": "map", "values": ["null", "int", "string"]}, {"a": None, "b": 5, "c": "x"}),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}, Decimal("-123456.78")),
+    ({"type": "fixed", "name": "D", "size": 20, "logicalType": "decimal", "precision": 30, "scale": 0}, Decimal(5)),
+    ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, b"0123456789abcdef"),
+    ({"type": "int", "logicalType": "time-millis"}, 5), ({"type": "long", "logicalType": "timestamp-millis"}, 1_700_000_000_000),
+]  # fmt: skip
+
+
+@SEEDS
+def test_avro_touches_nothing_outside_of_the_buffers(tmp_path: Path, first: int) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": f"f{at}", "type": kind} for at, (kind, _) in enumerate(_TYPES)]}
+    chosen = plan(json.dumps(schema))
+    payload = io.BytesIO()
+    fastavro.schemaless_writer(payload, fastavro.parse_schema(schema), {f"f{at}": value for at, (_, value) in enumerate(_TYPES)})
+    (steps, symbols), (columns, ranges, names) = written(chosen), planned(chosen.carried)
+    bounds = np.array([0, len(payload.getvalue())], np.int64)
+    parts = [steps.tobytes(), symbols, columns.tobytes(), ranges.tobytes(), names, payload.getvalue(), bounds.tobytes()]
+    sizes = np.array([*map(len, parts), len(chosen.nodes), -1], np.int64)
+    file = tmp_path / "plan"
+    file.write_bytes(sizes.tobytes() + b"".join(parts))
+    fuzzer = built("fuzz_typed", tmp_path)
+    for seed in (1, first):
+        run(fuzzer, 8_000, seed, file)
+
+
+@SEEDS
+def test_protobuf_touches_nothing_outside_of_the_buffers(tmp_path: Path, first: int) -> None:
+    fuzzer = built("fuzz_typed", tmp_path)
+    for seed in range(first, first + 4):  # schemas at random, and messages of them
+        dice = random.Random(seed)
+        text, kind = protobufs.loaded(protobufs.schema(dice))
+        chosen = message_plan.plan(Files(text).named("t.M"))
+        payloads = [protobufs.filled(dice, kind()).SerializeToString() for _ in range(5)]
+        (steps, texts), (columns, ranges, names) = native.written(chosen), planned(chosen.carried)
+        bounds = np.cumsum([0, *map(len, payloads)]).astype(np.int64)
+        parts = [steps.tobytes(), texts, columns.tobytes(), ranges.tobytes(), names, b"".join(payloads), bounds.tobytes()]
+        sizes = np.array([*map(len, parts), len(chosen.messages), len(chosen.enums)], np.int64)
+        file = tmp_path / f"plan{seed}"
+        file.write_bytes(sizes.tobytes() + b"".join(parts))
+        run(fuzzer, 4_000, seed, file)
+
+
+@pytest.mark.chaos
+def test_nothing_is_touched_outside_of_the_buffers_for_long(fuzzer: Path) -> None:
+    for _ in range(20):
+        run(fuzzer, 300_000, random.SystemRandom().randrange(1 << 60))

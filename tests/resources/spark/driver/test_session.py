@@ -1,0 +1,92 @@
+"""How a batch is shared out over tasks."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kpipe.batch.batch import Batch
+from kpipe.definition.formats import Format
+from kpipe.errors import BrokerUnreachable, ReadFailed, ReadStalled, RecordRejected, StoreUnreachable, TransformFailed
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.offsets import RangeSet
+from kpipe.topics import PartitionId, TopicId
+from resources.object_store.s3 import StoreFailed
+from resources.spark.driver.session import Moved, _task, lost, share_out
+from resources.spark.staging.staged_files import StagingWriter
+from resources.spark.task.task_spec import Failure, Job
+from tests.cases import each_case
+
+TOPIC = TopicId("c", "t", "tweets")
+
+
+def batch(*lengths: int) -> Batch:
+    steps = [Step(Lane(PartitionId(TOPIC, n), 0, 10 * n), 10 * n + length) for n, length in enumerate(lengths) if length]
+    return Batch("b", "p", tuple(steps))
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=30), st.integers(1, 9), st.integers(1, 700))
+def test_pieces_cover_every_range_once_and_no_task_is_empty(lengths: list[int], cores: int, smallest: int) -> None:
+    asked = batch(*lengths)
+    tasks = share_out(asked, cores, smallest)
+    assert len(tasks) <= cores and all(tasks)
+    for step in asked.steps:
+        pieces = [piece.range for task in tasks for piece in task if piece.source == step.source]
+        assert RangeSet.of(pieces).ranges == (step.range,)
+
+
+def test_a_hot_partition_is_split_when_cores_would_idle() -> None:
+    tasks = share_out(batch(100_000), cores=4, smallest=20_000)
+    assert [[str(piece.range) for piece in task] for task in tasks] == [
+        ["[0, 25000)"], ["[25000, 50000)"], ["[50000, 75000)"], ["[75000, 100000)"],
+    ]  # fmt: skip
+
+
+def test_one_partition_with_most_of_the_data_does_not_become_the_slowest_task() -> None:
+    tasks = share_out(batch(900_000, 50_000, 50_000), cores=2)
+    loads = [sum(len(piece.range) for piece in task) for task in tasks]
+    assert max(loads) <= 1.2 * min(loads)
+
+
+def test_small_ranges_share_a_task_for_each_core() -> None:
+    tasks = share_out(batch(*[100] * 64), cores=2)
+    assert [sum(len(piece.range) for piece in task) for task in tasks] == [3200, 3200]
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """A task freezes what its process holds; this process goes on."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_task_that_reaches_nothing_from_its_worker_is_given_back_to_spark_once(tmp_path: Path) -> None:
+    """What another worker may not have is raised, so that Spark runs the task elsewhere; other errors are answers."""
+    job = Job("b", {}, str(tmp_path / "not-shared"), Format(), (), remote=True)
+    (answer,) = _task(job, [[]])
+    assert isinstance(answer, Failure) and answer.kind == "StagingFailed"
+    with pytest.raises(Moved, match="is not shared with the driver"):
+        list(_task(replace(job, moves=True), [[]]))
+    kinds = [BrokerUnreachable, ReadStalled, StoreUnreachable, RecordRejected, TransformFailed, ReadFailed]
+    assert [Failure.of(kind("x"), "").may_be_of_the_place for kind in kinds] == [True, True, True, False, False, False]
+
+
+@each_case(("status", "again"), [(0, True), (429, True), (500, True), (503, True), (403, False), (404, False)])
+def test_a_store_that_gives_no_answer_is_asked_again(status: int, again: bool) -> None:
+    found = StagingWriter("s3://bucket/b")._failed(StoreFailed("no answer", status))
+    assert found.retriable is again and isinstance(found, StoreUnreachable) is again
+
+
+def test_spark_is_quoted_and_not_what_carries_its_words() -> None:
+    py4j = "An error occurred while calling z:PythonRDD.collectAndServe.\n: org.apache.spark.SparkException: "
+    shut = lost("batch 1", RuntimeError(f"{py4j}Job 2 cancelled because SparkContext was shut down\n\tat java.lang.Thread"))
+    other = lost("batch 1", RuntimeError(f"{py4j}Task not serializable\n\tat java.lang.Thread"))
+    assert shut.what == "batch 1: Spark could not finish its tasks: the cluster has ended the application"
+    assert other.what == "batch 1: Spark could not finish its tasks: Task not serializable"

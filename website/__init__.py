@@ -1,0 +1,1 @@
+"""Build the documentation site, and generate its reference pages from the code."""
