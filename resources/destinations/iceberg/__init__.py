@@ -1,4 +1,4 @@
-"""Iceberg as a destination: staged files become the table's own, and the summary of their snapshot names the ledger."""
+"""Iceberg destination: one snapshot commits staged files as the table's files, and its summary names the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write, audit, publish: a batch lands on a branch, and its rows are checked there, as readers find them, before it is main's."""
+"""Write, audit, publish: commit a batch to a branch, check its rows there as readers find them, then publish it to main."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _COORDINATES = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 
 
 def branch_of(pipeline: str) -> str:
-    """Name of the branch that a pipeline's batches land on."""
+    """Return the name of the branch to which a pipeline's batches are committed first."""
     return f"kpipe_audit_{pipeline}"
 
 
 class Audit:
-    """What must be true of every row.
+    """Checks that every row must pass.
 
     Args:
         checks: expressions by name.
 
     Raises:
-        InvalidPipeline: one is no expression of a row.
+        InvalidPipeline: an expression is invalid, or is not about a single row.
     """
 
     def __init__(self, checks: Mapping[str, str]) -> None:
@@ -45,7 +45,7 @@ class Audit:
         self._checks = dict(checks)
 
     def failures(self, table: Table, snapshot: int, paths: Collection[str]) -> Mapping[str, str]:
-        """What is not true of the rows of these files, as the snapshot's readers find them; in words, by the check's name.
+        """Check the rows of these files as the snapshot's readers find them; return failed checks by name, with the reason.
 
         Raises:
             InvalidPipeline: a check does not fit the columns.
@@ -56,7 +56,7 @@ class Audit:
         return found
 
     def look(self, table: Table, snapshot: int, paths: Collection[str]) -> tuple[int, dict[str, str], dict[str, InvalidPipeline]]:
-        """How many rows these files have, what is not true of them, and which checks do not fit their columns."""
+        """Return the number of rows of these files, failed checks with reasons, and checks that do not fit the columns."""
         scan = table.scan(snapshot_id=snapshot)
         columns = columns_of(scan.projection(), {}, str(table.name()))
         asked: dict[str, Evaluator] = {}
@@ -79,18 +79,18 @@ class Audit:
 
 
 def added(table: Table, snapshot: Snapshot) -> set[str]:
-    """Files that came with this very snapshot."""
+    """Return the locations of files that this snapshot added."""
     return {
         entry.data_file.file_path
         for manifest in snapshot.manifests(table.io)
-        if manifest.added_snapshot_id == snapshot.snapshot_id  # also one that older ones were merged into
+        if manifest.added_snapshot_id == snapshot.snapshot_id  # older manifests may have been merged into it
         for entry in manifest.fetch_manifest_entry(table.io)
         if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
     }
 
 
 def _blocks(table: Table, scan: Any, columns: Columns, paths: Collection[str]) -> Iterator[pa.Table]:
-    """The rows of these files, block by block, in kpipe's own types."""
+    """Read the rows of these files block by block, in kpipe's types."""
     schema = pa.schema([(name, staged_type(kind)) for name, kind in columns])
     reader = ArrowScan(table.metadata, table.io, scan.projection(), AlwaysTrue())
     for task in scan.plan_files():
@@ -100,6 +100,6 @@ def _blocks(table: Table, scan: Any, columns: Columns, paths: Collection[str]) -
 
 
 def _where(row: pa.Table, reason: str | None) -> str:
-    """Where the first row that fails comes from; nothing of what it holds."""
+    """Describe the first failed row by its Kafka coordinates; never by its values, which may be confidential."""
     known = [f"{name.removeprefix('_kafka_')} {row[name][0]}" for name in _COORDINATES if name in row.column_names]
     return f", the first at {', '.join(known)}" + (" (the expression itself fails)" if reason is not None else "")

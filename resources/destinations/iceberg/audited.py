@@ -1,4 +1,4 @@
-"""An Iceberg table whose batches are audited before they are published, as a destination: it says what waits on the branch."""
+"""Iceberg destination with audits: batches are checked on a branch before they are published to main."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["AuditedDestination"]
 
 
 class AuditedDestination(LakeDestination):
-    """One pipeline's table, and the branch that its batches land on first; see `LakeDestination`."""
+    """One pipeline's table and its audit branch; see `LakeDestination`."""
 
     lake: IcebergLake
 
     def held_back(self) -> str:
-        """Id of the snapshot with rows that are still due; empty where there is none; see `Auditing`."""
+        """Return the id of the branch's unpublished snapshot; empty: none; see `Auditing`."""
         _, found = self._branch()
         return str(found.snapshot_id) if found is not None else ""
 
     def audited(self) -> Audited | None:
-        """What the checks say of these rows; see `Auditing`."""
+        """Check the unpublished rows again; see `Auditing`."""
         state, found = self._branch()
         return self.lake.audited(state, self.pipeline, found) if found is not None else None
 
     def _branch(self) -> tuple[Any, Any]:
-        """The table, and the branch's snapshot unless the ledger has gone past it: the next batch replaces that one."""
+        """Return the table and the branch's snapshot; no snapshot if the ledger is past it: the next batch replaces it."""
         state, record = self._look()
         if not isinstance(state, IcebergState):
             return None, None

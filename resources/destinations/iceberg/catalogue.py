@@ -1,4 +1,4 @@
-"""Catalogues of Iceberg tables, which know their current metadata: in SQLite beside them, in PostgreSQL, or over REST."""
+"""Catalogues with the current metadata of Iceberg tables: in SQLite beside the tables, in PostgreSQL, or over REST."""
 
 from __future__ import annotations
 
@@ -40,36 +40,36 @@ if TYPE_CHECKING:
 
 __all__ = ["FAILURES", "OVERTAKEN", "Catalogue", "Postgres", "Rest", "SQLite"]
 
-#: What comes out of a catalogue that could not be asked, or refuses.
+#: Errors of a catalogue that does not answer, or rejects the request.
 FAILURES = (SQLAlchemyError, OSError, ValueError, RESTError)
-#: What says for sure that another commit was first.
+#: Errors that prove that another commit was first.
 OVERTAKEN = (CommitFailedException, TableAlreadyExistsError, NamespaceAlreadyExistsError)
-_NAME = "kpipe"  # of a catalogue that kpipe makes: SQL catalogues keep several in the same tables
-_TRIES = 10  # at a catalogue that another run is making
+_NAME = "kpipe"  # name of a catalogue that kpipe creates: SQL catalogues keep several in the same tables
+_TRIES = 10  # attempts to open a catalogue that another run is creating
 _TIMEOUT_S = (10, 60)  # to connect; between two bytes of an answer
-#: Settings that a server may give: where its routes are, and nothing that names classes, files, credentials or other servers.
+#: Settings accepted from a server: its routes. Nothing that names classes, files, credentials or other servers.
 _THEIRS = frozenset({"prefix", "namespace-separator", "view-endpoints-supported"})
 
 
 class Catalogue(Protocol):
-    """Where a catalogue is, and how to come to it."""
+    """Location of a catalogue, and how to open it."""
 
     @property
     def place(self) -> str:
-        """Where it is, for people; empty: beside the tables. No secret."""
+        """Location for messages, without secrets; empty: beside the tables."""
 
     def exists(self) -> bool:
-        """Whether there is one to be asked."""
+        """Return whether the catalogue may exist; False: it does not."""
 
     def opened(self, folder: Folder) -> Catalog:
-        """The library's catalogue, whose tables read and write files as that folder's."""
+        """Open pyiceberg's catalogue; its tables read and write files through that folder."""
 
     def failed(self, error: Exception) -> DestinationError:
-        """What the catalogue's answer means, without secrets."""
+        """Convert an error of the catalogue to a `DestinationError` without secrets."""
 
 
 class _Ours:
-    """Files of tables are read and written our way, whatever a catalogue or a table's properties name."""
+    """File access through kpipe's folder, whichever class a catalogue or a table's properties name."""
 
     folder: Folder
 
@@ -83,19 +83,19 @@ class _Sql(_Ours, SqlCatalog):
         super().__init__(name, uri=uri, warehouse=folder.place)
 
     def _init_catalog(self) -> None:
-        if self._server is not None:  # connections are made here: no address holds the password
+        if self._server is not None:  # connections are created here, so that no URL contains the password
             self.engine = create_engine("postgresql+psycopg://", creator=self._connected, poolclass=NullPool)
         super()._init_catalog()
 
     def _convert_orm_to_iceberg(self, orm_table: Any) -> Table:
-        # The library reads metadata by the catalogue's properties. Fresh: credentials of roles expire.
+        # pyiceberg reads metadata with the catalogue's properties. Renew them: credentials of roles expire.
         self.properties = {**self.properties, **file_io(self.folder).properties}
         return super()._convert_orm_to_iceberg(orm_table)
 
     def _connected(self) -> Any:
         assert self._server is not None
         raw = self._server.connect()
-        # Off, a crash of the server would take back what kpipe has told of as committed.
+        # With `off`, a crash of the server could lose a commit that kpipe has reported.
         raw.execute("SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'")
         raw.autocommit = False
         return raw
@@ -106,7 +106,7 @@ def _made(make: Any) -> Catalog:
         try:
             found: Catalog = make()
             return found
-        except SQLAlchemyError:  # its tables are being made by another first run
+        except SQLAlchemyError:  # another first run is creating its tables
             if attempt == _TRIES - 1:
                 raise
             time.sleep(random.uniform(0, 0.05 * (attempt + 1)))
@@ -114,7 +114,7 @@ def _made(make: Any) -> Catalog:
 
 
 class SQLite:
-    """A file beside the tables.
+    """A catalogue in a file beside the tables.
 
     Args:
         folder: of the tables.
@@ -126,25 +126,25 @@ class SQLite:
         self._file = folder / "catalog.db"
 
     def exists(self) -> bool:
-        """Whether the file is there."""
+        """Return whether the file exists."""
         return self._file.is_file()
 
     def opened(self, folder: Folder) -> Catalog:
-        """Its tables are made where they are missing."""
+        """Open the catalogue; create its tables if they are missing."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         return _made(lambda: _Sql(folder, _NAME, f"sqlite:///{self._file}"))
 
     def failed(self, error: Exception) -> DestinationError:
-        """What to do about the file."""
+        """Report the error with the file's path."""
         return DestinationError(f"{self._file}: {error}", "restore a backup of the folder")
 
 
 class Postgres:
-    """Two tables in a PostgreSQL database, as the JDBC catalogue of Iceberg's Java library keeps them.
+    """A catalogue in two tables of a PostgreSQL database, in the layout of the JDBC catalogue of Iceberg's Java library.
 
     Args:
-        server: where to connect to.
-        name: of the catalogue, which is written into its rows; None: `kpipe`.
+        server: the database server.
+        name: name of the catalogue, part of its rows' keys; None: `kpipe`.
     """
 
     def __init__(self, server: Server, name: str | None = None) -> None:
@@ -152,26 +152,26 @@ class Postgres:
 
     @property
     def place(self) -> str:
-        """Host, port and database, and the catalogue's name."""
+        """Catalogue name, host, port and database."""
         return f"catalogue {self._name} in PostgreSQL {self._server.place}"
 
     def exists(self) -> bool:
-        """It may be there; who opens it knows."""
+        """Return True: only `opened` finds out."""
         return True
 
     def opened(self, folder: Folder) -> Catalog:
-        """Its tables are made where they are missing."""
+        """Open the catalogue; create its tables if they are missing."""
         return _made(lambda: _Sql(folder, self._name, "postgresql+psycopg://", self._server))
 
     def failed(self, error: Exception) -> DestinationError:
-        """What the server said."""
+        """Report the server's error; `DestinationBusy` if another attempt may succeed."""
         text = " ".join(str(error).split())
         kind = DestinationBusy if isinstance(error, OperationalError) else DestinationError
-        return kind(f"{self.place}: {text}", "check into.catalog; run it again when it answers")
+        return kind(f"{self.place}: {text}", "check into.catalog; run it again when the catalogue is available")
 
 
 class _Bounded(HTTPAdapter):
-    """The library waits forever for an answer, and shows what it has sent to nobody."""
+    """HTTP adapter with a timeout: pyiceberg waits forever for an answer, and has no setting for it."""
 
     def send(self, request: PreparedRequest, *arguments: Any, **how: Any) -> Response:
         how["timeout"] = how.get("timeout") or _TIMEOUT_S
@@ -184,7 +184,7 @@ class _Rest(_Ours, RestCatalog):
         super().__init__(_NAME, uri=uri, **properties)
 
     def _fetch_config(self) -> None:
-        """Take over what the server may choose. The library would import and call any class that it names (`auth`)."""
+        """Accept only the settings in `_THEIRS` from the server: pyiceberg imports and calls a class that `auth` names."""
         ours = dict(self.properties)
         super()._fetch_config()
         theirs = {name: value for name, value in self.properties.items() if name in _THEIRS and isinstance(value, str)}
@@ -198,12 +198,12 @@ class _Rest(_Ours, RestCatalog):
 
 
 class Rest:
-    """A server with Iceberg's REST API.
+    """A catalogue server with Iceberg's REST API.
 
     Args:
         uri: its address.
         secrets: `token`, or `client.id` and `client.secret`; or none.
-        name: of the warehouse that the server is asked for; None: its only one.
+        name: name of the warehouse in requests; None: the server's only one.
     """
 
     def __init__(self, uri: str, secrets: Mapping[str, Secret], name: str | None = None) -> None:
@@ -211,15 +211,15 @@ class Rest:
 
     @property
     def place(self) -> str:
-        """Its address, and the warehouse's name."""
+        """The server's address and the warehouse."""
         return f"catalogue {self._uri}" + (f", warehouse {self._name}" if self._name else "")
 
     def exists(self) -> bool:
-        """It may be there; who opens it knows."""
+        """Return True: only `opened` finds out."""
         return True
 
     def opened(self, folder: Folder) -> Catalog:
-        """Asks the server for its settings."""
+        """Open the catalogue; requests the server's settings."""
         given = {"warehouse": self._name} if self._name else {}
         if "token" in self._secrets:
             given["token"] = self._secrets["token"]
@@ -228,9 +228,9 @@ class Rest:
         return _Rest(folder, self._uri, **given)
 
     def failed(self, error: Exception) -> DestinationError:
-        """What the server said."""
+        """Report the server's error; `DestinationBusy` if another attempt may succeed."""
         text = redact(" ".join(f"{type(error).__name__}: {error}".split()), self._hidden())[:1000]
-        hint = "run it again when it answers"
+        hint = "run it again when the catalogue is available"
         if isinstance(error, (UnauthorizedError, ForbiddenError)):
             hint = "check into.credentials"
         passes = isinstance(error, (RequestException, ServerError, ServiceUnavailableError))

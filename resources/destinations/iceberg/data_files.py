@@ -1,7 +1,11 @@
-"""Files of rows as an Iceberg manifest lists them: bounds out of the footer, values of the partition as they were computed.
+"""Add files of rows to an Iceberg manifest: bounds from the footer, partition values as kpipe computed them.
 
-The library's `Transaction.add_files` does the same by way of Python's values. It raises for years outside of 1 to 9999, cuts a
-TIME of 24:00:00 to 0, takes bounds of some row groups for those of all, and refuses partitions by long texts.
+Why not pyiceberg's `Transaction.add_files`, which converts bounds to Python values:
+
+- It raises for years outside of 1 to 9999.
+- It truncates a TIME of 24:00:00 to 0.
+- It takes bounds of some row groups for those of all.
+- It rejects partitions by long texts.
 """
 
 from __future__ import annotations
@@ -33,12 +37,15 @@ def append(
 
     Args:
         change: the transaction.
-        folder: of the files.
-        files: each with its location, as manifests have it.
+        folder: the folder of the files.
+        files: each with its location as written to manifests.
         summary: properties of the snapshot.
-        branch: that it is for.
+        branch: branch of the snapshot.
+
+    Raises:
+        SchemaConflict: a partition value is outside of years 1 to 9999.
     """
-    if change.table_metadata.name_mapping() is None:  # the files' columns have names and no ids
+    if change.table_metadata.name_mapping() is None:  # the files' columns have names but no field ids
         mapping = change.table_metadata.schema().name_mapping.model_dump_json()
         change.set_properties({"schema.name-mapping.default": mapping})
     with change._append_snapshot_producer(summary, branch=branch) as producer:
@@ -50,12 +57,12 @@ def append(
 def _data_file(change: Transaction, file: Brought, location: str, parquet: pq.ParquetFile) -> DataFile:
     table, partition = change.table_metadata, Record(*file.values)
     try:
-        table.spec().partition_to_path(partition, table.schema())  # what the snapshot's summary calls it
+        table.spec().partition_to_path(partition, table.schema())  # raises now as it would when the summary is written
     except (OverflowError, ValueError) as error:
         columns = [table.schema().find_column_name(field.source_id) for field in table.spec().fields]
         raise SchemaConflict(
-            f"column {', '.join(map(str, columns))}: a time outside of years 1 to 9999, and the table is divided by it",
-            f"name it in the definition, so that such records are set aside: into.partition_by: {columns}",
+            f"column {', '.join(map(str, columns))}: invalid partition value: expected a time in years 1 to 9999",
+            f"set into.partition_by: {columns}, so that such records become dead letters",
         ) from error
     statistics = data_file_statistics_from_parquet_metadata(
         parquet_metadata=_Footer(parquet),
@@ -77,7 +84,7 @@ def _data_file(change: Transaction, file: Brought, location: str, parquet: pq.Pa
 
 
 class _Shown:
-    """What the library reads, with some attributes in place of the original's."""
+    """Proxy of a pyarrow object with some attributes replaced."""
 
     def __init__(self, original: Any, **instead: Any) -> None:
         self._original = original
@@ -88,7 +95,7 @@ class _Shown:
 
 
 class _Footer(_Shown):
-    """A footer whose bounds are those that hold for the whole file; times are numbers, as Iceberg stores them."""
+    """A footer that has bounds only where every row group has them; times are integers, as Iceberg stores them."""
 
     def __init__(self, parquet: pq.ParquetFile) -> None:
         meta = parquet.metadata
@@ -99,7 +106,7 @@ class _Footer(_Shown):
         self._raw = [_is_time(meta.schema.column(at)) for at in columns]
 
     def row_group(self, number: int) -> Any:
-        """One of the file's."""
+        """Return a row group with these bounds."""
         group = self._groups[number]
         return _Shown(group, column=lambda at: self._column(group.column(at), at))
 
@@ -115,7 +122,7 @@ class _Footer(_Shown):
 
 
 def _is_bounded(column: Any) -> bool:
-    """Whether the footer has bounds of this part of a column, or there is nothing to bound: it leaves out those of long texts."""
+    """Return whether a column chunk has bounds, or no values. Footers have no bounds of long texts."""
     found = column.statistics
     return found is not None and (found.has_min_max or not found.num_values)
 

@@ -1,4 +1,4 @@
-"""Files of a table's metadata: on a disk they are synced before the catalogue names them, which the library does not do."""
+"""Write metadata files durably: on a local disk they are synced before the catalogue names them. pyiceberg does not sync."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from resources.destinations.lakehouse.folder import Folder, LocalFolder, sync
 
 __all__ = ["DurableFileIO", "file_io", "local"]
 
-# A store's settings, as kpipe's folder and as the library name them.
+# Settings of an object store: kpipe's names and pyiceberg's.
 _S3 = {
     "endpoint": "s3.endpoint", "region": "s3.region", "access_key_id": "s3.access-key-id",
     "secret_access_key": "s3.secret-access-key", "session_token": "s3.session-token",
@@ -22,12 +22,12 @@ _S3 = {
 
 
 def local(location: str) -> Path:
-    """The file that a location means; plain paths are their own."""
+    """Return the path of a location: a file URL or a plain path."""
     return Path(unquote(urlparse(location).path) if location.startswith("file:") else location)
 
 
 class _Output(OutputFile):
-    """A file that is synced when it is closed."""
+    """An output file that is synced when it is closed."""
 
     def __init__(self, location: str, io: PyArrowFileIO) -> None:
         super().__init__(location)
@@ -49,7 +49,7 @@ class _Output(OutputFile):
 
 
 class _Synced:
-    """What the library writes into."""
+    """Stream that pyiceberg writes to; `close` syncs the file and its folder."""
 
     def __init__(self, path: Path, mode: str) -> None:
         self._path, self._file = path, path.open(mode)
@@ -82,15 +82,15 @@ class _Synced:
 
 
 class DurableFileIO(PyArrowFileIO):
-    """The library's files, on this machine's disks."""
+    """pyiceberg's file access on local disks, with synced output."""
 
     def new_output(self, location: str) -> Any:
-        """A file to be written."""
+        """Return a file to write."""
         return _Output(location, self)
 
 
 def file_io(folder: Folder) -> PyArrowFileIO:
-    """The library's files, in a folder of this machine or in an object store."""
+    """Return pyiceberg's file access for a local folder or an object store."""
     if not isinstance(folder, LocalFolder):
         options = {name.removeprefix("aws_"): value for name, value in (folder.options() or {}).items()}
         return PyArrowFileIO({_S3[name]: value for name, value in options.items() if name in _S3})

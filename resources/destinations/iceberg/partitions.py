@@ -1,4 +1,4 @@
-"""What an Iceberg table is divided by, as the definition writes it and as the table's partition spec has it."""
+"""Convert between `into.partition_by` and an Iceberg table's partition spec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS: dict[str, Any] = {
 
 
 def parts_of(table: Table) -> tuple[Part, ...] | None:
-    """What the table is divided by; None where kpipe cannot compute it (buckets, cut texts)."""
+    """Return the table's partition columns; None: a transform that kpipe does not support (bucket, truncate)."""
     known = {kind: unit for unit, kind in _UNITS.items()}
     found = []
     for field in table.spec().fields:
@@ -30,7 +30,7 @@ def parts_of(table: Table) -> tuple[Part, ...] | None:
 
 
 def divide(change: Transaction, parts: Sequence[Part]) -> None:
-    """Divide a table that has no rows yet."""
+    """Partition a table that has no rows yet."""
     with change.update_spec() as update:
         for part in parts:
             update.add_field(part.column, _UNITS[part.unit]())

@@ -1,4 +1,4 @@
-"""An Iceberg table at one snapshot: its columns, and what it says of pipelines."""
+"""An Iceberg table at one snapshot: its columns, and its references to pipelines' ledgers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from resources.destinations.lakehouse.ledger_file import Pointer, Record
 
 __all__ = ["COPY", "KEY", "IcebergState"]
 
-KEY = "kpipe.pipeline."  #: in a snapshot's summary: a pipeline's pointer, `seq:mark`
-COPY = "kpipe.ledger"  #: in the table's properties: all pointers, and the sequence number of their snapshot
+KEY = "kpipe.pipeline."  #: prefix of keys in a snapshot's summary; the value is a pipeline's pointer, `seq:mark`
+COPY = "kpipe.ledger"  #: table property: all pointers, and the sequence number of their snapshot
 
 
 class IcebergState:
     """An Iceberg table at one snapshot.
 
     Args:
-        table: as the catalogue has it.
+        table: the table as the catalogue returned it.
+
+    Raises:
+        LedgerMismatch: the table was rolled back to a snapshot before kpipe's first commit.
     """
 
     def __init__(self, table: Table) -> None:
@@ -36,21 +39,23 @@ class IcebergState:
 
     @property
     def columns(self) -> Columns:
-        """All columns, coordinates too."""
+        """All columns, including coordinates."""
         return columns_of(self.table.schema(), self.table.properties, str(self.table.name()))
 
     def pointer(self, pipeline: str) -> Pointer | None:
-        """What the newest snapshot of kpipe's says of the pipeline."""
+        """Return the pipeline's pointer from kpipe's newest snapshot; None: the pipeline never committed here."""
         return Pointer.read(self.pointers.get(pipeline))
 
     def check(self, record: Record) -> None:
-        """A table that is rolled back takes its ledger along, so there is nothing more to prove."""
+        """Do nothing: rows and pointers are in the same snapshot, so a rollback restores both."""
 
     def _pointers(self) -> Mapping[str, str]:
-        """Of all pipelines: in the summary of the newest snapshot that has any; each carries those of all.
+        """Read the pointers of all pipelines from the newest snapshot with any: each such snapshot has all pointers.
+
+        If snapshots have expired, the copy in the table's properties is used.
 
         Raises:
-            LedgerMismatch: they are in no snapshot that is left, and the copy is not of one that expired.
+            LedgerMismatch: no remaining snapshot has pointers, and the copy is not from an expired snapshot.
         """
         meta = self.table.metadata
         snapshot, oldest = meta.current_snapshot(), None
@@ -67,8 +72,8 @@ class IcebergState:
             return {}
         if oldest is None or copy["sequence"] >= (oldest.sequence_number or 0):
             raise LedgerMismatch(
-                f"Iceberg {self.table.name()}: it was rolled back to a snapshot before the first one of kpipe's",
-                "roll it forward to the newest snapshot; or load into another table",
+                f"Iceberg {self.table.name()} was rolled back to a snapshot before kpipe's first commit",
+                "set the newest snapshot as current again; or load into another table",
             )
         pointers: Mapping[str, str] = copy["pipelines"]
         return pointers

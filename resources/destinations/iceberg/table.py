@@ -1,4 +1,4 @@
-"""An Iceberg table: what kpipe makes of its snapshots."""
+"""Commit batches to an Iceberg table: directly to main, or through an audit branch."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ __all__ = ["NAMESPACE", "IcebergLake"]
 
 NAMESPACE = "default"
 _CLASS = "write.py-location-provider.impl"
-_KEEP = "history.expire.min-snapshots-to-keep"  # Iceberg's own property; tables that kpipe makes have it
-_AT_ONCE = 32  # snapshots that are expired by one commit: it is a commit like any other
+_KEEP = "history.expire.min-snapshots-to-keep"  # Iceberg's property; kpipe sets it on tables that it creates
+_AT_ONCE = 32  # snapshots that one commit expires: expiry needs a commit of its own
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
 
 
 class _Transaction(Transaction):
-    """One try upon the state that was looked at. The library would try again without asking, and delete what it had written.
+    """One attempt on top of the loaded state. pyiceberg would retry on a newer state, and delete the files that it wrote.
 
-    It overrides two hooks that are not public: pyiceberg is pinned to one minor version, and contract tests say what they do.
+    Overrides two hooks that are not public: pyiceberg is pinned to one minor version, and contract tests cover the hooks.
     """
 
     _known: tuple[Any, Any, TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """What the changes so far make of the table, computed once for each change.
+        """The table's metadata with the changes so far, computed once for each change.
 
-        The library computes it, and copies all snapshots, whenever it looks: 18 times in a commit, and twice for each snapshot
-        that expires. At 280 snapshots that was four fifths of a commit.
+        pyiceberg computes it at every access, and copies all snapshots: 18 times in a commit, and twice for each expired
+        snapshot. At 280 snapshots that took four fifths of a commit.
         """
         base, updates = self._table.metadata, self._updates
         if self._known is None or self._known[0] is not base or self._known[1] is not updates:
@@ -79,37 +79,44 @@ class _Transaction(Transaction):
         return self._known[2]
 
     def _register_snapshot_producer(self, producer: Any) -> None:
-        producer._clean_all_uncommitted = lambda: None  # after an unknown answer these may be live
+        producer._clean_all_uncommitted = lambda: None  # after an unknown outcome the table may reference these files
         super()._register_snapshot_producer(producer)
 
     def _rebuild_snapshot_updates(self) -> None:
-        raise Overtaken("another snapshot is the newest")
+        raise Overtaken("another commit created a newer snapshot")
 
 
 @dataclass(frozen=True)
 class _Schema:
-    """The table's columns as they will be, and whether that is news."""
+    """The table's schema after a commit.
+
+    Attributes:
+        columns: all columns.
+        changed: whether the table lacks some of them.
+        parts: partition columns.
+        divides: whether the table is not yet partitioned by them.
+    """
 
     columns: Columns
     changed: bool
     parts: tuple[Part, ...] = ()
-    divides: bool = False  # the table is not divided by them yet
+    divides: bool = False
 
 
 class IcebergLake:
     """An Iceberg table.
 
     Args:
-        folder: of tables: this one's files lie in NAMESPACE/TABLE below it.
+        folder: root folder; this table's files are in NAMESPACE/TABLE below it.
         table: its name.
-        catalogue: where its current metadata is known.
+        catalogue: the catalogue of its current metadata.
         namespace: of the table.
-        audit: what must be true of a batch's rows before it is main's; None: it lands there at once.
-        parts: what the table is divided by, if it is not there yet.
+        audit: checks of a batch's rows before it is published to main; None: batches are committed to main directly.
+        parts: partition columns of a table that kpipe creates.
     """
 
     kind = "Iceberg"
-    kept = 256  # commits that a table can be rolled back, and find its ledger
+    kept = 256  # a rollback by up to so many commits still finds its ledger file
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class IcebergLake:
         self._parts = tuple(parts)
         self._folder, self._catalogue, self._namespace, self._audit = folder, catalogue, namespace, audit
         self._name = f"{namespace}.{table}"
-        # Not in the table's own folder: tools remove files there that no snapshot names.
+        # Not in the table's folder: tools delete files there that no snapshot names.
         self.ledger = folder.below("_kpipe").below(folder_of(table if namespace == NAMESPACE else self._name))
         self._table = folder.below(namespace).below(table)
         self._data = self._table.below("data")
@@ -131,14 +138,14 @@ class IcebergLake:
 
     @property
     def place(self) -> str:
-        """The folder, the catalogue if it is elsewhere, and the table's name in it."""
+        """Folder, catalogue unless it is beside the tables, and table name."""
         return ", ".join(filter(None, (self._folder.place, self._catalogue.place, self._name)))
 
     def load(self) -> IcebergState | None:
-        """The newest state; None where there is no catalogue, or no such table in it.
+        """Load the newest state; None: the catalogue or the table does not exist.
 
         Raises:
-            DestinationError: it cannot be read, or has columns that kpipe cannot fill.
+            DestinationError: the table cannot be read, or has properties that kpipe does not support.
             LedgerMismatch: see `IcebergState`.
         """
         if not self._catalogue.exists():
@@ -148,20 +155,20 @@ class IcebergLake:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except FAILURES as error:
-            raise self._failed(error) from None  # what is chained shows up in tracebacks
+            raise self._failed(error) from None  # a chained error could show secrets in tracebacks
         unfit = {
-            "a division by what kpipe cannot compute": parts_of(table) is None,
-            "a column that must not be null": any(field.required for field in table.schema().fields),
-            # The library would import and call it: writers of the table would run code here.
+            "a partition transform other than identity, year, month, day or hour": parts_of(table) is None,
+            "a required column": any(field.required for field in table.schema().fields),
+            # pyiceberg imports and calls the class that it names: writers of the table could run code here.
             f"the property {_CLASS}": _CLASS in table.properties,
         }
         for what, found in unfit.items():
             if found:
-                raise DestinationError(f"Iceberg {self.place} has {what}: kpipe cannot load into it yet", "name another table")
+                raise DestinationError(f"Iceberg {self.place}: not supported: {what}", "choose another table")
         return IcebergState(table)
 
     def prepare(self, state: IcebergState | None, wanted: Columns) -> _Schema:
-        """The schema with these columns; see `Table.prepare`."""
+        """Return the table's schema with these columns; see `Table.prepare`."""
         known = state.columns if state is not None else Columns()
         steps = widening(known, wanted if state is not None or wanted else _ALWAYS)
         columns = grown(known, steps)
@@ -171,13 +178,13 @@ class IcebergLake:
         return _Schema(columns, bool(steps), parts, parts != has)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
-        """Make staged files the table's own; see `Table.bring`."""
+        """Write staged files into the table's folder; see `Table.bring`."""
         return bring(self._data, arrow_schema(schema.columns), schema.columns, commit, staged, schema.parts)
 
     def land(
         self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
     ) -> None:
-        """Make the next snapshot; see `Table.land`."""
+        """Commit the next snapshot; see `Table.land`."""
         pointers = {**(state.pointers if state is not None else {}), record.pipeline: f"{pointer.seq}:{pointer.mark:016x}"}
         try:
             if brought and self._audit is not None:
@@ -190,13 +197,13 @@ class IcebergLake:
             change.commit_transaction()
         except OVERTAKEN as error:
             raise Overtaken(str(error)) from error
-        except SQLAlchemyError as error:  # the catalogue was locked: what was sent is looked for, and it is tried again
+        except SQLAlchemyError as error:  # the catalogue was locked: the caller reads back and retries
             raise Overtaken(self._failed(error).what) from None
         except RESTError as error:
             raise self._failed(error) from None
 
     def _shape(self, change: Transaction, schema: _Schema, made: bool) -> None:
-        """Stage the columns that are news, and what the table is divided by; those of a table that is made are there."""
+        """Stage new columns and the partitioning. A table that is being created has its columns already."""
         if schema.changed and not made:
             with change.update_schema(case_sensitive=False) as update:
                 update.union_by_name(arrow_schema(schema.columns))
@@ -204,22 +211,22 @@ class IcebergLake:
             divide(change, schema.parts)
 
     def _add(self, change: Transaction, brought: Sequence[Brought], pointers: Mapping[str, str], to: str = "main") -> None:
-        """Stage the files, and what the next snapshot says."""
+        """Stage the files and the summary of the next snapshot."""
         summary = {f"{KEY}{name}": value for name, value in pointers.items()}
         append(change, self._data, [(file, _location(self._data, file.name)) for file in brought], summary, to)
 
     def _publish(
         self, state: IcebergState | None, schema: _Schema, brought: Sequence[Brought], pipeline: str, pointers: Mapping[str, str]
     ) -> None:
-        """Land on a branch, check the rows there, and make the branch's snapshot main's, with the ledger in it.
+        """Commit to a branch, check the rows there, and make the branch's snapshot main's, including the ledger.
 
-        Main, its columns and the ledger stay as they are until the last step, which is one commit.
+        Main, its columns and the ledger are unchanged until the last step, which is one commit.
 
         Raises:
-            AuditFailed: a check is not true of all rows. They stay on the branch, to be looked at, until the next batch.
+            AuditFailed: rows fail a check. They stay on the branch for queries until the next batch.
         """
         assert self._audit is not None
-        if state is None or schema.divides:  # there are no rows yet, and nothing to see for main's readers
+        if state is None or schema.divides:  # without rows, main's readers see no difference
             change = self._created(schema) if state is None else _Transaction(state.table)
             self._shape(change, schema, state is None)
             change.commit_transaction()
@@ -230,7 +237,7 @@ class IcebergLake:
         head = meta.refs["main"].snapshot_id if "main" in meta.refs else None
         change = _Transaction(state.table)
         stood = meta.refs.get(branch)
-        if head is not None:  # 1: the branch begins where main is
+        if head is not None:  # 1: the branch starts at main's snapshot
             change._apply(*change._set_ref_snapshot(head, branch, "branch"))
         elif stood is not None:
             held = _new(AssertRefSnapshotId, ref=branch, snapshot_id=stood.snapshot_id)
@@ -238,7 +245,7 @@ class IcebergLake:
         self._shape(change, schema, made=False)
         self._add(change, brought, pointers, branch)
         wider = change.table_metadata.current_schema_id
-        if wider != meta.current_schema_id:  # not for main's readers yet
+        if wider != meta.current_schema_id:  # main's readers keep their schema until step 3
             change._apply((_new(SetCurrentSchemaUpdate, schema_id=meta.current_schema_id),))
         change.commit_transaction()
         reach("commit.branch")
@@ -246,15 +253,15 @@ class IcebergLake:
         found = table.metadata.snapshot_by_name(branch)
         said = found.summary.additional_properties if found is not None and found.summary is not None else {}
         if found is None or said.get(f"{KEY}{pipeline}") != pointers[pipeline]:
-            raise Overtaken(f"branch {branch} was taken")
+            raise Overtaken(f"another commit replaced branch {branch}")
         paths = {_location(self._data, file.name) for file in brought}
         failures = self._audit.failures(table, found.snapshot_id, paths)
         reach("commit.audit")
         if failures:
             raise AuditFailed(
-                f"Iceberg {self.place}: the batch is not published: "
+                f"Iceberg {self.place}: the batch was not published: "
                 + "; ".join(f"check {name}: {words}" for name, words in failures.items()),
-                f"look at branch {branch}, which has these rows until the next batch; change the definition, or what is written",
+                f"query branch {branch}, which has these rows until the next batch; fix the transform, or change into.audit",
             )
         updates: list[Any] = [  # 3
             _new(SetSnapshotRefUpdate, ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=found.snapshot_id),
@@ -272,27 +279,27 @@ class IcebergLake:
         table.catalog.commit_table(table, held_all, tuple(updates))
 
     def branch(self, state: IcebergState, pipeline: str, seq: int) -> Snapshot | None:
-        """The snapshot of the pipeline's branch, if it is of a later commit than this one: else it is litter."""
+        """Return the snapshot of the pipeline's branch if it is later than commit `seq`; None: it is obsolete."""
         found = state.table.metadata.snapshot_by_name(branch_of(pipeline))
         said = found.summary.additional_properties if found is not None and found.summary is not None else {}
         pointer = Pointer.read(said.get(f"{KEY}{pipeline}"))
         return found if pointer is not None and pointer.seq > seq else None
 
     def audited(self, state: IcebergState, pipeline: str, snapshot: Snapshot) -> Audited:
-        """What the checks say of the rows that came with that snapshot of the branch, by the definition as it is now."""
+        """Check the rows that this snapshot of the branch added, by the current definition."""
         audit, table = self._audit or Audit({}), state.table
         rows, failed, unfit = audit.look(table, snapshot.snapshot_id, added(table, snapshot))
         failed.update({name: str(error) for name, error in unfit.items()})
         return Audited(branch_of(pipeline), str(snapshot.snapshot_id), rows, failed)
 
     def rows(self, state: IcebergState, names: Sequence[str]) -> Any:
-        """The rows as Arrow, for counting."""
+        """Return these columns of all rows as Arrow, for counting."""
         return state.table.scan(selected_fields=tuple(names)).to_arrow()
 
     def upkeep(self, state: IcebergState | None) -> None:
-        """Forget the oldest snapshots where the table says how many are to stay: each makes every commit write more.
+        """Expire the oldest snapshots if the table's properties limit their number: each makes every commit larger.
 
-        That another commit is in the way does no harm. Files stay: whoever removes those that nothing names decides when.
+        Best effort: a concurrent commit only delays it. Deletes no files: operators remove orphan files with their tools.
         """
         if state is None:
             return
@@ -331,17 +338,17 @@ class IcebergLake:
 
 
 def _new(kind: Any, **fields: Any) -> Any:
-    """One of the library's values: its types know fields by the names that the format has, with hyphens."""
+    """Create a value of one of pyiceberg's types, untyped: their declared field names have hyphens, as in the format."""
     return kind(**fields)
 
 
 def _said(pointers: Mapping[str, str], sequence: int, schema: _Schema) -> dict[str, str]:
-    """Properties that change with each commit."""
+    """Return the table properties that change with each commit."""
     copy = {"pipelines": pointers, "sequence": sequence}
     return {COPY: json.dumps(copy), TYPES: declared(schema.columns)}
 
 
 def _location(folder: Folder, name: str = "") -> str:
-    """What names a file, or the folder, in metadata."""
+    """Return the location of a file, or of the folder, as written to metadata."""
     place = folder.place if is_remote(folder.place) else f"file://{folder.place}"
     return f"{place}/{name}" if name else place

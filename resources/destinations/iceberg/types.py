@@ -1,6 +1,6 @@
-"""Column types as Iceberg's schema has them. What Iceberg has no type for is stored as what holds it exactly.
+"""Convert column types to Iceberg's and back. Types that Iceberg lacks are stored in a type that represents them exactly.
 
-What such a column was declared as stands in the table's property `kpipe.types`; it counts as long as it fits the schema.
+The declared types of such columns are in the table property `kpipe.types`. An entry counts only while it fits the schema.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ICEBERG = {
     "boolean": "BOOLEAN", "int": "INTEGER", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR",
     "binary": "BLOB", "date": "DATE", "time": "TIME", "timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMP WITH TIME ZONE",
 }  # fmt: skip
-# Iceberg has no unsigned and no short numbers, none beyond 64 bits, and no JSON; its UUID is not what staged files hold.
+# Iceberg has no unsigned integers, none below 32 or beyond 64 bits, and no JSON; staged files do not contain its UUID type.
 _ARROW = {
     "BOOLEAN": pa.bool_(), "TINYINT": pa.int32(), "SMALLINT": pa.int32(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.int32(), "USMALLINT": pa.int32(), "UINTEGER": pa.int64(), "UBIGINT": pa.decimal128(20, 0),
@@ -35,7 +35,7 @@ _ARROW = {
 
 
 def arrow(kind: Type) -> pa.DataType:
-    """How values of a column stand in the table's files."""
+    """Return the Arrow type of a column in the table's files."""
     if isinstance(kind, ListOf):
         return pa.list_(arrow(kind.item))
     if isinstance(kind, MapOf):
@@ -47,15 +47,15 @@ def arrow(kind: Type) -> pa.DataType:
 
 
 def arrow_schema(columns: Columns) -> pa.Schema:
-    """The columns of the table's files."""
+    """Return the Arrow schema of the table's files."""
     return pa.schema([(name, arrow(kind)) for name, kind in columns])
 
 
 def columns_of(schema: Schema, properties: Mapping[str, str], where: str) -> Columns:
-    """The columns of an Iceberg schema.
+    """Return the columns of an Iceberg schema.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write a column's type.
     """
     told: Mapping[str, str] = json.loads(properties.get(TYPES) or "{}")
     found: list[tuple[str, Type]] = []
@@ -64,14 +64,14 @@ def columns_of(schema: Schema, properties: Mapping[str, str], where: str) -> Col
         if kind is None:
             raise SchemaConflict(
                 f"{where}: column {field.name!r} has type {field.field_type}, which kpipe cannot write",
-                "give it another type, or load into another table and derive this one from it",
+                "change the column's type, or load into another table and derive this one from it",
             )
         found.append((field.name, _meant(told.get(field.name), kind)))
     return Columns(tuple(found))
 
 
 def declared(columns: Columns) -> str:
-    """The property that tells of columns what the schema does not."""
+    """Return the value of `kpipe.types`: declared types that the schema does not show."""
     return json.dumps({name: str(kind) for name, kind in columns if _plain(kind) != kind})
 
 
@@ -84,7 +84,7 @@ def _meant(told: str | None, kind: Type) -> Type:
 
 
 def _plain(kind: Type) -> Type:
-    """What the schema alone would tell of a column."""
+    """Return the type that the schema alone shows."""
     if isinstance(kind, ListOf):
         return ListOf(_plain(kind.item))
     if isinstance(kind, MapOf):

@@ -141,7 +141,7 @@ def test_server_that_is_gone_is_said(server: RestServer, tmp_path: Path) -> None
     place = RestIcebergPlace(tmp_path, server)
     destination = loaded(place)
     server.proxy.now(cut_after(0))
-    with pytest.raises(DestinationBusy, match=r"catalogue http://127.0.0.1.* -> run it again when it answers"):
+    with pytest.raises(DestinationBusy, match=r"catalogue http://127.0.0.1.* -> run it again when the catalogue is available"):
         destination.ledger()
 
 

@@ -159,7 +159,7 @@ def test_stale_commits_are_tried_again_by_the_library_and_not_by_ours(place: Ice
     place.iceberg().add_files([], snapshot_properties={"who": "other"})
     change = _Transaction(stale)
     change.add_files([], snapshot_properties={"who": "ours"}, check_duplicate_files=False)
-    with pytest.raises(Exception, match="another snapshot is the newest"):
+    with pytest.raises(Exception, match="another commit created a newer snapshot"):
         change.commit_transaction()
     assert len(place.iceberg().metadata.snapshots) == count
 
