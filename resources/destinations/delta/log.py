@@ -1,8 +1,12 @@
-"""A Delta table's log: its state, read by the deltalake library, and one more entry, put there whole or not at all.
+"""Read a Delta table's log with the deltalake library, and build the next log entry.
 
-The entry is written here and not by the library: only so can rows, a wider schema and the ledger be one entry that is made upon
-exactly the state that was looked at, with nothing that is tried again behind our back (findings 1 to 4 of its contract tests).
-What is in an entry is what https://github.com/delta-io/delta/blob/master/PROTOCOL.md says.
+kpipe writes entries itself, as only this combines three properties (findings 1 to 4 of the library's contract tests):
+
+- Rows, new columns and the ledger are in one entry.
+- The entry is made on top of exactly the state that was read.
+- No retry happens without kpipe.
+
+Source of the entries' format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from resources.destinations.lakehouse.ledger_file import Pointer, Record, lane_i
 
 __all__ = ["DeltaState", "Table", "add", "check_writable", "entry_name", "load", "protocol", "transaction", "transactions"]
 
-#: Table features under which an entry that only adds files is right.
+#: Table features that allow entries which only add files.
 _FEATURES = {
     "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns", "columnMapping",
     "deletionVectors", "timestampNtz", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening",
@@ -50,14 +54,14 @@ def entry_name(version: int) -> str:
 
 
 def add(file: Brought, divided: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The action that makes a file part of the table.
+    """Return the action that adds a file to the table.
 
     Args:
         file: in the table's folder.
-        divided: columns that the table is divided by, with their types in Delta.
+        divided: partition columns with their Delta types.
 
     Raises:
-        SchemaConflict: a value cannot be told from another one.
+        SchemaConflict: Delta cannot represent a partition value exactly.
     """
     held = {"minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
     parts = divided or {}
@@ -81,8 +85,8 @@ def _text(name: str, kind: Any, value: Any) -> str | None:
     text = day(value) if kind == "date" and value is not None else value
     if value is not None and text is None:
         raise SchemaConflict(
-            f"column {name} holds a date outside of years 1 to 9999, which Delta has no name for in partitions",
-            f"leave it out of into.partition_by, or write into the definition: where: year({name}) BETWEEN 1 AND 9999",
+            f"column {name}: invalid partition value: expected a date in years 1 to 9999",
+            f"remove it from into.partition_by, or add to the definition: where: year({name}) BETWEEN 1 AND 9999",
         )
     return _named(name, text)
 
@@ -90,8 +94,8 @@ def _text(name: str, kind: Any, value: Any) -> str | None:
 def _named(name: str, value: Any) -> str | None:
     if value == "":
         raise SchemaConflict(
-            f"column {name} holds an empty text, which Delta cannot tell from NULL in a column that the table is divided by",
-            f"write into the definition: set: {{{name}: NULLIF({name}, '')}}",
+            f"column {name}: invalid partition value: Delta cannot distinguish an empty text from NULL",
+            f"add to the definition: set: {{{name}: NULLIF({name}, '')}}",
         )
     if value is None or isinstance(value, str):
         return value
@@ -108,15 +112,15 @@ def protocol(fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Table:
-    """What the log says of the table itself.
+    """The table's `metaData` and `protocol` actions.
 
     Attributes:
-        id, name, description, created: as Delta's metaData has them.
+        id, name, description, created: as in `metaData`; `created` in ms since 1970.
         fields: of the schema.
-        partitions: names of the columns that the table is divided by.
-        settings: its properties.
-        writer: version that writers must know.
-        reads, writes: features that readers and writers must know.
+        partitions: names of the partition columns.
+        settings: the table's properties.
+        writer: version that writers must support.
+        reads, writes: features that readers and writers must support.
     """
 
     id: str
@@ -132,16 +136,16 @@ class Table:
 
 
 class DeltaState:
-    """A Delta table at one version: as the library has read it once, with the entries that came afterwards.
+    """A Delta table at one version: the state that the library read once, and later entries.
 
-    To read entries costs the same however many files the table has; the library goes through all of them each time.
+    The cost of reading entries does not depend on the number of the table's files; the library reads all files each time.
 
     Args:
         folder: of the table.
-        base: what the library has read.
+        base: the state that the library read.
         version: of this state.
-        about: what the log says of the table.
-        said: application transactions since the base.
+        about: the table's metadata.
+        `said`: application transactions since the base.
     """
 
     def __init__(self, folder: Folder, base: DeltaTable, version: int, about: Table, said: dict[str, int]) -> None:
@@ -159,7 +163,7 @@ class DeltaState:
         return columns_of(self.about.fields, self._folder.place)
 
     def opened(self) -> DeltaTable:
-        """This version, for the library.
+        """Open this version with the library.
 
         Raises:
             DestinationError: it cannot be read.
@@ -170,7 +174,10 @@ class DeltaState:
             raise _unreadable(self._folder, error) from error
 
     def followed(self) -> DeltaState | None:
-        """The newest version; None where the log is not the one that it was, or entries on the way are not there any more."""
+        """Read the entries since this version, and return the newest state; None: the log was replaced, or entries are missing.
+
+        Entries are missing after a checkpoint, when they were cleaned up.
+        """
         if self._entry is None or self._folder.look(entry_name(self._version)) != self._entry:
             return None
         version, about, said = self._version, self.about, dict(self._said)
@@ -184,7 +191,7 @@ class DeltaState:
                 elif "protocol" in action:
                     about = replace(about, **_of_protocol(action["protocol"]))
         summed = self._folder.read(f"{_LOG}/_last_checkpoint")
-        if summed and json.loads(summed)["version"] > version:  # entries behind this version were cleaned up
+        if summed and json.loads(summed)["version"] > version:  # entries after this version were cleaned up
             return None
         return DeltaState(self._folder, self._base, version, about, said)
 
@@ -197,28 +204,29 @@ class DeltaState:
         return self._said[name]
 
     def pointer(self, pipeline: str) -> Pointer | None:
-        """What the log says of the pipeline.
+        """Return the log's reference to the pipeline's ledger; None: the pipeline never committed here.
 
         Raises:
-            LedgerMismatch: it says only half of it.
+            LedgerMismatch: the log contains only one of its two application transactions.
         """
         seq, mark = self._transaction(transaction(pipeline, "seq")), self._transaction(transaction(pipeline, "record"))
         if seq is None and mark is None:
             return None
         if seq is None or mark is None:
             raise LedgerMismatch(
-                f"pipeline {pipeline}: the log of {self._folder.place} was changed by hand: half of its ledger is missing",
-                "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+                f"pipeline {pipeline}: the log of {self._folder.place} was changed by hand: one of two ledger transactions is"
+                " missing",
+                "restore a backup; or use another pipeline name, with source.start at the end of the table",
             )
         return Pointer(seq, mark)
 
     def check(self, record: Record) -> None:
-        """Proof that nobody restored the table to a version before the pipeline's last commit.
+        """Check that the table was not restored to a version before the pipeline's last commit.
 
-        A restore takes rows away and leaves transactions as they are, so the ledger alone would not tell.
+        A restore removes rows but keeps application transactions, so the ledger alone does not show it.
 
         Raises:
-            LedgerMismatch: somebody did.
+            LedgerMismatch: the table was restored, or the lanes in the log differ from the ledger file.
         """
         self._check_lanes(record)
         restored: int | None = None
@@ -238,24 +246,24 @@ class DeltaState:
             what = f"version {restored}" if restored >= 0 else "an earlier time"
             raise LedgerMismatch(
                 f"pipeline {record.pipeline}: {self._folder.place} was restored to {what}, before the pipeline's last commit"
-                f" (version {mine}): rows are gone that its ledger speaks of",
-                f"restore it to version {mine} or later; or begin anew under another pipeline name",
+                f" (version {mine}): rows recorded in the ledger are missing from the table",
+                f"restore it to version {mine} or later; or start again with another pipeline name",
             )
 
     def _check_lanes(self, record: Record) -> None:
-        """The log says of each lane what the record says."""
+        """Check that each lane has the same next offset in the log and in the ledger file."""
         for lane in record.lanes.values():
             said = self._transaction(transaction(record.pipeline, f"lane:{lane_id(lane)}"))
             if said != lane.next:
                 raise LedgerMismatch(
                     f"pipeline {record.pipeline}: the log of {self._folder.place} was changed by hand: lane {lane_id(lane)}"
-                    f" stands at {said}, the ledger at {lane.next}",
-                    "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+                    f": expected next offset {lane.next}, found {said}",
+                    "restore a backup; or use another pipeline name, with source.start at the end of the table",
                 )
 
 
 def load(folder: Folder) -> DeltaState | None:
-    """The newest version; None where there is no log.
+    """Load the newest version; None: the folder has no log.
 
     Raises:
         DestinationError: it cannot be read.
@@ -285,22 +293,21 @@ def load(folder: Folder) -> DeltaState | None:
 
 
 def _unreadable(folder: Folder, error: Exception) -> DestinationError:
-    folder.look(entry_name(0))  # a store that gives no answer says so here, as what it is
+    folder.look(entry_name(0))  # raises the store's own error if it does not answer
     return DestinationError(
-        f"Delta {folder.place} cannot be read: {error}", "look at its _delta_log; restore a backup of the folder"
+        f"Delta {folder.place} cannot be read: {error}", "check its _delta_log, or restore a backup of the folder"
     )
 
 
 def check_writable(state: DeltaState, place: str) -> None:
-    """Refuse a table in which files cannot simply be added, or whose ledger would not stay.
+    """Reject a table with a property that prevents adding files, or that expires the ledger.
 
     Raises:
         DestinationError: names the property.
     """
     about, settings = state.about, state.about.settings
     refused = {
-        "delta.setTransactionRetentionDuration, which makes it forget the ledger": "delta.setTransactionRetentionDuration"
-        in settings,
+        "delta.setTransactionRetentionDuration, which expires the ledger": "delta.setTransactionRetentionDuration" in settings,
         "column mapping": settings.get("delta.columnMapping.mode", "none") != "none",
         "commit timestamps in the log": settings.get("delta.enableInCommitTimestamps") == "true",
         "row tracking": settings.get("delta.enableRowTracking") == "true",
@@ -310,7 +317,7 @@ def check_writable(state: DeltaState, place: str) -> None:
             for field in about.fields
             for name in field.get("metadata") or {}
         ),
-        "a column that must not be null": any(not field["nullable"] for field in about.fields),
+        "a NOT NULL column": any(not field["nullable"] for field in about.fields),
     }
     unknown = set(about.writes) - _FEATURES
     refused |= {f"table feature {name}": True for name in sorted(unknown)}
@@ -318,8 +325,8 @@ def check_writable(state: DeltaState, place: str) -> None:
     for what, found in refused.items():
         if found:
             raise DestinationError(
-                f"Delta {place} has {what}: kpipe cannot keep what it guarantees there",
-                "change the table's properties, or name another table",
+                f"Delta {place}: not supported: {what}",
+                "change the table's properties, or choose another table",
             )
 
 

@@ -1,4 +1,4 @@
-"""A Delta table in a folder: what kpipe makes of its log and its files."""
+"""Commit batches to a Delta table in a folder: add files and the next log entry."""
 
 from __future__ import annotations
 
@@ -32,16 +32,22 @@ from resources.type_compatibility import COORDINATES
 
 __all__ = ["DeltaLake"]
 
-_CHECKPOINT = 20  # versions after which the log is summed up: to read it costs less than to write a summary more often
-# Columns that every pipeline has: a table must have some, and the ledger comes before the first record is seen.
-# Versions that stand for features which would have to be listed by name in a table with features.
+_CHECKPOINT = 20  # versions between checkpoints: reading 20 entries costs less than writing checkpoints more often
+# Writer versions that imply features: a table with table features would have to list these by name.
 _LISTED = (3, 4, 5, 6)
+# Columns that every pipeline has: a table must have columns, and the ledger is committed before the first record is read.
 _ALWAYS = Columns(tuple(COORDINATES)[:3])
 
 
 @dataclass(frozen=True)
 class _Schema:
-    """The table's columns as they will be, and whether that is news."""
+    """The table's schema after a commit.
+
+    Attributes:
+        fields: of Delta's schema.
+        changed: whether the fields or the partition columns differ from the table's.
+        parts: partition columns.
+    """
 
     fields: list[dict[str, Any]]
     changed: bool
@@ -52,26 +58,26 @@ class DeltaLake:
     """A Delta table in a folder, on a disk or in an object store.
 
     Args:
-        folder: made at the first commit; a path is one on this machine's disks.
-        parts: columns that the table is divided by, if it is not there yet.
+        folder: created by the first commit; a path is local.
+        parts: partition columns of a table that kpipe creates.
 
     Raises:
-        InvalidPipeline: Delta cannot divide by that.
+        InvalidPipeline: Delta has partition columns only, no transforms.
     """
 
     kind = "Delta"
-    kept = 32  # only readers that are slow come late: a restored table keeps the newest ledger
+    kept = 32  # only slow readers need superseded ledger files: a restored table keeps the newest ledger
 
     def __init__(self, folder: Folder | Path, parts: Sequence[Part] = ()) -> None:
         for part in parts:
             if part.unit:
                 raise InvalidPipeline(
-                    f"into.partition_by: {part}: Delta divides by columns",
-                    f"make one: set: {{{part.unit}: date_trunc('{part.unit}', {part.column})::DATE}}, and name it",
+                    f"into.partition_by: {part}: Delta has no partition transforms: expected a column",
+                    f"set: {{{part.unit}: date_trunc('{part.unit}', {part.column})::DATE}}, and into.partition_by: [{part.unit}]",
                 )
         self._parts = tuple(parts)
         self._folder: Folder = LocalFolder(folder.expanduser().resolve()) if isinstance(folder, Path) else folder
-        # Delta's own tools leave names alone that begin with an underscore, VACUUM among them.
+        # Delta's tools, including VACUUM, ignore names that begin with an underscore.
         self.ledger = self._folder.below("_kpipe")
         self._last: DeltaState | None = None
 
@@ -81,10 +87,10 @@ class DeltaLake:
         return self._folder.place
 
     def load(self) -> DeltaState | None:
-        """The newest version; None where there is no table.
+        """Load the newest version; None: the table does not exist.
 
         Raises:
-            DestinationError: it cannot be read, or has properties with which kpipe cannot keep what it guarantees.
+            DestinationError: it cannot be read, or has properties that kpipe does not support.
         """
         state = (self._last.followed() if self._last is not None else None) or log.load(self._folder)
         self._last = state
@@ -93,28 +99,30 @@ class DeltaLake:
         return state
 
     def prepare(self, state: DeltaState | None, wanted: Columns) -> _Schema:
-        """The schema with these columns; see `Table.prepare`."""
+        """Return the table's schema with these columns; see `Table.prepare`."""
         known = list(state.about.fields) if state is not None else []
         fields = widened(known, wanted if state is not None or wanted else _ALWAYS, self.place)
         payload = columns_of(known, self.place).without(COORDINATES.names())
-        if not payload:  # no row yet, and made for the ledger only: payload columns come first
+        if not payload:  # the table has no rows, only a ledger: payload columns come first
             fields = sorted(fields, key=lambda field: field["name"] in COORDINATES)
         has = [Part(name) for name in state.about.partitions] if state is not None else []
         names = [field["name"] for field in fields]
         parts = agreed(has, self._parts, not payload, names, f"Delta {self.place}")
         if parts and len(parts) == len(fields):
-            raise DestinationError(f"Delta {self.place} would be divided by all of its columns", "leave one out")
+            raise DestinationError(
+                f"Delta {self.place}: into.partition_by names all columns: expected a column that is not in it", "remove one"
+            )
         return _Schema(fields, fields != known or list(parts) != has, parts)
 
     def bring(self, schema: _Schema, commit: Commit, staged: Sequence[Proven]) -> Sequence[Brought]:
-        """Make staged files the table's own; see `Table.bring`."""
+        """Write staged files into the table's folder; see `Table.bring`."""
         wanted = pa.schema([(field["name"], arrow(field["type"])) for field in schema.fields])
         return bring(self._folder, wanted, columns_of(schema.fields, self.place), commit, staged, schema.parts)
 
     def land(
         self, state: DeltaState | None, schema: _Schema, brought: Sequence[Brought], record: Record, pointer: Pointer
     ) -> None:
-        """Put the next entry into the log; see `Table.land`."""
+        """Commit the next log entry; see `Table.land`."""
         actions: list[dict[str, Any]] = [self._about(state, record)]
         if state is None:
             actions += [{"protocol": log.protocol(schema.fields)}, {"metaData": self._meta(None, schema)}]
@@ -127,28 +135,28 @@ class DeltaLake:
         data = b"".join(json.dumps(action, separators=(",", ":")).encode() + b"\n" for action in actions)
         version = record.base + 1
         if not self._folder.claim(log.entry_name(version), data):
-            raise Overtaken(f"version {version} was taken")
+            raise Overtaken(f"another commit created version {version}")
 
     def rows(self, state: DeltaState, names: Sequence[str]) -> Any:
-        """The rows as Arrow, for counting."""
+        """Return these columns of all rows as Arrow, for counting."""
         table = state.opened()
         try:
-            # A table, and no dataset: where DuckDB asks that for rows in which a column is not null, rows of files that lack
-            # the column come along (deltalake 1.6.6 with pyarrow 26).
+            # A table, not a dataset: DuckDB's filter IS NOT NULL on a dataset returns rows of files without the column
+            # (deltalake 1.6.6 with pyarrow 26).
             return table.to_pyarrow_dataset().to_table(columns=list(names))
-        except (DeltaError, NotImplementedError, ValueError):  # deletion vectors, for one: another engine knows these
+        except (DeltaError, NotImplementedError, ValueError):  # for example deletion vectors, which the query engine supports
             asked = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
             found = QueryBuilder().register("t", table).execute(f"SELECT {asked} FROM t")  # noqa: S608 - quoted
             return pa.table(found.read_all())
 
     def upkeep(self, state: DeltaState | None) -> None:
-        """Sum the log up from time to time; that it fails, or two do it, does no harm."""
+        """Write a checkpoint every `_CHECKPOINT` versions; best effort, and several writers do not conflict."""
         if state is not None and state.version % _CHECKPOINT == 0 and state.version:
             with suppress(DeltaError, OSError, DestinationError):
                 state.opened().create_checkpoint()
 
     def _about(self, state: DeltaState | None, record: Record) -> dict[str, Any]:
-        """Who did what, for people and other tools."""
+        """Return the commitInfo action, for operators and other tools."""
         said = {"pipeline": record.pipeline, "seq": record.seq, "batch": record.last}
         return {
             "commitInfo": {
@@ -176,15 +184,19 @@ class DeltaLake:
 
 
 def _upgraded(state: DeltaState, schema: _Schema) -> list[dict[str, Any]]:
-    """The protocol, where a new column needs a feature that the table has not got."""
+    """Return the protocol action that adds timestampNtz; empty if the new fields do not need it, or the table has it.
+
+    Raises:
+        SchemaConflict: the table's writer version cannot be raised.
+    """
     about = state.about
     new = any(has_local_times(field["type"]) for field in schema.fields)
     if not new or "timestampNtz" in about.writes:
         return []
     if about.writer in _LISTED:
         raise SchemaConflict(
-            f"the Delta table has writer version {about.writer}, and a TIMESTAMP needs a feature that it has not got",
-            "declare TIMESTAMP WITH TIME ZONE; or add the table feature timestampNtz to the table",
+            f"the Delta table has writer version {about.writer}: a TIMESTAMP column needs the table feature timestampNtz",
+            "declare TIMESTAMP WITH TIME ZONE, or add the table feature timestampNtz to the table",
         )
     made = log.protocol(schema.fields)
     return [

@@ -1,7 +1,7 @@
-"""Column types as Delta's schema has them. What Delta has no type for is stored as what holds it exactly, and says so.
+"""Convert column types to Delta's and back. Types that Delta lacks are stored in a type that represents them exactly.
 
-A column's type is written into the field's metadata, `kpipe.type`, where Delta's own would not tell it. It counts only as long
-as it fits what the schema says: whoever changes the column's type by hand is believed.
+The field metadata `kpipe.type` of such columns contains the declared type. It counts only while it fits the schema: after a
+change of the column's type by another tool, the schema decides.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DELTA = {
     "TIMESTAMP WITH TIME ZONE": "timestamp", "TIMESTAMP": "timestamp_ntz",
 }  # fmt: skip
 _KPIPE = {delta: name for name, delta in _DELTA.items()}
-# Delta has neither unsigned numbers nor larger ones than 64 bits, no time of day, no JSON and no UUID.
+# Delta has no unsigned integers, none beyond 64 bits, no TIME, JSON or UUID.
 _HELD_AS = {
     "UTINYINT": "short", "USMALLINT": "integer", "UINTEGER": "long", "UBIGINT": "decimal(20,0)",
     "HUGEINT": "string", "TIME": "string", "JSON": "string", "UUID": "string",
@@ -43,10 +43,10 @@ _ARROW = {
 
 
 def columns_of(fields: Sequence[Field], where: str) -> Columns:
-    """The columns of a Delta schema.
+    """Return the columns of a Delta schema.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write a column's type.
     """
     found: list[tuple[str, Type]] = []
     for field in fields:
@@ -55,15 +55,15 @@ def columns_of(fields: Sequence[Field], where: str) -> Columns:
         except InvalidPipeline as error:
             raise SchemaConflict(
                 f"{where}: column {field['name']!r} has type {json.dumps(field['type'])}, which kpipe cannot write",
-                "give it another type, or load into another table and derive this one from it",
+                "change the column's type, or load into another table and derive this one from it",
             ) from error
     return Columns(tuple(found))
 
 
 def widened(fields: Sequence[Field], wanted: Columns, where: str) -> list[dict[str, Any]]:
-    """The fields of a schema that holds these columns too: new columns behind, new fields inside structs.
+    """Return the fields with these columns added: new columns at the end, new fields inside structs.
 
-    Whatever else the fields say stays as it is.
+    Everything else in the fields is unchanged.
 
     Raises:
         SchemaConflict: a column has another type.
@@ -86,10 +86,10 @@ def widened(fields: Sequence[Field], wanted: Columns, where: str) -> list[dict[s
 
 
 def arrow(kind: Any) -> pa.DataType:
-    """How values of a Delta type stand in a file.
+    """Return the Arrow type of a Delta type in data files.
 
     Raises:
-        KeyError: a type that kpipe does not know.
+        KeyError: kpipe does not support the type.
     """
     if isinstance(kind, str):
         decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
@@ -102,7 +102,7 @@ def arrow(kind: Any) -> pa.DataType:
 
 
 def has_local_times(kind: Any) -> bool:
-    """Whether a type needs the table feature timestampNtz."""
+    """Return whether a type needs the table feature timestampNtz."""
     if isinstance(kind, str):
         return kind == "timestamp_ntz"
     if kind["type"] == "array":
@@ -148,7 +148,7 @@ def _of_delta(kind: Any) -> Type:
         return MapOf(_of_delta(kind["valueType"]))
     elif kind["type"] == "struct":
         return Struct(tuple((field["name"], _of_delta(field["type"])) for field in kind["fields"]))
-    raise InvalidPipeline(f"no column type for Delta's {kind}")
+    raise InvalidPipeline(f"Delta type {kind}: not supported")
 
 
 def _meant(field: Field) -> Type:
@@ -159,12 +159,12 @@ def _meant(field: Field) -> Type:
             if arrow(_to_delta(kind)) == arrow(field["type"]):
                 return kind
         except (InvalidPipeline, KeyError, TypeError):
-            pass  # changed by hand: the schema says what the column is
+            pass  # another tool changed the column: the schema decides
     return _of_delta(field["type"])
 
 
 def _added(kind: Any, path: Sequence[str], new: Type) -> Any:
-    """A Delta type with one more field at the end of a path."""
+    """Return a Delta type with one more field at the end of a path."""
     if isinstance(kind, dict) and kind["type"] == "array":
         return {**kind, "elementType": _added(kind["elementType"], path[1:], new)}
     if len(path) == 1:
