@@ -1,7 +1,7 @@
-"""The ledger of one pipeline as a file: everything about it at one moment, named by what it holds.
+"""Write and read one pipeline's ledger as an immutable file (a record), whose name contains a checksum of its content.
 
-A commit writes the next record, and the table's own commit names it (`Pointer`). So whatever a record speaks of - lanes,
-history, dead letters - becomes visible with the rows, at once, or never. A record that no table names is litter.
+A commit writes the next record, and the table's own commit names it (`Pointer`). So lanes, history and dead letters become
+visible together with the rows, or never. A record that no table names is unused.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from resources.destinations.ledger_rows import SKIPS, end_rows
 
 __all__ = ["STEPS", "Pointer", "Record", "Segment", "folder_of", "lane_id", "mark", "pipeline_of", "read", "write"]
 
-Item = Mapping[str, Any]  # one commit: its row of kpipe_commits, its ranges, its files of dead letters
+Item = Mapping[str, Any]  # one commit: its row of kpipe_commits, its ranges, its dead-letter files
 
-#: By the format that each upgrades from. A record is upgraded when it is read; the next commit writes it so. Segments and files
-#: of dead letters are never written again: what reads them must read every format.
+#: Upgrade steps by the format that they upgrade from. A record is upgraded when it is read, and written by the next commit.
+#: Segments and dead-letter files are never rewritten: their readers must support every format.
 STEPS: dict[int, Callable[[dict[str, Any]], None]] = {0: format_version.unchanged}
 
 
 def mark(data: bytes) -> int:
-    """63 bits over a file's bytes: what fits into a version of a Delta transaction."""
+    """Return a checksum of a file's bytes: 63 bits, which fit into the version of a Delta transaction."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 
 
 def folder_of(pipeline: str) -> str:
-    """Name of the pipeline's folder: its name in hex, which every file system tells apart."""
+    """Return the name of the pipeline's folder: in hexadecimal, so that case-insensitive file systems distinguish all names."""
     return pipeline.encode().hex()
 
 
 def pipeline_of(folder: str) -> str | None:
-    """The pipeline whose folder that is; None where it is another's."""
+    """Return the pipeline of a folder; None: not a pipeline's folder."""
     try:
         return bytes.fromhex(folder).decode()
     except ValueError:
@@ -49,12 +49,12 @@ def pipeline_of(folder: str) -> str | None:
 
 @dataclass(frozen=True)
 class Pointer:
-    """What the table's commit says of a pipeline: which record holds, and where its lanes stand.
+    """Reference from the table's commit to a pipeline's current record.
 
     Attributes:
         seq: sequence number of the pipeline's last commit.
-        mark: over the bytes of its record.
-        lanes: next offset by lane, where the table keeps these as well.
+        mark: checksum of its record's bytes.
+        lanes: next offset by lane, for tables that store it as well.
     """
 
     seq: int
@@ -63,7 +63,7 @@ class Pointer:
 
     @classmethod
     def read(cls, said: str | None) -> Pointer | None:
-        """What stands in a table as `SEQ:MARK`, the latter in hexadecimal; None where nothing does."""
+        """Parse the form `SEQ:MARK` in a table, with MARK in hexadecimal; None: no value."""
         if said is None:
             return None
         seq, _, mark = said.partition(":")
@@ -81,10 +81,9 @@ class Segment:
 
     Attributes:
         name: of the file.
-        mark: over its bytes.
-        level: how often it was merged.
-        first: sequence number of its first commit.
-        last: of its last.
+        mark: checksum of its bytes.
+        level: number of merges.
+        first, last: sequence numbers of its first and last commit.
     """
 
     name: str
@@ -96,29 +95,29 @@ class Segment:
 
 @dataclass(frozen=True)
 class Record:
-    """One moment of a pipeline's ledger.
+    """A pipeline's ledger after one commit.
 
     Attributes:
         pipeline: its name.
-        uid: made at the first commit, never changed.
+        uid: registration id, created by the first commit and never changed.
         seq: sequence number of the last commit.
-        seal: over the lanes (`kpipe.ledger.ledger.seal`).
-        lanes: all of them.
+        seal: checksum of the lanes (`kpipe.ledger.ledger.seal`).
+        lanes: all lanes.
         table: name of the table that the last commit wrote.
-        base: version of the table that the commit was made upon.
-        rows: written so far.
-        dead_letters: set aside so far.
-        skipped: jumps ahead, accepted losses, batches that failed for good.
-        reread: whether offsets were ever made unread again: lanes alone do not tell then whether a batch has landed.
+        base: version of the table on which the commit was made.
+        rows: number of rows written so far.
+        dead_letters: number of dead letters so far.
+        skipped: number of forward seeks, accepted losses, and batches that failed finally.
+        reread: whether offsets were ever made unread again: then lanes alone do not show whether a batch is committed.
         last: id of the last batch.
-        created: of the first commit, seconds since 1970.
-        updated: of the last.
-        config: the pipeline's definition for people.
-        published: every commit up to this one has been mirrored, or has nothing to mirror.
+        created: time of the first commit, seconds since 1970.
+        updated: time of the last commit, seconds since 1970.
+        config: the pipeline's definition for display.
+        published: every commit up to this one is published, or has nothing to publish.
         ends: rows of `kpipe_partitions` by partition.
         tail: the newest commits, oldest first.
-        segments: files with the older ones, in order.
-        gone: names of files that are superseded, with the commit that did it.
+        segments: files with older commits, in order.
+        `gone`: superseded files, with the sequence number of the commit that superseded them.
     """
 
     pipeline: str
@@ -144,17 +143,17 @@ class Record:
 
     @property
     def ledger(self) -> Ledger:
-        """The lanes as the core knows them."""
+        """The lanes as the core's ledger."""
         return Ledger(self.pipeline, self.seq, self.lanes, self.dead_letters)
 
     def after(self, commit: Commit, ledger: Ledger, table: str, config: Mapping[str, Any], now: float) -> Record:
-        """Return the record of a commit behind this one: its sums, ledger and ends; what is stored elsewhere stays as it is.
+        """Return the record of the next commit with new sums, ledger and ends; other attributes are unchanged.
 
         Args:
-            commit: what is written.
+            commit: the commit.
             ledger: after the commit.
-            table: that it writes.
-            config: the pipeline's definition for people.
+            table: name of the table that it writes.
+            config: the pipeline's definition for display.
             now: seconds since 1970.
         """
         moved = (lane for change in commit.changes for lane in (change.expect, change.become))
@@ -176,7 +175,7 @@ class Record:
         )
 
     def encoded(self) -> bytes:
-        """As a file."""
+        """Return the bytes of the record's file."""
         said: dict[str, Any] = {format_version.MEMBER: format_version.FORMAT_VERSION}
         said |= {item.name: getattr(self, item.name) for item in fields(self)}
         said["lanes"] = [_flat(lane) for lane in self.lanes.values()]
@@ -185,10 +184,10 @@ class Record:
 
     @classmethod
     def decoded(cls, data: bytes, where: str = "the ledger") -> Record:
-        """From a file.
+        """Parse the bytes of a record's file.
 
         Raises:
-            FormatTooNew: a newer kpipe has written it.
+            FormatTooNew: a newer kpipe wrote it.
             ValueError, TypeError, KeyError: it is not a record.
         """
         said = format_version.upgraded(json.loads(data), where, STEPS)
@@ -201,11 +200,11 @@ class Record:
 
 
 def read(folder: Folder, pipeline: str, pointer: Pointer, where: str) -> Record | None:
-    """The record that the pointer names; None when there is no such file (it was superseded, or lost).
+    """Read the record that the pointer names; None: the file is missing (superseded, or lost).
 
     Raises:
-        LedgerMismatch: it is not what a commit has left.
-        FormatTooNew: a newer kpipe has written it.
+        LedgerMismatch: a commit did not write it.
+        FormatTooNew: a newer kpipe wrote it.
     """
     data = folder.read(f"{folder_of(pipeline)}/{pointer.name}")
     if data is None:
@@ -221,10 +220,10 @@ def read(folder: Folder, pipeline: str, pointer: Pointer, where: str) -> Record 
 
 
 def write(folder: Folder, record: Record) -> Pointer:
-    """Make the record's file; nobody sees it before a table names it.
+    """Write the record's file. It has no effect until a table names it.
 
     Raises:
-        DestinationError: the disk refuses.
+        DestinationError: the file cannot be written.
     """
     data = record.encoded()
     pointer = Pointer(record.seq, mark(data), {lane_id(lane): lane.next for lane in record.lanes.values()})
@@ -233,15 +232,15 @@ def write(folder: Folder, record: Record) -> Pointer:
 
 
 def lane_id(lane: Lane) -> str:
-    """What names a lane in text."""
+    """Return a unique text for a lane."""
     topic = lane.source.topic
     return json.dumps([topic.cluster, topic.topic_id, topic.name, lane.source.partition, lane.start], separators=(",", ":"))
 
 
 def _edited(pipeline: str, where: str, pointer: Pointer) -> LedgerMismatch:
     return LedgerMismatch(
-        f"pipeline {pipeline}: the ledger in {where} was changed by hand: record {pointer.name} is not what a commit has left",
-        "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+        f"pipeline {pipeline}: the ledger in {where} was changed by hand: record {pointer.name} was not written by a commit",
+        "restore a backup; or use another pipeline name, with source.start at the end of the table",
     )
 
 

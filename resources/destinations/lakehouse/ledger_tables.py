@@ -74,7 +74,7 @@ def lay_commits(connection: Connection, items: Iterable[Item], table: str) -> No
 
 
 def lay_dead_letters(connection: Connection, items: Iterable[Item], files: Mapping[str, Path], database: str) -> None:
-    """Insert dead letters from their files. A missing file adds none; the recount reports it."""
+    """Insert dead letters from their files. A missing file adds no rows; the recount reports it."""
     for item in items:
         there = [str(files[file["name"]]) for file in item["dead"] if file["name"] in files]
         if not there:
