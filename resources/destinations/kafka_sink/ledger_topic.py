@@ -177,11 +177,7 @@ class Journal:
         return self._cluster.settled(topic, _SETTLE_S)[0]
 
     def items(self, look: Look, after: int = 0) -> Iterator[tuple[int, Item]]:
-        """Read commits in order, each with its offset in the topic.
-
-        Args:
-            look: the topic at one moment.
-            after: offset to start at.
+        """Read commits of the topic at one moment in order, each with its offset; from the offset `after` on.
 
         Raises:
             DestinationError: the topic cannot be read.

@@ -43,11 +43,10 @@ class Shape:
 
     Args:
         pipeline: its name.
-        source: name of the topic that it reads.
         topic: name of the topic that it writes.
         partitions: number of its partitions.
         kind: `json` or `raw`.
-        key: columns of the record's key; none: the source record's key, where rows contain it.
+        key: columns of the record's key; empty: the source record's key, if rows contain it.
     """
 
     def __init__(self, pipeline: str, topic: str, partitions: int, kind: str, key: Sequence[str]) -> None:

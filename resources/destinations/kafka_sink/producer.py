@@ -20,7 +20,7 @@ _BEGIN_S = 60.0  # longest wait for the transactional.id: the coordinator may be
 _END_S = 60.0  # longest wait for the response to a commit; then the ledger is read back
 _BESIDE = 128  # upper limit of a batch's overhead around its only record, in bytes
 _POLL_EACH = 1000  # records between two polls of the client
-#: Errors of a producer that another one has fenced.
+#: Errors that show that another producer has fenced this one.
 _FENCED = frozenset(
     {
         KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.PRODUCER_FENCED,
@@ -186,7 +186,7 @@ class Writer:
         hint = "check the brokers, then run it again"
         if "INVALID_TRANSACTION_TIMEOUT" in text or "transaction timeout" in text.lower():
             hint = "lower into.transaction_timeout_s below the brokers' transaction.max.timeout.ms"
-        if "invalid timestamp" in text.lower():  # check_times has compared them with this machine's clock
+        if "invalid timestamp" in text.lower():  # check_times accepted them by this machine's clock
             hint = "compare the clocks of this machine and of the brokers; see message.timestamp.after.max.ms of the topic"
         return kind(f"{self._cluster.place}: {redact(text, self._cluster.secrets)}", hint)
 

@@ -31,7 +31,7 @@ from resources.kafka.record_block import Headers
 
 __all__ = ["kept_letters", "lay_letters", "recount"]
 
-_SETTLE_S = 10.0  # wait for a commit's markers: a wrong result costs more
+_SETTLE_S = 10.0  # longest wait for a commit's markers: without them, records would be missing from the recount
 
 _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _LETTERS = pa.schema(
