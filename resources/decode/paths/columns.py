@@ -1,7 +1,7 @@
 """Select typed columns by path: `user::name`, `tags::0`, `%`. Absent and null differ, as in JSON.
 
-A path that the schema does not have, that leads through null, or behind the end of an array, leads nowhere: then its default
-stands in, and without one the record is a reject.
+A value is absent if the schema does not have its path, or the path leads through null or beyond the end of an array. Then the
+path's default is used; without a default the record is a reject.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Absent = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class _Way:
-    """A column, and the way to its value.
+    """A column, and the steps to its value.
 
     Attributes:
         name: of the column, or @variable.
-        path: as it is written.
-        kind: type of what stands there; None: the schema has no such place.
-        steps: places of fields in records, (place,) in arrays; at last maybe a path inside of JSON, as text.
-        optional: whether it may lead nowhere.
-        default: what stands in then.
+        path: as written in the mapping.
+        kind: type of the value; None: the schema does not have the path.
+        steps: field index in a struct, (index,) in an array; the last may be a path inside of JSON, as text.
+        optional: whether the value may be absent.
+        default: the value then.
     """
 
     name: str
@@ -54,11 +54,11 @@ class _Way:
 
 
 class MappedFitting:
-    """Like `Fitting`, by paths.
+    """A `Fitting` that selects values by path.
 
     Args:
-        natural: the columns as the schema has them.
-        columns: those that are wanted. Other columns of the mapping are reported as new ones.
+        natural: the columns of the schema.
+        columns: the wanted columns. Other columns of the mapping are reported as new.
         mapping: column, or @variable, to path.
 
     Raises:
@@ -71,7 +71,7 @@ class MappedFitting:
         self._fitting = Fitting(known, columns)
         defaults = infer([{way.name: way.default for way in self._ways if way.kind is None and way.name not in columns}])
         inside = [way for way in self._ways if way.steps and isinstance(way.steps[-1], str)]
-        # Their types are those of the values: the schema only says that they are inside of JSON.
+        # Their types are inferred from values: in the schema they are inside of JSON.
         self._inside = [way for way in inside if way.name not in columns and not VARIABLE.fullmatch(way.name)]
         wholes = {way.name for way in self._ways if not way.steps and way.name not in columns}
         brought = Columns(tuple((name, JSON if name in wholes else kind) for name, kind in self._fitting.new))
@@ -135,7 +135,7 @@ def _way(name: str, item: str | Mapped, root: Type) -> _Way:
 
 
 def _place(names: Sequence[str], name: str) -> int | None:
-    """Which member is called so; else the one that is whatever the case."""
+    """Return the index of the member with this name; otherwise of the first whose name differs only in case."""
     if name in names:
         return names.index(name)
     return next((at for at, item in enumerate(names) if item.lower() == name.lower()), None)
@@ -163,13 +163,17 @@ def _follow(whole: pa.Array, way: _Way) -> tuple[pa.Array, Absent]:
 
 
 def _default(way: _Way, columns: Columns) -> pa.Scalar:
-    """Convert the default to a value of its column, by the rules of a JSON record."""
+    """Convert the default to a value of its column, by the rules of a JSON record.
+
+    Raises:
+        InvalidPipeline: it is not a value of the column's type.
+    """
     kind = columns.get(way.name)
     assert kind is not None
     text = json.dumps({"v": way.default}, ensure_ascii=False)
     found = JsonDecoder(Columns((("v", kind),))).decode(Payloads.of([text.encode()]))
     if found.rejects:
         raise InvalidPipeline(
-            f"format.mapping: DEFAULT {way.default!r} of {way.name} is no {kind}", "write a value of the column's type"
+            f"format.mapping: DEFAULT {way.default!r} of {way.name} is not a {kind}", "write a value of the column's type"
         )
     return pa.scalar(found.table.column("v")[0].as_py(), staged_type(kind))

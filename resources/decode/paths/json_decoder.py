@@ -1,6 +1,7 @@
 """Decode JSON payloads to columns by path: `user::name`, `tags::0`, `%`. Absent and null differ.
 
-Compiled code decodes just what the paths lead to, and reads all else as strictly; what it leaves alone is done row by row.
+Compiled code decodes only the values of the paths, and parses everything else as strictly. Payloads that fail this fast path
+are decoded row by row.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ _SMALLEST_BLOCK, _FAN_OUT = 16, 32  # as in json/decoder.py
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column, and where its value stands.
+    """A column, and the path of its value.
 
     Attributes:
         name: of the column, or @variable.
         kind: its type.
         parts: the path.
-        optional: whether the path may lead nowhere.
-        default: wire value that stands in then.
-        counts: whether `true` and `false` are 1 and 0 in it.
+        optional: whether the value may be absent.
+        default: its wire value then.
+        counts: whether `true` and `false` become 1 and 0.
     """
 
     name: str
@@ -57,23 +58,23 @@ class Leaf:
 
     @property
     def missing(self) -> str:
-        """The reason why a record without the value is a reject."""
+        """Reason of the reject of a record without the value."""
         return f"{self.name}: the record has no {write_path(self.parts)} (DEFAULT NULL makes that NULL)"
 
 
 class MappedJsonDecoder:
-    """Decodes one JSON object a payload, by paths.
+    """Decoder of payloads with one JSON object each, by paths.
 
-    A payload becomes a row only if every path leads somewhere or has a default, and every value is one of its column's type that
-    loses nothing. What no path leads to is left out, but read all the same: a payload is one strict JSON object.
+    A payload becomes a row only if every path has a value or a default, and every value converts to its column's type without
+    loss. Other members are not decoded, but still parsed: a payload must be one strict JSON object.
 
     Args:
         mapping: column, or @variable, to path.
-        columns: those that are wanted. Other columns of the mapping are reported as new ones where they hold a value.
-        counts: whether `true` and `false` are 1 and 0 in columns of texts and numbers.
+        columns: the wanted columns. Other columns of the mapping are reported as new if they have a value.
+        counts: whether `true` and `false` become 1 and 0 in columns of texts and numbers.
 
     Raises:
-        InvalidPipeline: a default is no value of its column's type.
+        InvalidPipeline: a default is not a value of its column's type.
     """
 
     takes_nulls = False
@@ -112,7 +113,7 @@ class MappedJsonDecoder:
             if end - start > _SMALLEST_BLOCK and (self._natives or self._whole) and part.bounds[-1] < 2**30:
                 try:
                     self._compiled(part, start, parts, kept, rejects, texts)
-                except duckdb.Error:  # text that cannot be cast: where, is found by halves
+                except duckdb.Error:  # a text cannot be cast: smaller blocks find the payload
                     size = max(_SMALLEST_BLOCK, -(-(end - start) // _FAN_OUT))
                     for at in range(start, end, size):
                         work(at, min(at + size, end))
@@ -197,9 +198,10 @@ class MappedJsonDecoder:
     def _numbered(
         self, payloads: Payloads, taken: list[tuple[np.ndarray[Any, Any], dict[str, tuple[pa.Array, np.ndarray[Any, Any]]]]]
     ) -> np.ndarray[Any, Any]:
-        """Put 1 and 0 for `true` and `false` in columns of texts, and return which payloads are still good.
+        """Replace `true` and `false` by 1 and 0 in columns of texts; return which payloads are still good.
 
-        A column has the text `true` for the value and for the text. Where there is one, the block is read again as JSON.
+        In these columns the boolean and the string are the same text `true`. If a block has one, it is decoded again as JSON,
+        which distinguishes them.
         """
         good = np.ones(len(payloads), bool)
         names = {leaf.name for leaf in self._leaves if leaf.counts and leaf.kind == VARCHAR}
@@ -278,14 +280,14 @@ def _leaf(name: str, kind: Type, item: str | Mapped, counts: bool) -> Leaf:
     if item.default is None:
         return Leaf(name, kind, parts, True, counts=counts)
     try:
-        # As it would be read in a record, so that it means the same.
+        # Parsed and converted like a record's value, so that the results are equal.
         given = load(json.dumps({"v": item.default}, ensure_ascii=False).encode())["v"]
         value = wire_value(_number(given, kind) if counts else given, kind, name)
         default = pa.array([value], wire_type(kind))
         in_memory.cast(pa.table([default], names=["v"]), Columns((("v", kind),)))
     except (Reject, duckdb.Error, pa.ArrowInvalid) as error:
         raise InvalidPipeline(
-            f"format.mapping: DEFAULT {item.default!r} of {name} is no {kind}", "write a value of the column's type"
+            f"format.mapping: DEFAULT {item.default!r} of {name} is not a {kind}", "write a value of the column's type"
         ) from error
     return Leaf(name, kind, parts, True, value, counts)
 
@@ -301,7 +303,7 @@ def _wire(value: Any, leaf: Leaf) -> Any:
     """Return the leaf's value in a record.
 
     Raises:
-        Reject: there is none.
+        Reject: the value is absent, and the path has no default.
     """
     there, found = picked(value, leaf.parts)
     if not there:
@@ -312,7 +314,7 @@ def _wire(value: Any, leaf: Leaf) -> Any:
 
 
 def _wrapped(payloads: Payloads) -> Payloads:
-    """Each payload as the member `v` of an object."""
+    """Return each payload as the member `v` of an object."""
     buffers = [None, pa.py_buffer(payloads.bounds), pa.py_buffer(payloads.text)]
     lines = pa.Array.from_buffers(pa.large_binary(), len(payloads), buffers)
     ends = [pa.scalar(text, pa.large_binary()) for text in (b'{"v":', b"}\n", b"")]

@@ -1,4 +1,4 @@
-"""Paths as trees: which values of a document a decoder must build, and how they are taken out of what it has built."""
+"""Combine paths to trees: the values that a decoder must build, and how to select leaves from its result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Node:
         return Struct(tuple((str(name), node.type()) for name, node in self.below.items()))
 
     def ways(self) -> Iterator[Place]:
-        """Places of this node and those below it that are no leaves."""
+        """Yield the places of this node and of all nodes below it, except leaves."""
         if self.kind is None:
             yield ()
             for name, node in self.below.items():
@@ -52,10 +52,10 @@ class _Node:
 
 
 class Trees:
-    """Leaves, divided so that no path of a tree lies on the way of another.
+    """Leaves divided into trees, so that in a tree no path is a prefix of another.
 
     Args:
-        leaves: name, type and path of each; no path is empty. One that begins with a place in an array leads nowhere.
+        leaves: name, type and path of each; no path is empty. A path that begins with an array index is always absent.
     """
 
     def __init__(self, leaves: Sequence[tuple[str, Type, Parts]]) -> None:
@@ -72,18 +72,18 @@ class Trees:
                 roots.append(_Node())
                 _insert(roots[-1], kind, parts)
                 self._leaves.append([(name, parts)])
-        #: What is to be decoded for each tree.
+        #: Columns to decode for each tree.
         self.columns = [Columns(tuple((str(name), node.type()) for name, node in root.below.items())) for root in roots]
-        #: Of each tree the places of objects and lists that only lead to leaves.
+        #: By tree, the places of objects and lists on the paths to leaves.
         self.ways = [frozenset(root.ways()) for root in roots]
 
     def leaves(self, at: int, table: pa.Table, native: NativeJson) -> dict[str, tuple[pa.Array, np.ndarray[Any, Any]]]:
         """Return the leaves of a tree by name: the values, and which are absent.
 
         Args:
-            at: which tree.
-            table: what was decoded for it.
-            native: the decoder, which still holds it.
+            at: index of the tree.
+            table: its decoded columns.
+            native: the decoder, which still has the state of this table.
         """
         columns = {name: table.column(name).combine_chunks() for name in table.column_names}
         places, node = {}, 1
@@ -116,7 +116,7 @@ def _insert(root: _Node, kind: Type, parts: Parts) -> bool:
 
 
 def _size(kind: Type) -> int:
-    """Nodes of a type."""
+    """Return the number of nodes of a type."""
     if isinstance(kind, Struct):
         return 1 + sum(_size(item) for _, item in kind.fields)
     return 1 + _size(kind.item) if isinstance(kind, ListOf) else 1

@@ -68,7 +68,7 @@ def test_values_by_paths_absent_and_null_told_apart(way: str) -> None:
     wrong = Format.model_validate(
         {"type": "avro", "schema": json.dumps(schema), "mapping": {"id": {"path": "id", "default": "x"}}}
     )
-    with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of id is no BIGINT"):
+    with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of id is not a BIGINT"):
         AvroDecoder(wrong, Columns.of({"id": "BIGINT"})).decode(Payloads.of(payloads))
 
 

@@ -194,7 +194,7 @@ def test_a_sample_tells_the_types() -> None:
 
 
 def test_a_default_must_be_a_value_of_its_column() -> None:
-    with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of a is no BIGINT"):
+    with pytest.raises(InvalidPipeline, match="DEFAULT 'x' of a is not a BIGINT"):
         rows({"a": {"path": "a", "default": "x"}}, {"a": "BIGINT"})
 
 
