@@ -1,6 +1,6 @@
 """Decode Protobuf payloads to columns, each with its writer's schema and message type.
 
-Why a decoder of our own, and what others take: ADR 20.
+Why kpipe has its own decoder, and what others cost: ADR 20.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = np.ndarray[Any, Any]
 
 
 class ProtobufDecoder:
-    """Decodes a message a payload, with Confluent's prefix (schema and message) where the format has a registry.
+    """Decoder of payloads with one message each, with Confluent's prefix (schema and message) if the format has a registry.
 
     Fields of the schema without a column are reported as new columns, even if they are never set.
 
@@ -67,7 +67,7 @@ class ProtobufDecoder:
 
 
 class _Types:
-    """Messages of one schema, which may have several types."""
+    """Decoder of messages of one schema, which may have several message types."""
 
     def __init__(self, schema: Schema, columns: Columns, kind: Format) -> None:
         self._columns, self._kind = columns, kind

@@ -103,7 +103,7 @@ class Files:
             raise Unfit(f"{name[:80]} imports itself")
         item = self._files.get(name) or _bundled(name)
         if item is None:
-            raise Unfit(f"it imports {name[:80]!r}, which is not given")
+            raise Unfit(f"import {name[:80]!r} is missing")
         for other in item.dependency:
             self._add(other, (*above, name))
         try:

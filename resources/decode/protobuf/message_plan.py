@@ -1,12 +1,15 @@
-"""A Protobuf message type as a plan: how a message is read, field by field, and which columns come of it.
+"""Plan how messages of a Protobuf type are read field by field, and which columns they have.
 
-Types: int32 and its like INTEGER, int64 BIGINT, uint32 UINTEGER, uint64 UBIGINT, float FLOAT, double DOUBLE, bool BOOLEAN,
-string and enum VARCHAR, bytes BLOB, a message STRUCT, `repeated` a list. Timestamp is TIMESTAMP WITH TIME ZONE, Duration
-DECIMAL(21,9) in seconds, wrappers what they wrap. What no column type is exact for is JSON: maps, Struct, Value and ListValue,
-messages that can hold themselves, messages without fields.
+Column types:
 
-A field that knows whether it is set (`optional`, of a oneof, a message, all of proto2) is NULL where it is not; unless its
-schema declares a default. One that does not know has its zero there: nothing is written for a zero.
+- int32, sint32 and sfixed32: INTEGER. Their 64-bit types: BIGINT. uint32 and fixed32: UINTEGER. Their 64-bit types: UBIGINT.
+- float: FLOAT. double: DOUBLE. bool: BOOLEAN. string and enum: VARCHAR. bytes: BLOB. A message: STRUCT. `repeated`: a list.
+- Timestamp: TIMESTAMP WITH TIME ZONE. Duration: DECIMAL(21,9) in seconds. A wrapper: the type that it wraps.
+- JSON for values that no column type represents exactly: maps, Struct, Value, ListValue, messages that can contain
+  themselves, messages without fields.
+
+A field with presence (`optional`, in a oneof, a message, all of proto2) is NULL if it is not set and has no default. A field
+without presence is zero if it is absent: writers omit zeros.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ from resources.duckdb_engine.arrow_types import carried
 
 __all__ = ["Field", "Message", "Plan", "plan"]
 
-# The steps; resources/native/protobuf.c has the same numbers.
+# Codes of the steps; resources/native/protobuf.c has the same numbers.
 (FLAG, INT32, INT64, UINT32, UINT64, SINT32, SINT64, FOUR, EIGHT, STRING, BYTES, ENUM, MESSAGE, SPAN, MAP, TIMESTAMP, DURATION,
  WRAPPER) = range(18)  # fmt: skip
 VARINT, BITS64, SIZED, BEGIN, END, BITS32 = range(6)
 
 _INT, _UINT, _UBIG, _FLOAT = Scalar("INTEGER"), Scalar("UINTEGER"), Scalar("UBIGINT"), Scalar("FLOAT")
-# By the number of the type in descriptor.proto: step, wire type, column, name.
+# By type number in descriptor.proto: step, wire type, column type, name.
 _PLAIN: dict[int, tuple[int, int, Type, str]] = {
     1: (EIGHT, BITS64, DOUBLE, "double"), 2: (FOUR, BITS32, _FLOAT, "float"), 3: (INT64, VARINT, BIGINT, "int64"),
     4: (UINT64, VARINT, _UBIG, "uint64"), 5: (INT32, VARINT, _INT, "int32"), 6: (EIGHT, BITS64, _UBIG, "fixed64"),
@@ -48,7 +51,7 @@ _WRAPPERS = {
                        ("String", 9), ("Bytes", 12))
 }  # fmt: skip
 _JSON = {f"{_WELL}{name}" for name in ("Struct", "Value", "ListValue")}
-# A schema is a stranger's: with more it is refused instead of filling memory.
+# Limits on schemas, which are untrusted input: a larger schema is rejected instead of filling memory.
 _MOST_COLUMNS = 20_000
 _MOST_TYPES = 2_000
 _DEEPEST = 60
@@ -60,14 +63,14 @@ class Field:
 
     Attributes:
         number, name: of the field.
-        op: the step.
-        wire: its wire type; that of each item, if it is not packed.
+        op: code of the step that reads it.
+        wire: its wire type; of each item, if it is not packed.
         kind: type of its column; of its items, if it is repeated.
-        inner: MESSAGE, SPAN, MAP, WRAPPER: which message; ENUM: which enum; else 0.
-        repeated, required: whether it is.
-        group: of the fields of a oneof, which of them stays; -1: none.
-        filled: whether `default` stands in where the field is absent; else NULL.
-        said: what the schema calls its type.
+        inner: index of the message for MESSAGE, SPAN, MAP, WRAPPER; index of the enum for ENUM; else 0.
+        repeated, required: labels of the field.
+        group: index of its oneof, of whose fields only the last one counts; -1: not in a oneof.
+        filled: whether an absent field has the value `default`; otherwise it is NULL.
+        `said`: name of its type in the schema.
     """
 
     number: int
@@ -85,7 +88,7 @@ class Field:
 
     @property
     def column(self) -> Type:
-        """Type of its column."""
+        """Type of the field's column."""
         return ListOf(self.kind) if self.repeated and self.op != MAP else self.kind
 
 
@@ -94,9 +97,9 @@ class Message:
     """A message type.
 
     Attributes:
-        name: in full.
-        fields: in the order of the schema, which is that of columns.
-        oneofs: how many.
+        name: full name.
+        fields: in the order of the schema, which is the order of columns.
+        oneofs: number of oneofs.
     """
 
     name: str
@@ -107,19 +110,19 @@ class Message:
         self.known: dict[int, Field] = {}
 
     def closed(self) -> None:
-        """All fields are there."""
+        """Index the fields by number, once all of them are added."""
         self.known = {item.number: item for item in self.fields}
 
 
 @dataclass
 class Plan:
-    """How messages of a type are read.
+    """Plan of a message type.
 
     Attributes:
-        messages: the types that it takes; the first is the message itself.
+        messages: all message types that it contains; the first is the type itself.
         enums: names by number.
-        columns: of the table that such messages would make.
-        carried: Arrow type of each column as it is read: JSON as the bytes that it is made of.
+        columns: the columns of these messages.
+        carried: Arrow type of each column as it is read; JSON is read as the bytes that it is converted from.
     """
 
     messages: list[Message]
@@ -132,7 +135,7 @@ def plan(root: Descriptor) -> Plan:
     """Plan how to read messages of a type.
 
     Raises:
-        Unfit: no table fits it.
+        Unfit: it cannot be converted to columns.
     """
     builder = _Builder()
     builder.message(root, 0)
@@ -156,11 +159,11 @@ class _Builder:
         self._size: dict[str, int] = {}
 
     def message(self, root: Descriptor, depth: int) -> int:
-        """Index of a message type."""
+        """Add a message type with the types of its fields, and return its index."""
         if root.full_name in self._built:
             return self._built[root.full_name]
         if root.GetOptions().message_set_wire_format:
-            raise Unfit(f"{root.full_name} is a MessageSet, which is not read")
+            raise Unfit(f"{root.full_name} is a MessageSet, which is not supported")
         if len(self._built) >= _MOST_TYPES:
             raise Unfit(f"the schema has more than {_MOST_TYPES:,} message types")
         at = self._built[root.full_name] = len(self.messages)
@@ -169,7 +172,7 @@ class _Builder:
         seen: set[str] = set()
         for item in root.fields:
             if item.name.lower() in seen:
-                raise Unfit(f"{root.full_name} has the field {item.name[:80]} twice (upper and lower case are the same)")
+                raise Unfit(f"{root.full_name}: duplicate field {item.name[:80]} (upper and lower case are the same)")
             seen.add(item.name.lower())
             made.fields.append(self._field(item, depth))
         made.closed()
@@ -224,12 +227,12 @@ class _Builder:
             self._numbered[kind.full_name] = len(self.enums)
             names: dict[int, str] = {}
             for item in kind.values:
-                names.setdefault(item.number, item.name)  # of several names the first
+                names.setdefault(item.number, item.name)  # aliases: the first name counts
             self.enums.append(names)
         return self._numbered[kind.full_name]
 
     def _holds_itself(self, root: Descriptor) -> bool:
-        """Whether a message of that type can stand inside of one."""
+        """Return whether a message of that type can contain another one of it."""
         known = self._endless.get(root.full_name)
         if known is None:
             seen, rest = set[str](), list(_parts(root))

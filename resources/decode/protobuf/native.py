@@ -23,10 +23,10 @@ def native_protobuf(plan: Plan) -> NativeProtobuf | None:
 
 
 class NativeProtobuf(Decoder):
-    """Decodes blocks. Not for two threads at once.
+    """Decoder of blocks; not thread-safe.
 
     Args:
-        found: the compiled part.
+        found: the compiled library.
         plan: of the message type.
     """
 
@@ -42,7 +42,7 @@ class NativeProtobuf(Decoder):
 
 
 def written(plan: Plan) -> tuple[np.ndarray[Any, Any], bytes]:
-    """Messages and enums as `kp_protobuf_new` reads them, and their texts one behind the other."""
+    """Serialize messages and enums for `kp_protobuf_new`; return the numbers, and all texts concatenated."""
     texts = bytearray()
     data: list[int] = []
     for message in plan.messages:

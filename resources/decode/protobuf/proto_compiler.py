@@ -1,7 +1,7 @@
-"""Text of .proto files to descriptors, by Google's own compiler (grpcio-tools), in a process of its own.
+"""Compile .proto texts to descriptors with Google's compiler (grpcio-tools), in a separate process.
 
-A registry gives Protobuf schemas as text. Text is a stranger's: the compiler sees it in an empty folder, in a process that has no
-environment, and may take 20 s.
+A registry returns Protobuf schemas as text, which is untrusted input. So the compiler runs in an empty folder, in a process
+without environment variables, for 20 s at most.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from resources.extras import missing
 
 __all__ = ["compiled"]
 
-# A compiler that hangs holds up a batch: a schema of thousands of messages takes less than one second.
+# A compiler that hangs delays a batch: a schema of thousands of messages takes less than one second.
 _LONGEST_S = 20.0
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _ROOT = "kpipe.schema.proto"
 _RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from grpc_tools import _protoc_compiler as c; " \
        "sys.exit(c.run_main([item.encode() for item in sys.argv]))"  # fmt: skip
 
-#: What Confluent's registry knows without a reference (Apache License 2.0, github.com/confluentinc/schema-registry).
+#: Files that Confluent's registry includes without a reference (Apache License 2.0, github.com/confluentinc/schema-registry).
 KNOWN = {
     "confluent/meta.proto": """syntax = "proto3";
 package confluent;
@@ -46,11 +46,11 @@ message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
 
 
 def compiled(text: str, others: Mapping[str, str]) -> tuple[bytes, str]:
-    """Compile a file and its imports to a FileDescriptorSet, and return it as bytes with the file's name in it.
+    """Compile a file and its imports to a FileDescriptorSet; return its bytes, and the file's name in it.
 
     Args:
         text: of the file.
-        others: texts of what it imports, by name.
+        others: texts of imported files by name.
 
     Raises:
         Unfit: it cannot be compiled.
@@ -66,12 +66,12 @@ def compiled(text: str, others: Mapping[str, str]) -> tuple[bytes, str]:
         folder = Path(name)
         for other, content in {**KNOWN, **others, _ROOT: text}.items():
             if not _NAME.fullmatch(other) or len(other) > 255:
-                raise Unfit(f"the schema refers to {other[:80]!r}, which is not the name of a .proto file")
+                raise Unfit(f"import {other[:80]!r}: expected the name of a .proto file")
             try:
                 (folder / "in" / other).parent.mkdir(parents=True, exist_ok=True)
                 (folder / "in" / other).write_text(content, encoding="utf-8")
             except (OSError, UnicodeEncodeError) as error:
-                raise Unfit(f"the schema refers to {other[:80]!r}, which cannot be a file: {type(error).__name__}") from None
+                raise Unfit(f"import {other[:80]!r} cannot be written as a file: {type(error).__name__}") from None
         out = folder / "out"
         arguments = [f"-I{folder / 'in'}", f"-I{tools / '_proto'}", "--include_imports", f"--descriptor_set_out={out}", _ROOT]
         try:
@@ -89,6 +89,6 @@ def compiled(text: str, others: Mapping[str, str]) -> tuple[bytes, str]:
         if done.returncode or not out.exists():
             lines = done.stderr.decode("utf-8", "replace").replace(f"{folder / 'in'}/", "").splitlines()
             said = [line for line in lines if ".proto:" in line and "warning:" not in line] or lines
-            why = said[0].replace(_ROOT, "the schema") if said else f"the compiler ended with {done.returncode}"
+            why = said[0].replace(_ROOT, "the schema") if said else f"the compiler ended with exit code {done.returncode}"
             raise Unfit(f"the schema cannot be compiled: {why[:300]}")
         return out.read_bytes(), _ROOT

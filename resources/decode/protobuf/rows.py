@@ -1,8 +1,12 @@
-"""Protobuf messages one by one: slow, exact, with the reason and the place where one cannot be; and parts of them as JSON.
+"""Decode Protobuf messages one by one: slow and exact, with reason and field of a reject; and convert parts of them to JSON.
 
-Stricter than a parser of Protobuf is: what such a parser would cut off or pass over without a word is a reason here. That is a
-number that its type cannot hold, a field that has another wire type than the schema says, text that is not UTF-8.
-Fields that the schema does not have are passed over, as everywhere.
+Stricter than Protobuf's parsers. Values that they truncate or ignore are rejects here:
+
+- a number outside of its type's range,
+- a field with another wire type than the schema's,
+- text that is not UTF-8.
+
+Fields that the schema does not have are ignored, as in all parsers.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ _ELSE = "not written with this schema"
 
 
 class Reader:
-    """Reads messages of one type.
+    """Decoder of messages of one type.
 
     Args:
         plan: of the type.
@@ -56,12 +60,12 @@ class Reader:
         """Return the values of the plan's columns before conversion.
 
         Raises:
-            Reject: the bytes are no message of the type; names the field.
+            Reject: the bytes are not a message of the type; names the field.
         """
         return self._message(self._plan.messages[0], data, "", 0, False)
 
     def leaves(self) -> Leaves:
-        """How each part that is carried as bytes becomes JSON text."""
+        """Return for each part that is read as bytes the function that converts it to JSON text."""
         found: Leaves = {}
 
         def look(message: Message, path: tuple[str | None, ...]) -> None:
@@ -103,7 +107,7 @@ class Reader:
         return members
 
     def _values(self, kind: Message, data: bytes, path: str) -> Iterator[tuple[Field, Any]]:
-        """Each value of each known field: a number or the like, or the bytes of what has parts."""
+        """Yield each value of each known field: a scalar, or the bytes of a message or map entry."""
         scan = _Scan(data)
         while scan.at < len(data):
             number, wire = scan.tag(path)
@@ -119,7 +123,7 @@ class Reader:
                     yield item, self._scalar(item, part, there)
             elif wire != item.wire:
                 words = _WORDS.get(wire, f"wire type {wire}")
-                raise _fail(there, f"{words} where the schema has {item.said}: {_ELSE}")
+                raise _fail(there, f"expected {item.said}, found {words}: {_ELSE}")
             elif wire == steps.BEGIN:
                 yield item, scan.group(number, there)
             elif item.op >= steps.MESSAGE:
@@ -166,7 +170,7 @@ class Reader:
             return _as_json(item.default, item) if as_json and item.filled else item.default
         if item.op < steps.MESSAGE:
             return _as_json(found[-1], item) if as_json else found[-1]
-        if len(found) > 1:  # what is written in parts is merged, which is what reading them behind each other does
+        if len(found) > 1:  # occurrences of a message are merged, which is what reading their concatenation does
             for part in found:
                 _Scan(part).whole(path)
         return self._value(item, b"".join(found), path, depth, as_json)
@@ -202,7 +206,7 @@ class Reader:
         return next((value for key, value in members.items() if key != "null_value"), None)
 
     def _map(self, kind: Message, parts: list[bytes], path: str, depth: int) -> dict[str, Any]:
-        """Entries as an object; of two with one key the last counts."""
+        """Convert entries to an object; the last entry of a key counts."""
         found: dict[str, Any] = {}
         for part in parts:
             if depth >= _DEEPEST:
@@ -214,7 +218,7 @@ class Reader:
             name = entry[1][-1] if entry[1] else key.default
             name = str(name).lower() if isinstance(name, bool) else str(name)
             there = f"{path}[{name[:40]!r}]"
-            if value.op >= steps.MESSAGE and not entry[2]:  # a value that is not there is one without anything in it
+            if value.op >= steps.MESSAGE and not entry[2]:  # an absent message is an empty message
                 found[name] = self._value(value, b"", there, depth + 1, True)
             else:
                 found[name] = self._member(value, entry[2], there, depth + 1, True)
@@ -224,19 +228,19 @@ class Reader:
 def _moment(item: Field, seconds: int, nanos: int, path: str, as_json: bool) -> Any:
     if item.op == steps.TIMESTAMP:
         if not _SECONDS[0] <= seconds <= _SECONDS[1] or not 0 <= nanos < _NANO:
-            raise _fail(path, f"{seconds} s and {nanos} ns are no Timestamp (years 1 to 9999, nanos 0 to 999999999)")
+            raise _fail(path, f"{seconds} s and {nanos} ns: not a Timestamp (years 1 to 9999, nanos 0 to 999999999)")
         if not as_json:
             return seconds * 1_000_000 + nanos // 1000
         text = f"{(_EPOCH + timedelta(seconds=seconds)).isoformat()}.{nanos:09}"
         return (text[:-10] if not nanos else text[:-6] if not nanos % 10**6 else text[:-3] if not nanos % 1000 else text) + "Z"
     if abs(seconds) > _LONGEST or abs(nanos) >= _NANO or seconds * nanos < 0:
-        raise _fail(path, f"{seconds} s and {nanos} ns are no Duration (10000 years, both of one sign)")
+        raise _fail(path, f"{seconds} s and {nanos} ns: not a Duration (at most 10000 years, equal signs)")
     value = Decimal(seconds * _NANO + nanos).scaleb(-9)
     return Digits(f"{value:f}") if as_json else value
 
 
 def _as_json(value: Any, item: Field) -> Any:
-    """Bytes in base64, NaN and infinities as text (as Protobuf's JSON has them); numbers of 64 bits as numbers."""
+    """Convert a scalar to JSON: bytes to base64, NaN and infinities to text, as Protobuf's JSON; 64-bit numbers stay numbers."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if not isinstance(value, float):
@@ -259,7 +263,7 @@ def _length(size: int) -> bytes:
 
 
 class _Scan:
-    """The wire format of some bytes."""
+    """Reader of Protobuf's wire format."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -294,7 +298,7 @@ class _Scan:
         value = self.varint(path)
         number, wire = value >> 3, value & 7
         if value >= 2**32 or self.at - begin > 5 or not number or wire > steps.BITS32:
-            raise _fail(path, f"byte {begin} begins no field: {_ELSE}")
+            raise _fail(path, f"byte {begin} does not begin a field: {_ELSE}")
         return number, wire
 
     def skip(self, number: int, wire: int, path: str, depth: int) -> None:
@@ -305,7 +309,7 @@ class _Scan:
         elif wire == steps.SIZED:
             self.sized(path)
         elif wire == steps.END:
-            raise _fail(path, f"a group {number} ends that did not begin: {_ELSE}")
+            raise _fail(path, f"unexpected end of group {number}: {_ELSE}")
         else:
             if depth >= _DEEPEST:
                 raise _fail(path, "nested too deeply")
@@ -326,6 +330,6 @@ class _Scan:
             self.skip(inner, wire, path, 0)
 
     def whole(self, path: str) -> None:
-        """Prove that it is a sequence of fields."""
+        """Check that the bytes are a sequence of fields."""
         while self.at < len(self.data):
             self.skip(*self.tag(path), path, 0)

@@ -66,7 +66,7 @@ def test_the_whole_message_by_a_path(way: str) -> None:
         (proto("message A { Gone g = 1; } message M {int32 i=1;}"), "cannot be compiled: .*Gone"),
         (proto('import "other.proto"; message M { int32 i = 1; }'), "cannot be compiled: other.proto: File not found"),
         (proto("message M { }"), "has no field that could be a column"), (proto("message X { }"), "no message t.M"),
-        (proto("message M { int32 a = 1; string A_ = 2; int32 b = 3; int32 B = 4; }"), "twice|conflict|camel"),
+        (proto("message M { int32 a = 1; string A_ = 2; int32 b = 3; int32 B = 4; }"), "duplicate field|conflict|camel"),
         (proto("message M { option message_set_wire_format = true; extensions 4 to max; }", "proto2"), "MessageSet"),
         (proto("message M { L0 a = 1; }" + "".join(f"message L{n} {{ L{n + 1} a = 1; }}" for n in range(80))
                + "message L80 { int32 x = 1; }"), "nested too deeply"),
@@ -120,7 +120,7 @@ def test_what_googles_library_writes_comes_out_again_and_what_is_spoilt_is_read_
             assert _STRICTER.search(reasons[at]), reasons[at]
 
 
-_STRICTER = re.compile("not written with this schema|not UTF-8|no Timestamp|no Duration|more than 64 bits")
+_STRICTER = re.compile("not written with this schema|not UTF-8|not a Timestamp|not a Duration|more than 64 bits")
 
 
 def spoilt(dice: Random, payload: bytes, others: list[bytes]) -> bytes:
