@@ -1,11 +1,11 @@
-/* Loaded by Spark's JVM as an agent (-agentpath): no process of the same user can read the JVM's environment and memory.
-   prctl(2) lasts until the next exec, so it cannot be set from outside. */
+/* Agent of Spark's JVM (-agentpath): prevents other processes of the same user from reading the JVM's environment and memory.
+   The setting of prctl(2) ends with exec, so the process that starts the JVM cannot make it. */
 
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
 
-/* JVM TI's entry point; 0 lets the JVM start. */
+/* Entry point of JVM TI; 0 lets the JVM start. */
 int Agent_OnLoad(void *vm, char *options, void *reserved) {
     (void)vm;
     (void)options;

@@ -1,10 +1,10 @@
-/* Avro's binary encoding to columns, a datum a payload, without an object in between.
+/* Decode Avro's binary encoding to columns: payloads of one datum each, without an intermediate object.
  *
- * What is not plainly good (too short, bytes left over, a number out of range, text that is not UTF-8) marks the payload;
- * its row is taken back, and exact code in Python says why. So this file may refuse more than it must, and may never take
- * what that code would refuse or read otherwise: tests/resources/decode compares the two.
+ * A payload that fails this fast path (too short, with bytes left over, a number out of range, text that is not UTF-8) gets
+ * status LOOK; its row is discarded, and exact code in Python reports the reason. So this file may reject valid payloads, but
+ * must never accept one that exact code rejects or decodes differently: tests/resources/decode compares the two.
  *
- * Encoding: Apache Avro 1.12, "Binary encoding". Nodes are resources/decode/avro/nodes.py's, in the order it gives them.
+ * Encoding: Apache Avro 1.12, "Binary encoding". Node codes and their order: resources/decode/avro/nodes.py.
  */
 #include "columns.h"
 
@@ -17,12 +17,12 @@ enum {
 
 typedef struct {
     int64_t op, a, b, count;
-    const int64_t *more; /* RECORD: node and column (-1: none) of each field; ENUM: where its symbols begin; else nodes */
+    const int64_t *more; /* RECORD: node and column (-1: none) of each field; ENUM: begin of each symbol, end; else nodes */
 } node;
 
 typedef struct {
     decoder base;
-    int64_t *data; /* what the nodes point into */
+    int64_t *data; /* buffer of the nodes' numbers */
     node *nodes;
     char *symbols;
 } avro;
@@ -32,7 +32,7 @@ typedef struct {
     const uint8_t *p, *end;
 } scan;
 
-/* Zigzag, 64 bits: ten bytes at most, of the tenth one bit. */
+/* Read a zigzag number of 64 bits: at most ten bytes, and one bit of the tenth. */
 static inline int number(scan *s, int64_t *out) {
     uint64_t value = 0;
     for (int shift = 0; shift < 70 && s->p < s->end; shift += 7) {
@@ -47,7 +47,7 @@ static inline int number(scan *s, int64_t *out) {
     return FAIL;
 }
 
-/* Whether a number is one that a column of times has: 1 time of day, 2 instant (both in microseconds), 3 day. */
+/* Return whether a number is inside a time type's range: 1 time of day, 2 instant (both in microseconds), 3 day; 0 any. */
 static inline int within(int64_t value, int64_t what) {
     static const int64_t least[] = {INT64_MIN, 0, -62135596800000000, -719162};
     static const int64_t most[] = {INT64_MAX, 86399999999, 253402300799999999, 2932896};
@@ -82,7 +82,7 @@ static int decimal(scan *s, const node *n, column *c) {
     s->p = end;
     if (!c) return OK;
     uint8_t sign = *p & 0x80 ? 0xff : 0;
-    for (; end - p > 16; p++) /* what only repeats the sign; the bit below must do so, too */
+    for (; end - p > 16; p++) /* leading bytes must repeat the sign, and so must the next bit */
         if (*p != sign || (p[1] & 0x80) != (sign & 0x80)) return FAIL;
     unsigned __int128 value = sign ? ~(unsigned __int128)0 : 0, most = 1;
     for (; p < end; p++) value = value << 8 | *p;
@@ -114,7 +114,7 @@ static int record(scan *s, const node *n, column *c, int depth) {
     return OK;
 }
 
-/* Blocks of items until one of none; every item has a byte at least (the schema was looked at). */
+/* Read blocks of items up to an empty block; every item has at least one byte (checked on the schema). */
 static int items(scan *s, const node *n, column *item, int depth) {
     for (;;) {
         int64_t count, size;
@@ -215,7 +215,7 @@ static int value(scan *s, int64_t index, column *c, int depth) {
     }
 }
 
-/* ---- what Python calls ---------------------------------------------------------------------------------------- */
+/* ---- called from Python --------------------------------------------------------------------------------------- */
 
 void kp_avro_free(avro *d) {
     if (!d) return;
@@ -226,7 +226,7 @@ void kp_avro_free(avro *d) {
     free(d);
 }
 
-/* Of each node: op, a, b, count, and how many further numbers it has, and these. */
+/* Data of each node: op, a, b, count, number of further numbers, further numbers. */
 avro *kp_avro_new(const int64_t *data, int64_t size, int64_t nodes, const char *symbols, int64_t symbols_size,
                   const int32_t *columns, const uint64_t *ranges, const char *names) {
     avro *d = calloc(1, sizeof(avro));
@@ -249,8 +249,8 @@ avro *kp_avro_new(const int64_t *data, int64_t size, int64_t nodes, const char *
     return d;
 }
 
-/* The chosen payloads; payload i is [bounds[i] + skip, bounds[i+1] - 1) of the data. Returns the number of rows; -1 when
- * memory ran out. `status` tells of each chosen one: GOOD, LOOK. */
+/* Decode the chosen payloads; payload i is [bounds[i] + skip, bounds[i+1] - 1) of the data. Returns the number of rows; -1: out
+ * of memory, or too many slots. status: GOOD or LOOK for each chosen payload. */
 int64_t kp_avro_decode(avro *d, const uint8_t *data, const int64_t *bounds, const int64_t *chosen, int64_t count, int64_t skip,
                        uint8_t *status) {
     column *root = &d->base.root;

@@ -1,7 +1,7 @@
-/* Columns that are built, as Arrow's buffers. */
+/* Copy finished columns to Arrow's buffers. */
 #include "columns.h"
 
-/* RFC 3629: no overlong form, no surrogate, nothing above U+10FFFF. */
+/* Check UTF-8 by RFC 3629: no overlong form, no surrogate, no code point above U+10FFFF. */
 int kp_is_utf8(const uint8_t *p, const uint8_t *end) {
     while (p < end) {
         uint64_t eight;
@@ -19,7 +19,8 @@ int kp_is_utf8(const uint8_t *p, const uint8_t *end) {
     return 1;
 }
 
-/* Nodes in order of depth, each: kind, width, number of children, length of its name; names one behind the other. */
+/* Build a column from nodes in depth-first order, each: kind, width, number of children, length of its name. `names` has all
+ * names concatenated. */
 int kp_build(column *c, const int32_t **node, const uint64_t **range, const char **names) {
     c->kind = (*node)[0];
     c->width = (*node)[1];
@@ -56,7 +57,7 @@ static column *node_at(column *c, int *index) {
     return NULL;
 }
 
-/* Of the node with that index (0 is the root): rows, bytes of its values, whether some slot may be null. */
+/* Return for the node with that index (0 is the root): rows, bytes of its values, whether a slot may be null. */
 void kp_size(decoder *d, int index, int64_t *out) {
     column *c = node_at(&d->root, &index);
     out[0] = c->rows;
@@ -73,13 +74,13 @@ static void bits(const uint8_t *bytes, int64_t count, uint8_t *to) {
     }
 }
 
-/* For each slot of that node whether nothing was there, not even a null. */
+/* Return for each slot of that node whether the value was absent: not even null. */
 void kp_absent(decoder *d, int index, uint8_t *out) {
     column *c = node_at(&d->root, &index);
     for (int64_t i = 0; i < c->rows; i++) out[i] = c->valid[i] == 2;
 }
 
-/* Arrow's buffers of that node: validity bitmap, offsets (rows + 1), values. Those that are NULL are left out. */
+/* Copy that node to Arrow's buffers: validity bitmap, offsets (rows + 1), values. A buffer that is NULL is not written. */
 void kp_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *values) {
     column *c = node_at(&d->root, &index);
     if (validity) bits(c->valid, c->rows, validity);
@@ -90,7 +91,7 @@ void kp_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *v
     if (values && c->rows) {
         if (c->kind == BOOLEAN) bits((const uint8_t *)c->values, c->rows, (uint8_t *)values);
         else if (c->kind == TEXT) {
-            if (c->used) memcpy(values, c->values, c->used); /* empty texts alone have no bytes at all */
+            if (c->used) memcpy(values, c->values, c->used); /* NULL if all texts are empty */
         }
         else memcpy(values, c->values, (size_t)c->rows * (size_t)(c->kind == DOUBLE ? 8 : c->width));
     }

@@ -1,6 +1,6 @@
-/* Columns while they are built, a slot for each row: what the decoders in C share.
+/* Columns that are being built, with a slot for each row; shared by the decoders in C.
  *
- * A decoder's own struct begins with `decoder`, so that kp_size and kp_copy (columns.c) read the columns of any.
+ * The struct of each decoder begins with `decoder`, so that kp_size and kp_copy (columns.c) can read its columns.
  */
 #ifndef KPIPE_COLUMNS_H
 #define KPIPE_COLUMNS_H
@@ -15,30 +15,30 @@ enum { FAIL = 0, OK = 1 };
 
 typedef struct column {
     int kind;
-    int width;       /* bytes of a value, for INTEGER; of JSON for TEXT: which values it takes; for STRUCT: json.c */
-    uint64_t most;   /* largest value, for INTEGER */
-    uint64_t least;  /* magnitude of the smallest one */
+    int width;       /* INTEGER: bytes of a value; TEXT and STRUCT of JSON: the enums in json.c */
+    uint64_t most;   /* INTEGER: largest value */
+    uint64_t least;  /* INTEGER: magnitude of the smallest value */
     char *name;
     size_t name_length;
     struct column *children;
     int count;
-    /* what is being built: a slot for each row of the parent */
+    /* the content: a slot for each row of the parent */
     int64_t rows, room;
     int some_null;
-    uint8_t *valid;   /* one byte a slot: 1, 0 for null, 2 for what is null because nothing was there */
+    uint8_t *valid;   /* a byte for each slot: 1 valid, 0 null, 2 null because the value is absent */
     int32_t *ends;    /* TEXT, LIST: end of each slot in `values` or in the child */
-    char *values;     /* fixed width values (BOOLEAN: a byte), or the bytes of texts */
+    char *values;     /* values of fixed width (BOOLEAN: a byte), or the bytes of texts */
     size_t used, size;
 } column;
 
-/* Slots of all columns together that one block may fill: some 80 MB. An item of a list takes one for each of its struct's
- * members, so that `[{},{},...]` makes much of few bytes. */
+/* Limit on the slots that one block may fill, in all columns together: some 80 MB. An item of a list takes a slot for each
+ * member of its struct, so `[{},{},...]` needs much memory for few bytes. */
 #define MOST_SLOTS (1 << 23)
 
 typedef struct {
     column root;
-    int64_t slots; /* filled for this block so far, also those that were taken back */
-    int broken;    /* memory ran out, or the block fills too many slots */
+    int64_t slots; /* filled for this block so far, including discarded ones */
+    int broken;    /* out of memory, or the block fills too many slots */
 } decoder;
 
 static inline int grow_rows(decoder *d, column *c) {
@@ -116,7 +116,7 @@ static inline void cut(column *c, int64_t rows) {
         for (int i = 0; i < c->count; i++) cut(&c->children[i], rows);
 }
 
-/* The members of an object that failed half way have a row more than the object itself. */
+/* Discard the members of an object that failed: they can have one row more than the object. */
 static inline void cut_members(column *c) {
     for (int i = 0; i < c->count; i++) cut(&c->children[i], c->rows);
 }

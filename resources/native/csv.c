@@ -1,7 +1,7 @@
-/* CSV payloads to columns of text, by the rules of MySQL's LOAD DATA; resources/decode/csv/rows.py has them one by one.
+/* Split CSV payloads to columns of text, by the rules of MySQL's LOAD DATA (resources/decode/csv/rows.py lists them).
  *
- * A payload with a line of more or fewer fields, or with a quote that is not closed, is marked, and all of its rows are
- * taken back; exact code in Python says why. Everything else must come out as it does there: tests/resources/decode
+ * A payload with a line of more or fewer fields, or with a quote that is not closed, gets status LOOK, and all of its rows are
+ * discarded: exact code in Python reports the reason. All other results must equal that code's: tests/resources/decode
  * compares the two.
  */
 #include "columns.h"
@@ -10,12 +10,12 @@ typedef struct {
     decoder base;
     int quote, escape; /* a byte, or -1 */
     const char *delimiter, *line_end, *line_start, *null;
-    int64_t delimiter_length, line_end_length, line_start_length, null_length; /* of null: -1 where there is none */
+    int64_t delimiter_length, line_end_length, line_start_length, null_length; /* null_length -1: no text for NULL */
     int null_quoted;
     int64_t skip;
-    int wanted;   /* fields of a line */
-    int *places;  /* of each field: its column, or -1 */
-    char *texts;  /* what the texts above point into */
+    int wanted;   /* number of fields of a line */
+    int *places;  /* column of each field, or -1 */
+    char *texts;  /* buffer of the texts above */
     uint8_t special[256];
 } csv;
 
@@ -45,7 +45,7 @@ static int is_null(const csv *d, const char *text, size_t length, int quoted, in
     return (d->null_quoted || !quoted) && length == (size_t)d->null_length && memcmp(text, d->null, length) == 0;
 }
 
-/* One field into a column (NULL: nowhere); `more` tells whether another one follows in the line. */
+/* Read one field into a column (NULL: discard it); `more`: another field follows in the line. */
 static int field(csv *d, scan *s, column *c, int *more) {
     int quoted = 0, escaped = 0, marked = 0, ended = 0;
     const char *p = s->p;
@@ -67,7 +67,7 @@ static int field(csv *d, scan *s, column *c, int *more) {
         int sign = (unsigned char)*p;
         char put = *p;
         if (sign == d->escape && (d->escape != d->quote || (p + 1 < s->end && (unsigned char)p[1] == sign))) {
-            if (p + 1 < s->end) { /* the last sign of a record stands for itself */
+            if (p + 1 < s->end) { /* an escape at the end of a record is a plain character */
                 p++;
                 escaped = 1;
                 if (d->escape != d->quote) {
@@ -148,8 +148,8 @@ void kp_csv_free(csv *d) {
     free(d);
 }
 
-/* signs: quote and escape, or -1. lengths: of delimiter, line end, line start and null (-1: none), whose bytes stand one
- * behind the other in `texts`; then null_quoted, lines to skip, fields, columns. places: of each field its column, or -1. */
+/* signs: quote and escape, or -1. lengths: of delimiter, line end, line start and null (-1: none), whose bytes are
+ * concatenated in `texts`; then null_quoted, lines to skip, fields, columns. places: column of each field, or -1. */
 csv *kp_csv_new(const int64_t *signs, const int64_t *lengths, const char *texts, const int32_t *places) {
     csv *d = calloc(1, sizeof(csv));
     if (!d) return NULL;
@@ -185,7 +185,7 @@ csv *kp_csv_new(const int64_t *signs, const int64_t *lengths, const char *texts,
     return d;
 }
 
-/* As kp_json_decode; `rows` tells how many rows each payload gave. */
+/* Like kp_json_decode; `rows`: number of rows of each payload. */
 int64_t kp_csv_decode(csv *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status, int64_t *rows) {
     column *root = &d->base.root;
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);

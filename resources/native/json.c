@@ -1,8 +1,8 @@
-/* One JSON object a payload to columns, strictly, without an object in between.
+/* Decode payloads of one JSON object each to columns, strictly, without an intermediate object.
  *
- * What is not plainly good (a value of another type, an escape in a name, a member given twice or not known) marks the
- * payload; its row is taken back, and exact code in Python decides about it. So this file may refuse more than it must,
- * and may never take what that code would refuse or read otherwise: tests/resources/decode compares the two.
+ * A payload that fails this fast path (a value of another type, an escape in a name, a duplicate or unknown member) gets status
+ * LOOK or UNKNOWN; its row is discarded, and exact code in Python decides. So this file may reject valid payloads, but must
+ * never accept one that exact code rejects or decodes differently: tests/resources/decode compares the two.
  *
  * Grammar: RFC 8259. Rounding of numbers: nearest, ties to even (IEEE 754), as Python's float().
  */
@@ -15,21 +15,22 @@
 #include "columns.h"
 #include "json_text.h"
 
-#define DEEPEST 200 /* lists and objects, the payload itself among them, as kpipe/schema/nesting.py has it */
+#define DEEPEST 200 /* levels of lists and objects including the payload; equal to the limit in kpipe/schema/nesting.py */
 #define LONGEST_NAME 255
 
 typedef struct {
     decoder base;
     locale_t c_locale;
     int unknown;
-    int skips; /* members that are not known are left out */
+    int skips; /* unknown members are ignored */
 } json;
 
-/* What a TEXT column takes (its width): texts only; any value, as compact JSON; texts as they are, any other value as JSON. */
+/* Values that a TEXT column accepts (its width): strings only; any value as compact JSON; strings, and other values as JSON. */
 enum { TEXTS = 0, AS_JSON = 1, ANYTHING = 2 };
 
-/* Of a STRUCT whose other members are left out (its width): of an object on the way to a value none matters; in a value, exact
-   code looks at one that may be a field in other letters; at each one where fields have letters beyond ASCII. */
+/* Check of ignored members in a STRUCT (its width). ON_THE_WAY: an object on the path to a value; no check. VALUE: a member that
+   may be a field in another case goes to exact code. VALUE_BEYOND_ASCII: the same, and fields have letters beyond ASCII, so that
+   every ignored member goes to exact code. */
 enum { ON_THE_WAY = 0, VALUE = 1, VALUE_BEYOND_ASCII = 2 };
 
 /* ---- scanning ------------------------------------------------------------------------------------------------- */
@@ -90,7 +91,7 @@ static int integer(scan *s, column *c) {
     if (value > (negative ? c->least : c->most) || !slot(&s->d->base, c)) return FAIL;
     if (negative) value = 0 - value;
     char *to = c->values + c->rows * c->width;
-    switch (c->width) { /* value's low bytes, whatever the byte order */
+    switch (c->width) { /* the low bytes of value, in any byte order */
     case 1: { uint8_t v = (uint8_t)value; memcpy(to, &v, 1); break; }
     case 2: { uint16_t v = (uint16_t)value; memcpy(to, &v, 2); break; }
     case 4: { uint32_t v = (uint32_t)value; memcpy(to, &v, 4); break; }
@@ -104,8 +105,8 @@ static int integer(scan *s, column *c) {
 static const double TENS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                               1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-/* The number, if its rounding is certain without the long way (Clinger 1990: both parts are exact, so one operation
- * rounds once; with 64 bits of mantissa the result is certain unless it is about half way between two doubles). */
+/* Compute the number if the fast path rounds correctly (Clinger 1990: both operands are exact, so one operation rounds once;
+ * with 64 bits of mantissa the result is certain unless it is close to the middle between two doubles). */
 static int quick(uint64_t digits, int64_t power, double *out) {
     if (power < -22 || power > 22) return 0;
     if (digits <= (1ull << 53)) {
@@ -125,14 +126,14 @@ static int quick(uint64_t digits, int64_t power, double *out) {
     return 0;
 }
 
-/* Exponents saturate here: far beyond the digits that a payload can have, so that its fraction never brings one back. */
+/* Exponents saturate here: far beyond the digits that a payload can have, so that no fraction compensates the exponent. */
 #define MOST_EXPONENT ((int64_t)1 << 56)
 
 static int real(scan *s, column *c) {
     space(s);
     const char *start = s->p, *p = start, *end = s->end;
     int negative = p < end && *p == '-';
-    int64_t power = 0, digits = 0; /* the length of a payload fits, and so does its sum with the largest exponent */
+    int64_t power = 0, digits = 0; /* large enough for a payload's length plus the largest exponent */
     uint64_t value = 0;
     p += negative;
     if (p >= end || *p < '0' || *p > '9') return FAIL;
@@ -158,7 +159,7 @@ static int real(scan *s, column *c) {
     if (!slot(&s->d->base, c)) return FAIL;
     double number;
     const char *most = first;
-    while (most < p && (*most == '0' || *most == '.')) most++; /* zeros in front do not count */
+    while (most < p && (*most == '0' || *most == '.')) most++; /* leading zeros do not count */
     int64_t counted = digits - (most - first - (first[1] == '.' && most > first + 1 ? 1 : 0));
     if (counted > 19 || !quick(value, power, &number)) {
         char *stop;
@@ -173,7 +174,7 @@ static int real(scan *s, column *c) {
     return OK;
 }
 
-/* Appends to a text that is being built; without a column (a value that is left out) nothing. */
+/* Append to the text that is being built; no column: the value is ignored. */
 static int put(scan *s, column *c, const char *from, size_t length) {
     if (!c) return OK;
     if (!reserve(&s->d->base, c, length + 8)) return FAIL;
@@ -182,7 +183,8 @@ static int put(scan *s, column *c, const char *from, size_t length) {
     return OK;
 }
 
-/* A number as it is written. Python refuses integers of more than 4300 digits, and reads -0 as 0. */
+/* Copy a number as written. FAIL for values that Python changes: it rejects integers of more than 4300 digits, and reads -0 as
+   0. */
 static int any_number(scan *s, column *c) {
     const char *p = s->p, *end = s->end, *start = p;
     int negative = p < end && *p == '-', whole = 1;
@@ -211,7 +213,7 @@ static int any_number(scan *s, column *c) {
     return put(s, c, start, (size_t)(p - start));
 }
 
-/* A text with its quotes, as json.dumps(ensure_ascii=False) writes it; the opening quote has been read. */
+/* Write a string with quotes, as json.dumps(ensure_ascii=False) does; the opening quote has been read. */
 static int any_text(scan *s, column *c) {
     if (!put(s, c, "\"", 1)) return FAIL;
     for (;;) {
@@ -230,7 +232,7 @@ static int any_text(scan *s, column *c) {
         const char *begin = s->p;
         if (!escape(&s->p, s->end, said, &length)) return FAIL;
         if (length == 1 && ((unsigned char)said[0] < 0x20 || said[0] == '"' || said[0] == '\\')) {
-            if (begin[1] == 'u') return FAIL; /* written shorter by dumps, or in its own way */
+            if (begin[1] == 'u') return FAIL; /* json.dumps writes another escape */
             if (!put(s, c, begin, 2)) return FAIL;
         } else if (!put(s, c, said, length)) {
             return FAIL;
@@ -240,7 +242,7 @@ static int any_text(scan *s, column *c) {
 
 static inline int literal(scan *s, const char *word, size_t length);
 
-/* Any value, strictly, as compact JSON. */
+/* Parse any value strictly, and write it as compact JSON. */
 static int any(scan *s, column *c, int depth) {
     space(s);
     if (s->p >= s->end || (depth >= DEEPEST && (*s->p | 0x20) == '{')) return FAIL; /* [ or { */
@@ -286,7 +288,7 @@ static int any(scan *s, column *c, int depth) {
     }
 }
 
-/* A value as JSON, in a column of texts. */
+/* Write a value as JSON to a column of texts. */
 static int as_json(scan *s, column *c, int depth) {
     if (!slot(&s->d->base, c)) return FAIL;
     size_t before = c->used;
@@ -323,7 +325,7 @@ static column *member(column *c, const char *name, size_t length, int *hint) {
 
 static inline char lowered(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c; }
 
-/* Whether a member that is no field may be one in other letters, or has a name that no field can have. */
+/* Return whether a member that is not a field may be one in another case, or has a name that no field can have. */
 static int doubtful(const column *c, const char *name, size_t length, int high) {
     if (c->width == ON_THE_WAY) return 0;
     if (c->width == VALUE_BEYOND_ASCII || high || !length || length > LONGEST_NAME) return 1;
@@ -336,7 +338,7 @@ static int doubtful(const column *c, const char *name, size_t length, int high) 
     return 0;
 }
 
-/* Members of the object into the children; those that it lacks become null. The object's own slot is the caller's. */
+/* Read the members of an object into the children; absent members become null. The caller fills the object's own slot. */
 static int members(scan *s, column *c, int64_t row, int depth) {
     int hint = 0;
     name_set others;
@@ -363,7 +365,7 @@ static int members(scan *s, column *c, int64_t row, int depth) {
                 return FAIL;
             }
             s->p = to + 1;
-            if (child->rows != row) return FAIL; /* given twice */
+            if (child->rows != row) return FAIL; /* duplicate */
             if (!next_is(s, ':') || !value(s, child, depth)) return FAIL;
         } while (next_is(s, ','));
         if (!next_is(s, '}')) return FAIL;
@@ -420,7 +422,7 @@ static int value(scan *s, column *c, int depth) {
     }
 }
 
-/* ---- what Python calls ---------------------------------------------------------------------------------------- */
+/* ---- called from Python --------------------------------------------------------------------------------------- */
 
 void kp_json_free(json *d) {
     if (!d) return;
@@ -440,11 +442,11 @@ json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *name
     return d;
 }
 
-/* From now on members that are not known are left out, at every depth. */
+/* Ignore unknown members in later blocks, at every depth. */
 void kp_json_skip(json *d) { d->skips = 1; }
 
-/* Payload i is [bounds[i], bounds[i+1] - 1) of the data; the byte behind each is a newline.
- * Returns the number of rows; -1 when memory ran out. `status` tells of each payload: GOOD, LOOK, UNKNOWN. */
+/* Decode payloads; payload i is [bounds[i], bounds[i+1] - 1) of the data, and the byte after it is a newline.
+ * Returns the number of rows; -1: out of memory, or too many slots. status: GOOD, LOOK or UNKNOWN for each payload. */
 int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status) {
     column *root = &d->base.root;
     for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);

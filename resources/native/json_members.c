@@ -1,18 +1,19 @@
-/* Members of JSON documents at a path, for expressions: a text for each document, as kpipe/expressions/mysql/json/document_functions.py gives it.
+/* Select members of JSON documents by path, for expressions: a text for each document, equal to the result of
+ * kpipe/expressions/mysql/json/document_functions.py.
  *
- * A document that is not plainly good (invalid, or with a value whose text must be computed) is marked LOOK; exact
- * code in Python decides about it. Documents are valid UTF-8. Of a name that an object has twice the last value counts.
+ * A document that fails this fast path (invalid, or with a value whose text must be computed) gets status IS_LOOK and falls
+ * back to exact code in Python. Documents are valid UTF-8. The last value of a duplicate name counts.
  *
  * Grammar: RFC 8259.
  */
 #include "columns.h"
 #include "json_text.h"
 
-#define DEEPEST 100 /* as MOST_DEPTH in kpipe/expressions/mysql/json/documents.py */
-#define LONGEST_NAME 256 /* bytes of a name with escapes, as it is written */
+#define DEEPEST 100 /* equal to MOST_DEPTH in kpipe/expressions/mysql/json/documents.py */
+#define LONGEST_NAME 256 /* bytes of a name, escapes not decoded */
 
-/* A step of a path. KEY_OR_PLACE: the name of a member, or a place in an array if it has one; KEY: the name of a member alone;
-   PLACE: a place in an array, where any other value counts as an array of one. */
+/* A step of a path. KEY_OR_PLACE: a member name, or an array index if `place` is set; KEY: a member name only;
+   PLACE: an array index, where any other value counts as an array of one item. */
 enum { KEY_OR_PLACE = 0, KEY = 1, PLACE = 2 };
 
 /* The operations of document_functions.py, in the order of native_members.py. */
@@ -28,7 +29,7 @@ typedef struct {
 } step;
 
 typedef struct {
-    const char *p, *end, *limit; /* the document: [p, end); up to limit may be read */
+    const char *p, *end, *limit; /* the document is [p, end); memory up to limit is readable */
 } reader;
 
 static inline void space(reader *r) {
@@ -48,7 +49,7 @@ static inline int word(reader *r, const char *said, size_t length) {
     return OK;
 }
 
-/* From behind the opening quote: the text without its quotes and escapes. */
+/* Read a string from after its opening quote; write it without quotes, with escapes decoded. */
 static int plain_text(reader *r, char **to) {
     for (;;) {
         int high;
@@ -73,7 +74,7 @@ static int plain_text(reader *r, char **to) {
     }
 }
 
-/* The same with quotes, and escapes where JSON needs one; the opening quote has been read. */
+/* Read a string from after its opening quote; write it with quotes, and with the escapes that JSON requires. */
 static int quoted_text(reader *r, char **to) {
     static const char hex[] = "0123456789abcdef", from[] = "\b\f\n\r\t\"\\", said[] = "bfnrt\"\\";
     *(*to)++ = '"';
@@ -130,7 +131,7 @@ static int number(reader *r) {
     return OK;
 }
 
-/* Any value, strictly: read, and nothing more. */
+/* Parse any value strictly, without output. */
 static int skip(reader *r, int depth) {
     space(r);
     if (r->p >= r->end) return FAIL;
@@ -159,7 +160,7 @@ static int skip(reader *r, int depth) {
     }
 }
 
-/* A name, from behind its opening quote to behind the closing one, and whether it is that of a step. */
+/* Read a name from after its opening quote to after the closing one; `same`: it is the name of this step. */
 static int is_name(reader *r, const step *way, int *same) {
     int high;
     const char *name = r->p, *stop = text_end(name, r->end, r->limit, &high);
@@ -175,7 +176,7 @@ static int is_name(reader *r, const step *way, int *same) {
     return OK;
 }
 
-/* A whole value, and where in it a path leads; NULL: nowhere. */
+/* Parse a whole value; `found`: the value at the path, NULL if there is none. */
 static int find(reader *r, const step *way, int count, int depth, const char **found) {
     *found = NULL;
     space(r);
@@ -213,7 +214,7 @@ static int find(reader *r, const step *way, int count, int depth, const char **f
     return skip(r, depth);
 }
 
-/* A value that has been read once, without spaces. An object that has a name twice, or very many, is left to exact code. */
+/* Write a validated value without spaces. FAIL (to exact code): an object has a duplicate name, or more names than MOST_NAMES. */
 static int written(reader *r, char **to) {
     space(r);
     const char *start = r->p;
@@ -243,7 +244,7 @@ static int written(reader *r, char **to) {
         *(*to)++ = '{';
         if (!next_is(r, '}')) {
             do {
-                const char *name = *to; /* of equal names the texts are equal, once they are written */
+                const char *name = *to; /* compared as written here: then equal names have equal bytes */
                 if (!next_is(r, '"') || !quoted_text(r, to) || !add_name(&names, name, (size_t)(*to - name))) return FAIL;
                 if (!next_is(r, ':')) return FAIL;
                 *(*to)++ = ':';
@@ -262,7 +263,7 @@ static int written(reader *r, char **to) {
     return OK;
 }
 
-/* A number whose text DuckDB casts exactly: as REAL a short one with a small exponent, as BIGINT one of at most 18 digits. */
+/* Write a number if DuckDB casts its text exactly: REAL: short with a small exponent; BIGINT: at most 18 digits. */
 static int numeral(reader *r, int form, char **to) {
     const char *start = r->p, *stop;
     if (!number(r)) return FAIL;
@@ -274,7 +275,7 @@ static int numeral(reader *r, int form, char **to) {
     } else {
         for (stop = start; stop < r->p && (*stop | 32) != 'e'; stop++)
             ;
-        size_t exponent = (size_t)(r->p - stop); /* with its e */
+        size_t exponent = (size_t)(r->p - stop); /* including e */
         if (stop - start > 20 || exponent > (exponent && (stop[1] == '+' || stop[1] == '-') ? 4 : 3)) return FAIL;
     }
     memcpy(*to, start, length);
@@ -303,7 +304,7 @@ static int result(reader *r, int form, char **to) {
     return numeral(r, form, to);
 }
 
-/* One document; `to` is behind what was written. The text is never longer than the document, or three bytes. */
+/* Process one document and advance `to`. The text is at most as long as the document, or three bytes. */
 static int one(reader r, const step *way, int count, int form, char **to) {
     char *before = *to;
     if (form == UNQUOTE) {
@@ -329,13 +330,13 @@ static int one(reader r, const step *way, int count, int form, char **to) {
 
 static inline int is_null(const uint8_t *valid, int64_t at) { return valid && !(valid[at >> 3] >> (at & 7) & 1); }
 
-/* For each row, a list of a document and, if `path` is given, that path, what an operation gives.
+/* Apply an operation to each row: a list of a document and, if `path` is not NULL, that path.
  *
- * data, texts, valid: Arrow's buffers of all texts (valid may be NULL: none is null; its first bit is `bit`).
- * rows: where the list of each row begins among the texts, and behind them the end of the last one.
- * steps: of the path, each: kind, place, length of its name; names one behind the other.
- * ends, out: offsets and bytes of the texts that come out. `out` has room for all documents, and three bytes more for each.
- * status: of each row IS_NULL, IS_TEXT, or IS_LOOK.
+ * data, texts, valid: Arrow's buffers of all texts. `valid` may be NULL: no text is null; its first bit is `bit`.
+ * rows: index of the first text of each row's list, then the end of the last list.
+ * steps: kind, place and length of the name of each step of the path; `names` has the names concatenated.
+ * ends, out: offsets and bytes of the results. `out` has room for all documents and three more bytes for each.
+ * status: IS_NULL, IS_TEXT or IS_LOOK for each row.
  */
 void kp_json_members(const char *data, const int32_t *texts, const uint8_t *valid, int64_t bit, const int32_t *rows, int64_t count,
                      const char *path, int64_t path_length, const int32_t *steps, int64_t step_count, const char *names, int form,

@@ -1,4 +1,4 @@
-/* Texts and names of JSON: what json.c and json_members.c share. */
+/* Strings and names of JSON; shared by json.c and json_members.c. */
 #ifndef KPIPE_JSON_TEXT_H
 #define KPIPE_JSON_TEXT_H
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #endif
 #include "columns.h"
 
-/* From behind the opening quote to the closing one, an escape or a control character. */
+/* Scan from after the opening quote to the closing quote, an escape or a control character; `high`: a byte is not ASCII. */
 static inline const char *text_end(const char *p, const char *end, const char *limit, int *high) {
 #ifdef __SSE2__
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1f);
@@ -59,7 +59,7 @@ static inline size_t put_utf8(char *to, unsigned c) {
 }
 
 static inline int escape(const char **at, const char *end, char *to, size_t *length) {
-    const char *p = *at + 1; /* behind the backslash */
+    const char *p = *at + 1; /* after the backslash */
     if (p >= end) return FAIL;
     static const char from[] = "\"\\/bfnrt", plain[] = "\"\\/\b\f\n\r\t";
     if (*p != 'u') {
@@ -73,7 +73,7 @@ static inline int escape(const char **at, const char *end, char *to, size_t *len
     unsigned c, low;
     if (end - p < 5 || !hex4(p + 1, &c)) return FAIL;
     p += 5;
-    if (c >= 0xdc00 && c <= 0xdfff) return FAIL; /* half of a pair */
+    if (c >= 0xdc00 && c <= 0xdfff) return FAIL; /* unpaired surrogate */
     if (c >= 0xd800 && c <= 0xdbff) {
         if (end - p < 6 || p[0] != '\\' || p[1] != 'u' || !hex4(p + 2, &low) || low < 0xdc00 || low > 0xdfff) return FAIL;
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
@@ -84,7 +84,7 @@ static inline int escape(const char **at, const char *end, char *to, size_t *len
     return OK;
 }
 
-/* Names of one object, to see whether one is given twice. With more than fit, exact code must look. */
+/* Names of one object, to find duplicates. Objects with more names fall back to exact code. */
 #define MOST_NAMES 64
 typedef struct {
     uint64_t seen;

@@ -1,17 +1,17 @@
-/* Bytes counted, and newlines found. Loops that a compiler makes wide; bytes.count takes a call of memchr for each one. */
+/* Count bytes and find newlines with SIMD. Python's bytes.count calls memchr for each match. */
 #include <stdint.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
-/* How often `what` stands in a buffer; -1 where `never` does. Give the same byte twice for a plain count. */
+/* Count `what` in a buffer; -1: the buffer contains `never`. Pass the same byte for both to count only. */
 int64_t kp_count(const char *p, int64_t length, char what, char never) {
     int64_t count = 0, at = 0;
     int look = what != never;
 #ifdef __SSE2__
     const __m128i wanted = _mm_set1_epi8(what), hated = _mm_set1_epi8(never), zero = _mm_setzero_si128();
-    while (length - at >= 32) { /* in pieces, so that a byte holds the count of each lane: 255 at most */
+    while (length - at >= 32) { /* rounds of 127 * 32 bytes: the count of a lane fits into a byte (255) */
         int64_t rounds = (length - at) / 32 < 127 ? (length - at) / 32 : 127;
         __m128i some = zero, bad = zero;
         for (; rounds > 0; rounds--, at += 32) {
@@ -31,7 +31,7 @@ int64_t kp_count(const char *p, int64_t length, char what, char never) {
     return count;
 }
 
-/* Position behind each newline; how many, or -1 where there are more than `room`. */
+/* Write the position after each newline; return their number, or -1 if there are more than `room`. */
 int64_t kp_line_ends(const char *p, int64_t length, int64_t *to, int64_t room) {
     int64_t at = 0, count = 0;
 #ifdef __SSE2__
@@ -39,7 +39,7 @@ int64_t kp_line_ends(const char *p, int64_t length, int64_t *to, int64_t room) {
     for (; at + 32 <= length; at += 32) {
         unsigned found = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + at)), newline));
         found |= (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + at + 16)), newline)) << 16;
-        if (found && count + 32 > room) break; /* to the byte in the loop below */
+        if (found && count + 32 > room) break; /* the loop below checks `room` for each byte */
         for (; found; found &= found - 1) to[count++] = at + __builtin_ctz(found) + 1;
     }
 #endif
@@ -51,4 +51,4 @@ int64_t kp_line_ends(const char *p, int64_t length, int64_t *to, int64_t room) {
     return count;
 }
 
-const int kp_lines_2 = 2; /* a mark: these functions take what resources/native/__init__.py gives them */
+const int kp_lines_2 = 2; /* version mark: the functions have the signatures in resources/native/__init__.py */

@@ -1,12 +1,12 @@
-/* Distinct names of members in JSON text: how many columns a reader that infers them would make. */
+/* Count distinct member names in JSON text: an upper limit of the columns that schema inference creates. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct { const char *at; int64_t length; uint64_t hash; } Name;
 
-/* How many of the strings with a colon behind them differ, as they are written; -1 where they are more than `most` (2^20 at
-   most), or memory is short. Names are compared byte by byte, so that no choice of names passes for fewer. */
+/* Count distinct strings that a colon follows, as they are written; -1: more than `most` (at most 2^20), or out of memory.
+   Names are compared byte by byte, so that hash collisions cannot make the count too small. */
 int64_t kp_names(const char *p, int64_t length, int64_t most) {
     const char *end = p + length;
     uint64_t slots = 16;
@@ -44,7 +44,7 @@ done:
     return count > most ? -1 : count;
 }
 
-/* Whether lists and objects are nested deeper than `most` levels, as far as the text is JSON. */
+/* Return whether lists and objects are nested deeper than `most` levels; the result counts only for valid JSON. */
 int64_t kp_too_deep(const char *p, int64_t length, int64_t most) {
     const char *end = p + length;
     int64_t depth = 0;

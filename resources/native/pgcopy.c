@@ -1,18 +1,18 @@
-/* Rows of Arrow columns in PostgreSQL's binary COPY format: integers big-endian, each field behind its length, -1 for NULL.
+/* Convert rows of Arrow columns to PostgreSQL's binary COPY format: big-endian integers, each field after its length, -1: NULL.
    https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"; numeric: numeric_recv in the server's numeric.c. */
 #include <stdint.h>
 #include <string.h>
 
-enum { FIXED, BOOLEAN, BYTES, PREFIXED, NUMERIC }; /* resources/destinations/postgres/binary_copy.py has the same */
+enum { FIXED, BOOLEAN, BYTES, PREFIXED, NUMERIC }; /* the same numbers as in resources/destinations/postgres/binary_copy.py */
 
 typedef struct {
     int64_t code;
     int64_t width;         /* FIXED: bytes of a value, 2, 4 or 8 */
-    int64_t add;           /* FIXED: between Arrow's epoch and PostgreSQL's; where it is not 0, the largest values mean infinity */
-    int64_t first;         /* bits before the first one of validity and of booleans */
-    const uint8_t *valid;  /* NULL: all are */
-    const uint8_t *values; /* of the first row; of texts: all of them */
-    const int64_t *ends;   /* BYTES and those below: where the first text begins, and where each one ends */
+    int64_t add;           /* FIXED: from Arrow's epoch to PostgreSQL's; if it is not 0, the largest values mean infinity */
+    int64_t first;         /* index of the first bit of validity and of booleans */
+    const uint8_t *valid;  /* validity bitmap; NULL: all rows are valid */
+    const uint8_t *values; /* from the first row on; for texts: all of them */
+    const int64_t *ends;   /* BYTES, PREFIXED, NUMERIC: begin of the first text, then the end of each */
 } column;
 
 static uint8_t *put(uint8_t *to, uint64_t value, int width) {
@@ -24,9 +24,9 @@ static int has(const uint8_t *bits, int64_t at) { return bits[at >> 3] >> (at & 
 
 static int64_t moved(int64_t value, int64_t add, int64_t most) {
     if (!add) return value;
-    if (value == most) return most;             /* infinity is the same to both */
-    if (value <= -most) return -most - 1;       /* -infinity is not */
-    return value < -most - add ? -most : value + add; /* before all times: so is that, which the server refuses */
+    if (value == most) return most;             /* infinity: equal in both */
+    if (value <= -most) return -most - 1;       /* -infinity: differs */
+    return value < -most - add ? -most : value + add; /* below the range: -most, which the server rejects too */
 }
 
 static uint8_t *fixed(uint8_t *to, const column *c, int64_t row) {
@@ -41,14 +41,15 @@ static uint8_t *fixed(uint8_t *to, const column *c, int64_t row) {
     }
 }
 
-/* From `-123.4500`: groups of four decimal digits around the point, weight of the first, sign, digits behind the point. */
+/* Convert a text such as `-123.4500` to numeric: groups of four digits from the point in both directions; number of groups,
+   weight of the first group, sign, digits after the point. */
 static uint8_t *numeric(uint8_t *to, const uint8_t *text, int64_t length) {
     int negative = length && *text == '-';
     const uint8_t *p = text + negative, *end = text + length, *point = memchr(p, '.', (size_t)(end - p));
     int64_t whole = (point ? point : end) - p, scale = point ? end - point - 1 : 0;
     int64_t before = (whole + 3) / 4, groups = before + (scale + 3) / 4, first = 0, last;
     uint16_t found[64] = {0};
-    if (groups > 64) return 0; /* 40 digits make twelve at the most */
+    if (groups > 64) return 0; /* 40 digits need at most twelve groups */
     for (const uint8_t *one = p; one < end; one++)
         if ((*one < '0' || *one > '9') && one != point) return 0;
     for (int64_t at = 0; at < whole; at++) {
@@ -71,7 +72,7 @@ static uint8_t *numeric(uint8_t *to, const uint8_t *text, int64_t length) {
     return to;
 }
 
-/* Bytes that the rows need at the most. */
+/* Return the largest number of bytes that the rows can need. */
 int64_t kp_pgcopy_room(const column *columns, int64_t count, int64_t rows) {
     int64_t room = 2 * rows;
     for (const column *c = columns; c < columns + count; c++) {
@@ -84,7 +85,7 @@ int64_t kp_pgcopy_room(const column *columns, int64_t count, int64_t rows) {
     return room;
 }
 
-/* Bytes written; -1 where a text is longer than a field can be, or a number is not made of digits. */
+/* Write the rows and return the number of bytes; -1: a text exceeds the limit of a field, or a number has other characters. */
 int64_t kp_pgcopy(const column *columns, int64_t count, int64_t rows, uint8_t *to) {
     const uint8_t *began = to;
     for (int64_t row = 0; row < rows; row++) {

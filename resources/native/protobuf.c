@@ -1,13 +1,14 @@
-/* Protobuf's wire format to columns, a message a payload, without an object in between.
+/* Decode Protobuf's wire format to columns: payloads of one message each, without an intermediate object.
  *
- * What is not plainly good marks the payload; its row is taken back, and exact code in Python says why, or merges what was
- * written twice. So this file may refuse more than it must, and may never take what that code would refuse or read otherwise.
+ * A payload that fails this fast path gets status LOOK; its row is discarded, and exact code in Python reports the reason, or
+ * merges several occurrences of a message. So this file may reject valid payloads, but must never accept one that exact code
+ * rejects or decodes differently.
  *
- * Wire format: protobuf.dev, "Encoding". Fields are resources/decode/protobuf/message_plan.py's, in the order it gives them.
+ * Wire format: protobuf.dev, "Encoding". Step codes and the order of fields: resources/decode/protobuf/message_plan.py.
  */
 #include "columns.h"
 
-#define DEEPEST 100 /* of groups that are skipped; columns are as deep as their schema */
+#define DEEPEST 100 /* levels of skipped groups; the depth of columns is limited by the schema */
 
 enum {
     FLAG, INT32, INT64, UINT32, UINT64, SINT32, SINT64, FOUR, EIGHT, STRING, BYTES, ENUM, MESSAGE, SPAN, MAP, TIMESTAMP, DURATION,
@@ -17,12 +18,12 @@ enum { VARINT = 0, BITS64 = 1, SIZED = 2, BEGIN = 3, END = 4, BITS32 = 5 };
 enum { REPEATED = 1, REQUIRED = 2, FILLED = 4 };
 
 typedef struct {
-    int64_t number, op, wire, place, inner, flags, group; /* inner: node, or enum; group: bit of its oneof, -1: none */
-    int64_t fixed, text, length;                          /* what stands in where it is absent, if FILLED */
+    int64_t number, op, wire, place, inner, flags, group; /* inner: index of node or enum; group: bit of its oneof, -1: none */
+    int64_t fixed, text, length;                          /* value of an absent field, if FILLED */
 } field;
 
 typedef struct {
-    int64_t count, bits; /* fields, by number; bits of `seen`: fields and oneofs */
+    int64_t count, bits; /* number of fields; bits of `seen`: one for each field and oneof */
     const field *fields;
 } node;
 
@@ -37,7 +38,7 @@ typedef struct {
 
 typedef struct {
     decoder base;
-    int64_t *data; /* what nodes and enums point into */
+    int64_t *data; /* buffer of nodes and enums */
     node *nodes;
     names *enums;
     char *texts;
@@ -75,7 +76,7 @@ static inline int tag(scan *s, int64_t *number, int *wire) {
     return *number > 0;
 }
 
-/* The bytes that a length stands before. */
+/* Read a length and return the bytes after it. */
 static inline int sized(scan *s, scan *part) {
     uint64_t size;
     if (!varint(s, &size) || size > (uint64_t)(s->end - s->p)) return FAIL;
@@ -126,7 +127,7 @@ static inline int append(scan *s, column *c, const void *bytes, size_t size) {
     return OK;
 }
 
-/* A text's bytes are there: it is a row. */
+/* End a text whose bytes were appended: add a row. */
 static inline int end_text(scan *s, column *c) {
     if (!slot(&s->d->base, c)) return FAIL;
     c->valid[c->rows] = 1;
@@ -158,7 +159,7 @@ static int put_enum(scan *s, const names *e, uint64_t value, column *c) {
     return put_text(s, c, to, (size_t)(digits + sizeof digits - to));
 }
 
-/* seconds = 1 (int64), nanos = 2 (int32): of Timestamp and Duration. The last of each counts. */
+/* Read seconds = 1 (int64) and nanos = 2 (int32) of Timestamp and Duration. The last value of each counts. */
 static int moment(scan *s, int64_t *seconds, int64_t *nanos) {
     *seconds = *nanos = 0;
     while (s->p < s->end) {
@@ -198,7 +199,7 @@ static int wrapped(scan *s, const field *inner, column *c) {
     return c->kind == TEXT ? put_text(s, c, "", 0) : put(s, c, &inner->fixed, c->kind == DOUBLE ? 8 : c->kind == BOOLEAN ? 1 : (size_t)c->width);
 }
 
-/* One value, behind its tag. */
+/* Read one value, after its tag. */
 static int value(scan *s, const field *f, column *c) {
     uint64_t found;
     scan part;
@@ -241,7 +242,7 @@ static int value(scan *s, const field *f, column *c) {
     case ENUM: return varint(s, &found) && put_enum(s, &s->d->enums[f->inner], found, c);
     case SPAN: {
         if (f->wire == SIZED) return sized(s, &part) && put_text(s, c, part.p, (size_t)(part.end - part.p));
-        const uint8_t *from = s->p, *to = from; /* a group: up to its end tag */
+        const uint8_t *from = s->p, *to = from; /* a group ends at its end tag */
         while (s->p < s->end) {
             int64_t number;
             int wire;
@@ -291,7 +292,7 @@ static inline const field *find(const node *n, int64_t number, int64_t *hint) {
     return &n->fields[low];
 }
 
-/* Whether that bit was there before. */
+/* Set a bit, and return whether it was already set. */
 static inline int marked(uint64_t *seen, int64_t bit) {
     uint64_t mask = (uint64_t)1 << (bit & 63), *word = &seen[bit >> 6];
     int was = (*word & mask) != 0;
@@ -341,7 +342,7 @@ static int absent(scan *s, const field *f, column *m) {
     return put(s, m, &f->fixed, m->kind == DOUBLE ? 8 : m->kind == BOOLEAN ? 1 : (size_t)m->width);
 }
 
-/* Its members have a row more than the column of the message itself; nothing of it where it is none. */
+/* Read a message into the children, which then have one row more than the column itself; on FAIL their new rows are discarded. */
 static int message(scan *s, const node *n, column *c, int64_t group) {
     uint64_t seen[n->bits / 64 + 1];
     memset(seen, 0, sizeof seen);
@@ -367,7 +368,7 @@ static int message(scan *s, const node *n, column *c, int64_t group) {
     return good;
 }
 
-/* ---- what Python calls ---------------------------------------------------------------------------------------- */
+/* ---- called from Python --------------------------------------------------------------------------------------- */
 
 void kp_protobuf_free(protobuf *d) {
     if (!d) return;
@@ -379,7 +380,7 @@ void kp_protobuf_free(protobuf *d) {
     free(d);
 }
 
-/* Of each node: number of fields, of bits, and the fields; then of each enum: number of symbols, and these. */
+/* Data of each node: number of fields, number of bits, fields; then of each enum: number of symbols, symbols. */
 protobuf *kp_protobuf_new(const int64_t *data, int64_t size, int64_t nodes, int64_t enums, const char *texts, int64_t texts_size,
                           const int32_t *columns, const uint64_t *ranges, const char *labels) {
     protobuf *d = calloc(1, sizeof(protobuf));
@@ -408,8 +409,8 @@ protobuf *kp_protobuf_new(const int64_t *data, int64_t size, int64_t nodes, int6
     return d;
 }
 
-/* The chosen payloads; payload i is [bounds[i] + skip, bounds[i+1] - 1) of the data. Returns the number of rows; -1 when
- * memory ran out. `status` tells of each chosen one: GOOD, LOOK. */
+/* Decode the chosen payloads; payload i is [bounds[i] + skipped, bounds[i+1] - 1) of the data. Returns the number of rows; -1:
+ * out of memory, or too many slots. status: GOOD or LOOK for each chosen payload. */
 int64_t kp_protobuf_decode(protobuf *d, const uint8_t *data, const int64_t *bounds, const int64_t *chosen, int64_t count,
                            int64_t skipped, uint8_t *status) {
     column *root = &d->base.root;

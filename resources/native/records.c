@@ -1,7 +1,7 @@
-/* Records from librdkafka's queue into a few buffers, without a Python object for each.
+/* Copy records from librdkafka's queue to a few buffers, without a Python object for each record.
  *
- * The layout of a message and the functions are librdkafka's public, stable ABI (rdkafka.h); the functions come as
- * pointers, so nothing is linked.
+ * The message layout and the functions are librdkafka's public, stable ABI (rdkafka.h). The functions are passed as pointers,
+ * so this file does not link librdkafka.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -43,14 +43,14 @@ typedef struct {
     char text[EVENT_TEXT];
 } event;
 
-/* What one `take` gave. Read by Python through the pointers; valid until the next one. */
+/* Result of one kp_take. Python reads it through the pointers; valid until the next kp_take. */
 typedef struct {
     int64_t count;       /* records */
-    int64_t tombstones;  /* of them, without a value */
-    int64_t some_header; /* whether any has headers */
+    int64_t tombstones;  /* records without a value */
+    int64_t some_header; /* whether any record has headers */
     int64_t size;        /* bytes of keys and values */
     int64_t events;
-    bytes values;        /* a newline behind each */
+    bytes values;        /* a newline after each */
     bytes value_bounds;  /* int64, count + 1 */
     bytes offsets;       /* int64 */
     bytes timestamps;    /* int64, ms; -1: none */
@@ -146,9 +146,9 @@ void kp_taken_free(taken *t) {
     free(t);
 }
 
-/* Records until there are `most` of them, `most_bytes` bytes, or an event; ends early where none comes in for `wait_ms`.
- * `consume` waits until it has all that it was asked for, so what is there is taken without waiting, `step` at a time, and
- * one is waited for where nothing is. Returns records and events together; -1 when memory ran out. */
+/* Take records up to `most` records, `most_bytes` bytes, or an event; end early if none arrives within `wait_ms`.
+ * `consume` waits until it has all requested records. So available records are taken without waiting, `step` at a time; if
+ * there are none, one record is requested with waiting. Returns the number of records and events; -1: out of memory. */
 int64_t kp_take(taken *t, void *queue, int wait_ms, int64_t most, int64_t most_bytes, int64_t step) {
     bytes *all[] = {&t->values, &t->value_bounds, &t->offsets, &t->timestamps, &t->has_value,
                     &t->keys,   &t->key_bounds,   &t->has_key, &t->headers,    &t->header_bounds};
