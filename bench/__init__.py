@@ -1,1 +1,1 @@
-"""kpipe measured beside its peers: `python -m bench`. docs/explanation/benchmarks.md says what is measured, and how."""
+"""Measure kpipe and comparable systems: `python -m bench`. Definitions and methods: docs/explanation/benchmarks.md."""

@@ -1,4 +1,4 @@
-"""One command for all measurements: `python -m bench`, or `make bench`. docs/explanation/benchmarks.md says what they are."""
+"""Run all measurements: `python -m bench`, or `make bench`. Definitions: docs/explanation/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def _words(text: str) -> list[str]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    add("--only", type=_words, default=list(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}; all of them by default")
-    add("--contenders", type=_words, default=[], metavar="NAMES", help="beginnings of names, such as kpipe,raw; all by default")
-    add("--shapes", type=_words, default=[], metavar="NAMES", help="beginnings of shapes, such as 'one range'; all by default")
-    add("--records", type=int, default=2_000_000, help="tweets in the topic of the throughput part (%(default)s)")
-    add("--repeats", type=int, default=3, help="of each run of the throughput part (%(default)s)")
-    add("--rate", type=int, default=20_000, help="tweets a second of the freshness part (%(default)s)")
-    add("--seconds", type=int, default=60, help="window of the freshness part (%(default)s)")
-    add("--backlog", type=int, default=10_000_000, help="tweets of the backlog part (%(default)s)")
-    add("--batches", type=int, default=10_000, help="of the ledger part (%(default)s)")
+    add("--only", type=_words, default=list(PARTS), metavar="PARTS", help=f"parts to run: {','.join(PARTS)}; default: all")
+    add("--contenders", type=_words, default=[], metavar="NAMES", help="beginnings of names, such as kpipe,raw; default: all")
+    add("--shapes", type=_words, default=[], metavar="NAMES", help="beginnings of shapes, such as 'one range'; default: all")
+    add("--records", type=int, default=2_000_000, help="number of tweets in the topic of the throughput part (%(default)s)")
+    add("--repeats", type=int, default=3, help="runs of each contender in the throughput part (%(default)s)")
+    add("--rate", type=int, default=20_000, help="tweets a second in the freshness part (%(default)s)")
+    add("--seconds", type=int, default=60, help="measured seconds of the freshness part (%(default)s)")
+    add("--backlog", type=int, default=10_000_000, help="number of tweets in the backlog part (%(default)s)")
+    add("--batches", type=int, default=10_000, help="number of batches in the ledger part (%(default)s)")
     add("--every-batch", action="store_true", help="commit each batch of the ledger part, instead of copying history")
-    add("--home", type=Path, help="keep broker and topics there for the next time; a temporary folder by default")
-    add("--out", type=Path, help="where results go; bench/results, or bench/.trials for a part of the field")
-    add("--quick", action="store_true", help="small numbers, to see that everything works: its figures mean nothing")
+    add("--home", type=Path, help="folder that keeps broker and topics for the next time; default: a temporary folder")
+    add("--out", type=Path, help="folder of the results; default: bench/results, or bench/.trials if not everything is measured")
+    add("--quick", action="store_true", help="small numbers, to check that everything works: its figures mean nothing")
     options = parser.parse_args()
     wrong = [part for part in options.only if part not in PARTS]
     if wrong:
-        parser.error(f"--only: {wrong[0]} is none of {', '.join(PARTS)}")
+        parser.error(f"--only: expected one of {', '.join(PARTS)}, found {wrong[0]}")
     if options.quick:
         options.records, options.repeats = min(options.records, 200_000), 1
         options.rate, options.seconds = min(options.rate, 5000), min(options.seconds, 10)
@@ -54,7 +54,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, write results part by part, and the page at the end. Exit status 1 if a run failed or gave wrong rows."""
+    """Measure, write results part by part, and write the page at the end. Exit status 1: a run failed or wrote wrong rows."""
     options = _options()
     for ending in (signal.SIGTERM, signal.SIGHUP):  # so that broker and contenders end with us
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _measurements(options: argparse.Namespace) -> dict[str, Callable[[Stage], dict[str, Any]]]:
-    """By the name of their result; `throughput` and `cold` take turns on one topic and share one."""
+    """Return measurements by result name; `throughput` and `cold` alternate on one topic and share one."""
     only, chosen = options.only, options.contenders
     known: dict[str, tuple[bool, Callable[[Stage], dict[str, Any]]]] = {
         "throughput": (

@@ -1,4 +1,4 @@
-"""A contender in a process of its own: it takes orders as JSON lines, and is measured while it carries them out."""
+"""Run a contender in a separate process: it executes orders sent as JSON lines, and is measured meanwhile."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _END_SECONDS = 30.0
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """The caller's variables without those that would change what is measured: unbuffered output, another Spark, faults."""
+    """Return the caller's variables without those that change measurements: unbuffered output, another Spark, faults."""
     others = ("PYTHON", "PYSPARK_", "SPARK_", "KPIPE_")
     return {**{name: value for name, value in os.environ.items() if not name.startswith(others)}, **more}
 
 
 def stop(process: subprocess.Popen[Any], wait_s: float = _END_SECONDS) -> None:
-    """SIGTERM, and after a while SIGKILL for its whole group (it was started as the leader of one)."""
+    """Send SIGTERM, and later SIGKILL, to the process's group; the process was started as its leader."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -97,7 +97,7 @@ class Child:
         return dict(answer)
 
     def measured(self, do: str, beside: Sequence[int] = (), **order: Any) -> dict[str, Any]:
-        """The answer, with `cpu_s`, `peak_rss_mb` and `roles_mb` of its tree, and of those beside it, while it worked."""
+        """Return the answer with `cpu_s`, `peak_rss_mb` and `roles_mb` of its process tree and of those beside it, meanwhile."""
         with Meter(self.process.pid, *beside) as meter:
             answer = self.ask(do, **order)
         return {**answer, **usage(meter)}
@@ -111,13 +111,13 @@ class Child:
 
 
 def usage(meter: Meter) -> dict[str, Any]:
-    """What a meter says, as it stands in the results."""
+    """Return a meter's figures in the form of results."""
     roles = {role: round(size) for role, size in sorted(meter.roles.items())}
     return {"cpu_s": round(meter.cpu_s, 2), "peak_rss_mb": round(meter.peak_mb), "roles_mb": roles}
 
 
 def serve(orders: Mapping[str, Callable[..., Mapping[str, Any]]], lines: Any, out: Any) -> None:
-    """In the child: carry out orders until stdin ends."""
+    """Execute orders in the child until stdin ends."""
     for line in lines:
         order = json.loads(line)
         try:

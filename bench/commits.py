@@ -1,10 +1,10 @@
-"""What a commit costs as commits become many: the real destinations, a thousand commits of one row in each of three partitions.
+"""Measure the cost of a commit as their number grows: real destinations, a thousand commits of one row in each of 3 partitions.
 
-    .venv/bin/python -m bench.commits [COMMITS] [KIND ...]      # make postgres and make mariadb make the servers there
+    .venv/bin/python -m bench.commits [COMMITS] [KIND ...]      # for servers: make postgres, make mariadb
 
-Writes results/commits.csv and results/commits.svg: the median of each hundred, by the clock and in CPU time of kpipe's process
-(a server's, a broker's or a receiver's is not in it). Files are made beforehand, so it is the commit alone: proof of the files,
-rows, ledger, reading back. Kinds that are not asked for keep the figures that they had.
+Writes results/commits.csv and results/commits.svg: medians of each hundred commits, in wall-clock time and in CPU time of kpipe's
+process, without the server, broker or receiver. Files are written beforehand, so only the commit is measured: file verification,
+rows, ledger, reading back. Results of kinds that are not measured are kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RECEIVER = "import sys; from tests.receiver import Receiver; print(Receiver().u
 
 
 class _Webhook(WebhookPlace):
-    """A receiver in a process of its own, whose CPU time is not kpipe's."""
+    """A receiver in a separate process, so that kpipe's CPU time does not include it."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         DuckDBPlace.__init__(self, folder)
@@ -72,7 +72,7 @@ KINDS: dict[str, Callable[[Path, ExitStack], Place]] = {
 
 
 def measured(place: Place, commits: int) -> Iterator[tuple[int, float, float]]:
-    """For each window of commits: the last one's number, and the medians of CPU time and of the clock in ms."""
+    """Return for each window of commits the last commit's number, and the medians of CPU and wall-clock time in ms."""
     destination = begun(place, 3)
     ledger, spent = destination.ledger()[1], []
     for end in range(1, commits + 1):
@@ -88,7 +88,7 @@ def measured(place: Place, commits: int) -> Iterator[tuple[int, float, float]]:
 
 
 def _known(besides: set[str]) -> list[tuple[str, int, float, float, float]]:
-    """What was measured of other kinds."""
+    """Read the earlier results of other kinds."""
     path = RESULTS / "commits.csv"
     if not path.exists():
         return []

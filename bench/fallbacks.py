@@ -1,7 +1,7 @@
-"""Measure the decoders that take what compiled code leaves: `python -m bench.fallbacks [RECORDS]`.
+"""Measure the decoders of payloads that compiled code does not support: `python -m bench.fallbacks [RECORDS]`.
 
-Prints CPU time for each record: JSON with and without Arrow's reader between the compiled reader and the Python decoder, and
-Avro compiled, one by one, and by fastavro and Arrow. `KPIPE_NATIVE=0` measures JSON where nothing is compiled.
+Prints CPU time for each record. JSON: with and without Arrow's reader between the compiled reader and the Python decoder. Avro:
+compiled, one by one, and by fastavro and Arrow. `KPIPE_NATIVE=0` measures JSON without compiled code.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def compare(case: str, count: int, ways: dict[str, Callable[[], object]]) -> Non
 
 
 def measure_json(count: int) -> None:
-    """Measure blocks that the compiled reader takes, and blocks that it refuses."""
+    """Measure blocks that the compiled reader decodes, and blocks that it rejects."""
     make = SHAPES["tweets"]()
     tweets = [make(at) for at in range(count)]
     bad = [tweets[0].replace(b"-11-", b"-13-"), *tweets[1:]]

@@ -1,8 +1,10 @@
-"""Freshness: from produce to queryable under a steady load, and what that costs.
+"""Measure freshness, the time from produce to queryable under a steady load, and its cost.
 
-kpipe: `kpipe run --follow --json`; a batch counts as queryable when its line arrives here, which kpipe writes after it has
-read the batch back from DuckDB. Spark: Structured Streaming to Parquet; a batch counts from the modification time of its
-entry in the sink's log. Each gets the same traffic before, which does not count.
+- kpipe: `kpipe run --follow --json`. A batch counts as queryable when its line arrives here. kpipe writes the line after it
+  has read the batch back from DuckDB.
+- Spark: Structured Streaming to Parquet. A batch counts from the modification time of its entry in the sink's log.
+
+Each contender first gets the same traffic for warm-up, which does not count.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ _DRAIN_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class _Load:
-    """How many records a second, and for how long."""
+    """Records a second, and the duration."""
 
     rate: int
     seconds: int
@@ -68,7 +70,7 @@ class _Follower:
 
 
 def measure(stage: Stage, rate: int, seconds: int, chosen: Sequence[str]) -> dict[str, Any]:
-    """kpipe and Spark, each without a pause between batches and with one of a second."""
+    """Measure kpipe and Spark, each without a pause between batches and with one of a second."""
     load, runs = _Load(rate, seconds), []
     contenders: dict[str, Callable[[str, Path], Any]] = {
         "kpipe interval 0 s": lambda topic, out: _kpipe(stage, topic, out, 0),
@@ -196,7 +198,7 @@ def _spark(stage: Stage, topic: str, folder: Path, trigger: str) -> Iterator[_Fo
     counts: dict[str, int] = {}
 
     def look() -> dict[str, float]:
-        """Data files by the moment of their commit. Every tenth entry of the log repeats those before it."""
+        """Return data files by commit time. Every tenth entry of the log repeats those before it."""
         log = (folder / "table" / "_spark_metadata").glob("[0-9]*")
         for entry in sorted(log, key=lambda file: file.stat().st_mtime_ns):
             for line in entry.read_text().splitlines()[1:]:

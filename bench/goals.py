@@ -1,4 +1,4 @@
-"""What kpipe wants to reach, as ratios to what ran beside it."""
+"""Define kpipe's goals, as ratios to the systems that were measured beside it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TABLES: tuple[tuple[str, str, str, float | None], ...] = (
 
 
 def by_repeat(runs: Sequence[Run], name: str, field: str = "msg_s") -> dict[int, list[float]]:
-    """Values of a contender's good runs, by repeat."""
+    """Return values of a contender's successful runs, by repeat."""
     found: dict[int, list[float]] = {}
     for run in runs:
         if run["name"] == name and "failed" not in run:
@@ -57,12 +57,12 @@ def by_repeat(runs: Sequence[Run], name: str, field: str = "msg_s") -> dict[int,
 
 
 def throughput(runs: Sequence[Run]) -> list[Verdict]:
-    """Ratios of messages a second, paired by repeat."""
+    """Return ratios of messages a second, paired by repeat."""
     return _ratios(runs, _RATIOS)
 
 
 def tables(runs: Sequence[Run]) -> list[Verdict]:
-    """The same for destinations that others load, too."""
+    """Return the same ratios for destinations that other contenders load, too."""
     return _ratios(runs, _TABLES)
 
 
@@ -76,7 +76,7 @@ def _ratios(runs: Sequence[Run], pairs: Sequence[tuple[str, str, str, float | No
 
 
 def freshness(runs: Sequence[Run]) -> list[Verdict]:
-    """Latency without a pause between batches, and the cost with one of a second."""
+    """Return latency without a pause between batches, and the cost with one of a second."""
     good = {run["name"]: run for run in runs if "failed" not in run}
     at_once, each_second = good.get("kpipe interval 0 s"), good.get("kpipe interval 1 s")
     other = good.get("spark trigger 1 s")
@@ -102,7 +102,7 @@ def freshness(runs: Sequence[Run]) -> list[Verdict]:
 
 
 def memory(runs: Sequence[Run]) -> list[Verdict]:
-    """The largest worker while one range of 2 GB passes."""
+    """Return the memory of the largest worker for one range of 2 GB."""
     found = [run["roles_mb"].get("worker", 0) for run in runs if run["name"].startswith("2 GB range") and "failed" not in run]
     words = f"{max(found)} MB" if found else "not measured"
     return [Verdict("a worker while one range of 2 GB passes", "< 600 MB", words, max(found) < 600 if found else None)]

@@ -1,10 +1,10 @@
-"""Freshness over handovers: how long from produce to queryable while continuous runs take over from each other.
+"""Measure freshness across handovers: time from produce to queryable while continuous runs replace each other.
 
     .venv/bin/python bench/handover.py [--rate 1000] [--seconds 240] [--run-s 70] [--lead-s 30] [--interval-ms 0]
 
-Starts a Kafka, Dagster's webserver and daemon in a home of its own, switches the sensor on, and produces at a steady
-rate. Afterwards it joins each row's Kafka timestamp (its produce time) with the commit time of its batch, prints p50,
-p99 and the longest service gap (time between two commits), the handovers, and Dagster events per hour.
+Starts Kafka, and Dagster's webserver and daemon in a home of their own; turns the sensor on, and produces at a steady rate.
+Then joins each row's Kafka timestamp (its produce time) with the commit time of its batch. Prints p50 and p99, the longest
+time between two commits, the handovers, and Dagster events per hour.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(home: Home, asked: argparse.Namespace) -> None:
-    """One measurement in that home."""
+    """Measure once in that home."""
     broker = LocalBroker(home.broker)
     brokers = broker.start().brokers or ""
     broker.create_topic("fresh", 4)
@@ -102,7 +102,7 @@ def measure(home: Home, asked: argparse.Namespace) -> None:
 
 
 def ask(port: int, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A GraphQL call."""
+    """Send a GraphQL request."""
     body = json.dumps({"query": query, "variables": variables or {}}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:
@@ -129,7 +129,7 @@ def switch_on(port: int) -> None:
 
 
 def produce(brokers: str, rate: int, seconds: int, home: Home) -> int:
-    """Produce at the rate; gives the first id that was produced when ingest had caught up for the first time."""
+    """Produce at the rate; return the first id produced after ingest had caught up for the first time."""
     producer = Producer({"bootstrap.servers": brokers, "linger.ms": 5, "acks": 1})
     number, warm, began = 0, 0, time.time()
     while time.time() - began < seconds:
@@ -146,7 +146,7 @@ def produce(brokers: str, rate: int, seconds: int, home: Home) -> int:
 
 
 def committed(home: Home) -> int:
-    """Rows in the table, 0 while nobody can look."""
+    """Return the rows in the table; 0 while it cannot be read."""
     try:
         with duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True) as connection:
             return int(connection.execute("SELECT count(*) FROM fresh").fetchall()[0][0])
@@ -155,7 +155,7 @@ def committed(home: Home) -> int:
 
 
 def report(home: Home, asked: argparse.Namespace, warm: int) -> None:
-    """What was measured."""
+    """Return the results."""
     for _ in range(100):
         try:
             connection = duckdb.connect(str(home.data / "kpipe.duckdb"), read_only=True)
@@ -184,7 +184,7 @@ def report(home: Home, asked: argparse.Namespace, warm: int) -> None:
 
 
 def show_runs(home: Home, spans: list[tuple[str, int, int, int]]) -> None:
-    """When each run was asked for, started, committed first and last, and ended; seconds from the first."""
+    """Show for each run the times of request, start, first and last commit, and end, in seconds from the first."""
     import dagster as dg
 
     with open_instance(home.dagster) as instance:
@@ -204,7 +204,7 @@ def show_runs(home: Home, spans: list[tuple[str, int, int, int]]) -> None:
 
 
 def connection_to_events(home: Home) -> int:
-    """Rows in Dagster's event log, all run shards and the index."""
+    """Count rows in Dagster's event log, in all run shards and the index."""
     import sqlite3
 
     total = 0

@@ -1,4 +1,4 @@
-"""The code location of bench/handover.py: the home's pipelines with short runs, so that handovers come soon."""
+"""Define the code location of bench/handover.py: the home's pipelines with short runs, for early handovers."""
 
 import os
 
@@ -11,7 +11,7 @@ from resources.home import Home
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Runs of KPIPE_BENCH_RUN_S seconds, successors KPIPE_BENCH_LEAD_S before their end."""
+    """Define runs of KPIPE_BENCH_RUN_S seconds, with successors KPIPE_BENCH_LEAD_S before their end."""
     run_s, lead_s = float(os.environ["KPIPE_BENCH_RUN_S"]), float(os.environ["KPIPE_BENCH_LEAD_S"])
     found = catalog(Home.from_env(), Pace(run_s=run_s, lead_s=lead_s))
     return dg.Definitions.merge(found, dg.Definitions(executor=dg.in_process_executor))

@@ -1,10 +1,10 @@
-"""What many pipelines cost one Dagster instance while nothing comes: the real `kpipe ui`, its daemon, and a real broker.
+"""Measure the cost of idle pipelines in one Dagster instance: the real `kpipe ui`, its daemon, and a real broker.
 
     .venv/bin/python -m bench.idle                        # 1, 10, 30 and 100 pipelines, a minute each
     .venv/bin/python -m bench.idle --sizes 100 --seconds 30
 
-Every pipeline has a topic of its own with four partitions, has read all of it, and is switched on. Ticks are those that Dagster
-has recorded. Writes bench/results/idle.csv and idle.svg.
+Every pipeline has its own topic with four partitions, has read all of it, and is turned on. Ticks are counted from Dagster's
+records. Writes bench/results/idle.csv and idle.svg.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PATIENCE_S = 1800
 
 
 class _Read(OneRow):
-    """Every range is read, and gives no row."""
+    """A destination whose ranges are all read and gave no rows."""
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         return [
@@ -70,7 +70,7 @@ class _Read(OneRow):
 
 
 def _fill(home: Home, broker: LocalBroker, number: int) -> list[str]:
-    """So many pipelines that have read everything; their names."""
+    """Create pipelines that have read everything; return their names."""
     brokers = str(broker.status().brokers)
     producer = Producer({"bootstrap.servers": brokers})
     names = [f"p{at:03}" for at in range(number)]
@@ -94,7 +94,7 @@ def _fill(home: Home, broker: LocalBroker, number: int) -> list[str]:
 
 
 def _timed(home: Home, *arguments: str) -> tuple[float, float]:
-    """Seconds of the clock and of CPU of a command."""
+    """Return wall-clock and CPU seconds of a command."""
     before, began = os.times(), time.monotonic()
     subprocess.run(
         [sys.executable, "-m", "kpipe_assets.cli", *arguments],
@@ -106,7 +106,7 @@ def _timed(home: Home, *arguments: str) -> tuple[float, float]:
 
 
 def _started(home: Home) -> tuple[subprocess.Popen[str], float]:
-    """`kpipe ui`, and seconds until it answers with all definitions."""
+    """Start `kpipe ui`; return it, and the seconds until it serves all definitions."""
     began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "kpipe_assets.cli", "ui", "--port", "3400"],
@@ -121,7 +121,7 @@ def _started(home: Home) -> tuple[subprocess.Popen[str], float]:
 
 
 def _roles(root: int) -> dict[str, list[int]]:
-    """Processes of the UI by what they are."""
+    """Return processes of the UI by role."""
     found: dict[str, list[int]] = {"code": [], "daemon": [], "web": []}
     for process in psutil.Process(root).children(recursive=True):
         line = " ".join(process.cmdline())
@@ -137,7 +137,7 @@ def _own_cpu(pids: Sequence[int]) -> float:
 
 
 def measure(number: int, seconds: float) -> dict[str, Any]:
-    """A row of the results."""
+    """Measure a row of the results."""
     folder = Path(tempfile.mkdtemp(prefix="kpipe-idle-"))
     home, broker = Home.at(folder / "home"), LocalBroker(folder / "broker")
     try:
@@ -187,7 +187,7 @@ def measure(number: int, seconds: float) -> dict[str, Any]:
 
 
 def _settle(folder: str, number: int) -> None:
-    """Until each sensor has ticked a few times, however busy the machine is."""
+    """Wait until each sensor has ticked a few times, even on a busy machine."""
     began = time.time()
     while time.time() < began + _PATIENCE_S:
         time.sleep(10)
@@ -202,7 +202,7 @@ def _settle(folder: str, number: int) -> None:
 
 
 def _ticks(folder: str, began: float, ended: float) -> dict[str, list[tuple[float, float]]]:
-    """Begin and end of each sensor's ticks in a stretch of time, in order."""
+    """Return begin and end of each sensor's ticks in a period, in order."""
     from dagster._core.definitions.run_request import InstigatorType
 
     found: dict[str, list[tuple[float, float]]] = {}
@@ -215,7 +215,7 @@ def _ticks(folder: str, began: float, ended: float) -> dict[str, list[tuple[floa
 
 
 def main() -> None:
-    """Measure each size, and write what came of it."""
+    """Measure each size, and write the results."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--sizes", default="1,10,30,100")
     options.add_argument("--seconds", type=float, default=60)
@@ -230,7 +230,7 @@ def main() -> None:
 
 
 def write(rows: list[dict[str, Any]], folder: Path) -> None:
-    """What was measured so far, as a table and as a plot."""
+    """Write the results so far as a table and as a plot."""
     with (folder / "idle.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         table.writeheader()

@@ -1,6 +1,6 @@
-"""What a batch costs as the ledger grows: the real loop and the real DuckDB, without Kafka and Spark.
+"""Measure the cost of a batch as the ledger grows: the real loop and the real DuckDB, without Kafka and Spark.
 
-Each batch is one offset of each of four partitions, staged as one row in a Parquet file, so that nearly all of its cost is the
+Each batch is one offset of each of four partitions, staged as one row in a Parquet file. So nearly all of its cost is the
 ledger's: reading it, planning, the commit with its history, reading it back.
 """
 
@@ -34,7 +34,7 @@ _TIMED = 60
 
 
 class _Topics:
-    """Brokers that have so many offsets in each partition."""
+    """Brokers with so many offsets in each partition."""
 
     def __init__(self, offsets: int) -> None:
         topic = TopicId("bench", "bench", "bench")
@@ -52,7 +52,7 @@ class _Topics:
 
 
 class OneRow:
-    """Stages one row for each range."""
+    """Stager of one row for each range."""
 
     def __init__(self, home: Home) -> None:
         self._staging = home.staging
@@ -61,7 +61,7 @@ class OneRow:
         return Columns.of({"id": "BIGINT"})
 
     def give_up(self) -> None:
-        """It is done before anybody can ask."""
+        """Do nothing: the work is done already."""
 
     def stage(self, batch: Batch, tables: Sequence[Columns], closed: Sequence[Closed] = ()) -> Sequence[RangeReport]:
         reports = []
@@ -123,13 +123,13 @@ def measure(stage: Stage, batches: int, every: bool = False) -> dict[str, Any]:
 
 
 def _sizes(batches: int) -> list[int]:
-    """0, 100, 300, 1,000, 3,000 ... and the last."""
+    """Return 0, 100, 300, 1,000, 3,000 ... and the last size."""
     steps = [0, *(base * 10**power for power in range(2, 9) for base in (1, 3))]
     return [*(step for step in steps if step < batches), batches]
 
 
 def _point(times: Sequence[tuple[float, float]]) -> dict[str, float]:
-    """The first batch also starts the run: it stands apart."""
+    """Summarize batches; the first is separate, as it also starts the run."""
     walls, cpus = [wall * 1000 for wall, _ in times[1:]], [cpu * 1000 for _, cpu in times[1:]]
     return {
         "ms": round(percentile(walls, 50), 2),
@@ -140,7 +140,7 @@ def _point(times: Sequence[tuple[float, float]]) -> dict[str, float]:
 
 
 def _batches(home: Home, definition: Any, most: int) -> Iterator[tuple[float, float]]:
-    """Seconds and CPU seconds of each batch; the first one's are from the start of the run."""
+    """Return seconds and CPU seconds of each batch; the first one's include the start of the run."""
     if not most:
         return
     run = Run(home.make(), Ingest(definition, _Topics(1 << 40), OneRow(home), open_destination(definition, home)))
@@ -152,7 +152,7 @@ def _batches(home: Home, definition: Any, most: int) -> Iterator[tuple[float, fl
 
 
 def _copy(home: Home, wanted: int) -> None:
-    """Bring the history to that many batches, with copies of the first ones under other ids and numbers."""
+    """Extend the history to that many batches, with copies of the first ones under other ids and numbers."""
     file = home.data / "kpipe.duckdb"
     if not wanted or not file.exists():
         return

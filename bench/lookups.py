@@ -1,7 +1,8 @@
-"""What a lookup costs: records through a task with one of 100,000 rows, and without; and when it is sent to Spark's workers.
+"""Measure the cost of a lookup: `python -m bench.lookups [--records N] [--rows N]`.
 
-`python -m bench.lookups [--records N] [--rows N]`. CPU time, the least of some runs, which neighbours on the machine
-disturb least. No Kafka: records are held in memory, and go through the same decoder, expressions and files as in a task.
+Compares records through a task with a lookup of 100,000 rows and without one; and measures sending it to Spark's workers. CPU
+time is the minimum of several runs, which other load on the machine affects least. Without Kafka: records are in memory, and
+pass the same decoder, expressions and files as in a task.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _job(folder: Path, rows: int, expression: str | None) -> Job:
 
 
 def _cpu(job: Job, held: Held) -> float:
-    """CPU seconds for all records."""
+    """Return the CPU seconds for all records."""
     from dataclasses import replace
 
     replay_reader._BLOCK_RECORDS = BLOCK_RECORDS  # as Kafka's reader gives them
@@ -77,7 +78,7 @@ def _cpu(job: Job, held: Held) -> float:
 
 
 def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
-    """Seconds until both of Spark's workers have answered from a lookup, batch by batch, and how often each had to load it."""
+    """Return by batch the seconds until both of Spark's workers used a lookup, and how often each loaded it."""
     from resources.duckdb_engine.expression_checks import checked_selection
     from resources.lookups.loader import Lookups
     from resources.spark.driver.session import start

@@ -1,4 +1,4 @@
-"""The machine and the versions that results were measured on; nothing that names the machine or its owner."""
+"""Describe the machine and the versions of a measurement, without names of the machine or its owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def facts() -> dict[str, Any]:
-    """By name."""
+    """Return facts by name."""
     return {
         "processor": _first(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo")) or platform.machine(),
         "cores": os.cpu_count(),
@@ -45,7 +45,7 @@ def _first(pattern: str, file: Path) -> str:
 
 
 def _commit() -> str:
-    """Of this checkout, with a plus when something in it differs."""
+    """Return the commit of this checkout, with a plus if files differ."""
     try:
         git = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--dirty=+"]
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()

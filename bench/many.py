@@ -1,9 +1,9 @@
-"""What a batch costs as partitions become many: the real loop and the real DuckDB, without Kafka and Spark.
+"""Measure the cost of a batch as the number of partitions grows: the real loop and DuckDB, without Kafka and Spark.
 
     .venv/bin/python -m bench.many            # 10, 100, 1,000 and 4,000 partitions, five batches each
     .venv/bin/python -m bench.many delta      # the same into a folder of that kind
 
-Each batch is one offset of every partition. CPU time of the driver; what grows faster than the partitions is a defect.
+Each batch is one offset of every partition. Reports CPU time of the driver; growth faster than the partitions is a defect.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What Dagster costs a batch as partitions become many: real runs in SQLite files, the real DuckDB, without Kafka and Spark.
+"""Measure Dagster's cost of a batch as the number of partitions grows: real runs in SQLite, without Kafka and Spark.
 
     .venv/bin/python -m bench.many_dagster                  # 10, 100 and 1,000 partitions
-    .venv/bin/python -m bench.many_dagster --one-by-one     # as Dagster does it by itself: each event in transactions of its own
+    .venv/bin/python -m bench.many_dagster --one-by-one     # Dagster's default: each event in its own transactions
 
-Each batch is one offset of every partition. CPU time of the process, in seconds: of a whole run of one batch, from asking for it
-to its last event; and of showing a batch that was committed without Dagster, as a sensor does. Writes bench/results/many.csv.
+Each batch is one offset of every partition, into a real DuckDB. Reports the CPU time of the process in seconds, for two cases:
+a whole run of one batch, from its request to its last event; and publishing a batch that was committed without Dagster, as a
+sensor does. Writes bench/results/many.csv.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _RESULTS = Path(__file__).parent / "results"
 
 
 class _Edges:
-    """Kafka, Spark and destinations of a run: brokers that have one offset more each time, and rows without Spark."""
+    """Kafka, Spark and destinations of a run: brokers with one more offset each time, and rows without Spark."""
 
     def __init__(self, home: Home) -> None:
         self._home, self.offsets = home, 1
@@ -51,7 +52,7 @@ class _Edges:
         return "1"
 
     def warm(self) -> None:
-        """Nothing to start."""
+        """Do nothing: there is nothing to start."""
 
     def open(self, definition: Pipeline) -> Any:
         return open_destination(definition, self._home)
@@ -67,7 +68,7 @@ def _instance(folder: str, one_by_one: bool) -> dg.DagsterInstance:
 
 
 def measure(partitions: int, one_by_one: bool) -> dict[str, Any]:
-    """A row of the results."""
+    """Measure a row of the results."""
     ledger.PARTITIONS = partitions
     with tempfile.TemporaryDirectory(prefix="kpipe-many-") as name, _instance(name, one_by_one) as instance:
         home = Home.at(Path(name) / "home").make()
@@ -107,7 +108,7 @@ def _cpu(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure each size, and write what came of it."""
+    """Measure each size, and write the results."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--sizes", default="10,100,1000")
     options.add_argument("--one-by-one", action="store_true")
@@ -121,7 +122,7 @@ def main() -> None:
 
 
 def _write(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Add to the table: rows of the same kind and size are replaced. And draw it."""
+    """Add rows to the table, replacing rows of the same kind and size, and draw it."""
     file = folder / "many.csv"
     if file.exists():
         new = {(str(row["partitions"]), row["events"]) for row in rows}

@@ -1,10 +1,11 @@
-"""What a batch costs as the partitions of its topic become many: a real broker, real Spark, the real DuckDB.
+"""Measure the cost of a batch as the partitions of its topic grow: a real broker, real Spark, the real DuckDB.
 
     .venv/bin/python -m bench.many_topic                # 10, 100 and 1,000 partitions, five batches each
     .venv/bin/python -m bench.many_topic --records 100  # so many records in each partition and batch
 
-One session of Spark; each batch takes what was written to every partition since the last one, without a program. Seconds of the
-clock, and of CPU: of the driver (Python), of Spark's JVM, of its Python workers. Medians; two batches before are not counted.
+One Spark session. Each batch reads the records written to every partition since the last one, without a program. Reports
+wall-clock seconds, and CPU seconds of the driver (Python), of Spark's JVM, and of its Python workers. Figures are medians; two
+warm-up batches are not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _UNCOUNTED = 2
 
 
 def _cpu() -> dict[str, float]:
-    """Seconds by kind of process, of this one and those that descend from it; the broker's are another matter."""
+    """Return CPU seconds by kind of process, of this process and its descendants; without the broker."""
     found = {"driver": time.process_time(), "jvm": 0.0, "workers": 0.0}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -54,7 +55,7 @@ def _write(brokers: str, topic: str, partitions: int, records: int) -> None:
 
 
 def measure(broker: LocalBroker, spark: SparkResource, home: Home, partitions: int, given: Any) -> dict[str, Any]:
-    """A row of the results."""
+    """Measure a row of the results."""
     topic, brokers = f"many{partitions}", str(broker.status().brokers)
     broker.create_topic(topic, partitions)
     source = Source(brokers=brokers, topic=topic)

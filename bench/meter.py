@@ -1,7 +1,7 @@
-"""CPU seconds and memory of a process with all that descends from it, read from /proc (Linux).
+"""Measure CPU seconds and memory of a process with its descendants, from /proc (Linux).
 
-CPU: a process's own time and that of its children which have ended and were waited for. Summed over the living tree,
-that loses nothing when a `cat` ends between two looks. Memory: RSS summed, so pages that processes share count for each.
+CPU: a process's own time, and that of its ended children that were waited for. Summed over the living tree, this includes a
+`cat` that ends between two samples. Memory: the sum of RSS, so shared pages count once for each process.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _command(pid: int) -> str:
 
 
 def cpu_seconds(*roots: int) -> float:
-    """Of these processes and all that descend from them, since they began."""
+    """Return the CPU seconds of these processes and their descendants since their start."""
     return sum(process.cpu_s for process in _tree(roots))
 
 

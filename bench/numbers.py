@@ -1,4 +1,4 @@
-"""Statistics of few repeats: median with spread, ratios paired by repeat, percentiles."""
+"""Compute statistics of few repeats: median with spread, ratios paired by repeat, percentiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Spread:
 
 
 def spread(values: Iterable[float]) -> Spread | None:
-    """None when there is none."""
+    """Compute the spread; None if there are no numbers."""
     found = sorted(values)
     return Spread(statistics.median(found), found[0], found[-1], len(found)) if found else None
 

@@ -1,6 +1,6 @@
-"""What the peers need, installed once into a git-ignored folder: Spark 4.0.0 and jars from Maven Central.
+"""Install the peers once into a git-ignored folder: Spark 4.0.0 and jars from Maven Central.
 
-4.0.0 is the newest Spark whose Kafka connector has been published together with Delta's jars for it.
+4.0.0 is the newest Spark with both a published Kafka connector and Delta's jars.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plots as SVG, written by hand: bars with their spread, and lines. No dependency, and a diff shows what changed."""
+"""Draw plots as SVG without a dependency: bars with spread, and lines. The text of a plot shows changes in a diff."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""CPU time for each Protobuf record into Arrow's columns: kpipe, compiled and not, and others where they are installed.
+"""Measure CPU time for each Protobuf record to Arrow columns: kpipe compiled, not compiled, and other decoders if installed.
 
     python -m bench.protobuf [RECORDS]
 
-The records are tweets with nested messages, text, numbers, a timestamp and a list, some 200 bytes each. `ptars` and `protarrow`
-are measured where they can be imported; google's library (upb) alone makes Python's objects, which is the least that any reader
-over it costs.
+Records are tweets with nested messages, text, numbers, a timestamp and a list, about 200 bytes each. `ptars` and `protarrow`
+are measured if they can be imported. Google's library (upb) only creates Python objects, which is the minimum cost of every
+reader that is based on it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ message Tweet {
 
 
 def tweets(count: int) -> tuple[Any, list[bytes]]:
-    """The class, and so many messages."""
+    """Return the message class, and so many messages."""
     kind = message_factory.GetMessageClass(Files(SCHEMA).named("bench.Tweet"))
     found = []
     for at in range(count):
@@ -54,7 +54,7 @@ def tweets(count: int) -> tuple[Any, list[bytes]]:
 
 
 def timed(name: str, count: int, work: Callable[[], object]) -> None:
-    """The best of five, in CPU time."""
+    """Return the minimum of five runs, in CPU time."""
     best = float("inf")
     for _ in range(5):
         began = time.process_time()
@@ -64,7 +64,7 @@ def timed(name: str, count: int, work: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Measure all decoders, and print a line for each."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     kind, payloads = tweets(count)
     print(f"{count:,} records of {sum(map(len, payloads)) / count:.0f} bytes")

@@ -1,8 +1,8 @@
-"""How fast one Python process reads a partition: the raw client's loop against kpipe's bounded reader.
+"""Measure how fast one Python process reads a partition: the raw client's loop against kpipe's bounded reader.
 
     .venv/bin/python bench/reader.py [--brokers HOST:PORT] [--records 2000000]
 
-Without --brokers a local Kafka is started in a temporary folder and stopped afterwards. Prints; asserts nothing.
+Without --brokers a local Kafka is started in a temporary folder and stopped afterwards. Prints figures, checks none.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def bounded(config: dict[str, Any], topic: str, records: int, take: int) -> None
 
 
 def measure(brokers: str, topic: str, records: int, how: str, take: int, settings: dict[str, int]) -> None:
-    """In a process of its own: the largest memory is per process."""
+    """Measure in a separate process: the largest memory is per process."""
     config = client_config(Source(brokers=brokers, topic=topic, config=settings), {})
     before, cpu = time.perf_counter(), time.process_time()
     {"raw": raw, "reader": bounded}[how](config, topic, records, take)
@@ -100,7 +100,7 @@ def measure(brokers: str, topic: str, records: int, how: str, take: int, setting
 
 
 def _peak() -> str:
-    """Largest memory of this process; getrusage would count that of the process that started it."""
+    """Return the largest memory of this process; getrusage would include that of its parent."""
     with suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM"):

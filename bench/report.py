@@ -1,4 +1,4 @@
-"""From results to a page for people: tables, goals, plots. Made anew from whatever result files a folder holds."""
+"""Write a page from result files: tables, goals, plots. It is rewritten from the result files in a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MEMORY_MB = 600.0
 
 
 def write(folder: Path) -> Path:
-    """Write README.md and plots beside the results; gives the page."""
+    """Write README.md and plots beside the results; return the page."""
     results = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     parts = [
         "# Results",

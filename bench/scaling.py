@@ -1,9 +1,9 @@
-"""What a batch costs as workers, partitions and tables become many: formulae over measured constants.
+"""Compute the cost of a batch for many workers, partitions and tables, by formulae over measured constants.
 
     .venv/bin/python -m bench.scaling         # the tables of docs/explanation/scaling.md
 
-Every constant names where it was measured. bench/simulation.py plays the same batches event by event, and
-tests/bench/test_scaling.py holds the two together.
+Every constant names its measurement. bench/simulation.py simulates the same batches event by event, and
+tests/bench/test_scaling.py compares the two.
 """
 
 from __future__ import annotations

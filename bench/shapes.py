@@ -1,7 +1,7 @@
-"""Other shapes than tweets in four partitions, into DuckDB: rates, and the memory of driver, JVM and workers.
+"""Measure other shapes than tweets in four partitions, into DuckDB: rates, and the memory of driver, JVM and workers.
 
-Each in a fresh kpipe, as memory that was touched once stays with a process. A worker of the run of one range has all of it:
-Spark gets one core.
+Each shape runs in a new kpipe, as processes keep memory that they have touched. A run of one range uses one worker: Spark
+gets one core.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _QUICK = 50
 
 
 def measure(stage: Stage, chosen: Sequence[str]) -> dict[str, Any]:
-    """Every shape whose name begins with one of these; none: all."""
+    """Measure every shape whose name begins with one of these; empty: all."""
     runs = []
     wanted = [(name, shape) for name, shape in SHAPES.items() if not chosen or any(map(name.startswith, chosen))]
     for at, (name, shape) in enumerate(wanted):

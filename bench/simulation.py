@@ -1,8 +1,7 @@
-"""Batches played event by event: a driver that sends tasks one after the other, cores that work, a commit at a time.
+"""Simulate batches event by event: a driver that sends tasks one after the other, cores that work, one commit at a time.
 
-Against the formulae of bench/scaling.py it has what they leave out: partitions of different sizes, cores of different speed,
-tasks that are late, and pieces that do not divide evenly. Work is shared out by the project's own `share_out`.
-Plain Python, the same for the same seed.
+Unlike the formulae of bench/scaling.py it has partitions of different sizes, cores of different speed, late tasks, and pieces
+that do not divide evenly. Work is distributed by the project's own `share_out`. The same seed gives the same results.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def _extract(
     tasks: Tasks,
     tables: int,
 ) -> tuple[float, float]:
-    """When the last report is there, and seconds of work that the cores did."""
+    """Return the time of the last report, and the seconds that the cores worked."""
     free = [(begin, at) for at in range(slots)]  # a heap: the core that is free first takes the next task
     sent, last, work = begin + tasks.wave_s + len(sizes) * tasks.ask_s, begin, 0.0
     for pieces in share_out(_batch(sizes), slots):
@@ -132,7 +131,7 @@ def _sizes(draw: random.Random, load: Load, spread: float) -> list[int]:
 
 
 def _about_one(draw: random.Random, spread: float) -> float:
-    """Log-normal with mean 1."""
+    """Return a log-normal random number with mean 1."""
     return draw.lognormvariate(-spread * spread / 2, spread)
 
 

@@ -1,4 +1,4 @@
-"""What measurements share: a broker of their own, topics on it, a scratch folder, and the peers when they are wanted."""
+"""Provide what all measurements need: a broker of their own, topics on it, a scratch folder, and the peers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Stage", "say", "stage"]
 
 
 def say(text: str) -> None:
-    """Progress, on stderr."""
+    """Print progress to stderr."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
     sys.stderr.flush()
 
@@ -48,7 +48,7 @@ class Stage:
 
     @cached_property
     def peers(self) -> Peers:
-        """Installed when first asked for."""
+        """The peers; installed at the first access."""
         say("peers: looking whether they are installed")
         return install()
 
@@ -58,11 +58,11 @@ class Stage:
         return str(self.broker.status().brokers)
 
     def broker_cpu_s(self) -> float:
-        """CPU seconds of the broker since it began."""
+        """Return the broker's CPU seconds since its start."""
         return cpu_seconds(int(self.broker.status().pid or 0))
 
     def topic(self, wanted: Topic) -> Topic:
-        """That topic, written unless this home has it already."""
+        """Return that topic; write it unless this home has it."""
         notes = self.home / f"topic-{wanted.name}.json"
         if notes.exists():
             there = Topic(**json.loads(notes.read_text()))
@@ -80,25 +80,25 @@ class Stage:
         return made
 
     def drop(self, topic: Topic) -> None:
-        """Remove a topic, and wait until its name is free again."""
+        """Delete a topic, and wait until its name is free again."""
         self.broker.delete_topic(topic.name)
         (self.home / f"topic-{topic.name}.json").unlink(missing_ok=True)
         time.sleep(2)
 
     def done_with(self, topic: Topic) -> None:
-        """Free its disk, unless it is kept."""
+        """Delete a topic to free its disk, unless topics are kept."""
         if not self.keep:
             self.drop(topic)
 
     def folder(self, name: str) -> Path:
-        """An empty place for what one run writes; not made."""
+        """Return a new path for the files of one run; it is not created."""
         path = self.home / "scratch" / name.replace(" ", "-")
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(exist_ok=True)
         return path
 
     def settle(self, *folders: Path) -> None:
-        """Remove these, and let the disk come to rest, so that the next run does not pay for what this one wrote."""
+        """Delete these folders and wait for the disk, so that the next run is not slowed down by this one."""
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         os.sync()
@@ -106,7 +106,7 @@ class Stage:
 
 @contextmanager
 def stage(home: Path | None, quick: bool) -> Iterator[Stage]:
-    """A stage in that folder, which keeps its topics; without one in a temporary folder, which is removed."""
+    """Yield a stage in that folder, which keeps its topics; without a folder in a temporary one."""
     with tempfile.TemporaryDirectory(prefix="kpipe-bench-", ignore_cleanup_errors=True) as temporary:
         place = (home or Path(temporary)).absolute()
         place.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def stage(home: Path | None, quick: bool) -> Iterator[Stage]:
 
 
 def result(seconds: float, topic: Topic, **more: Any) -> dict[str, Any]:
-    """A run as it stands in the results: rates come from the time and the topic."""
+    """Return a run in the form of results: rates are computed from the time and the topic."""
     return {
         "seconds": round(seconds, 3),
         "msg_s": round(topic.records / seconds),

@@ -1,4 +1,4 @@
-"""Throughput: a full topic drained by kpipe and by its peers, in turns, warm and from the start of a process."""
+"""Measure throughput: kpipe and its peers drain a full topic in turns, warm and from the start of a process."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class _Contest:
         return {**answer, "found": in_parquet(spark.files(out / "out"))}
 
     def _connect_cold(self, _: str, out: Path) -> dict[str, Any]:
-        """A worker, from its start; it stays for the warm runs."""
+        """Start a worker; it stays for the warm runs."""
         worker = connect.Worker(self._stage.peers, self._stage.folder("connect-session"), self._stage.brokers, self._topic)
         self._connect = self._stack.enter_context(worker)
         answer = worker.drain()
@@ -147,12 +147,12 @@ def measure(
     """Every chosen contender `repeats` times, in turns.
 
     Args:
-        stage: where.
-        records: in the topic.
-        repeats: of each.
-        chosen: beginnings of the names that take part; none: all.
-        warm: contenders of warm runs, each right after one that does not count.
-        cold: those of runs from the start of a process.
+        stage: broker, topics and folders.
+        records: number of records in the topic.
+        repeats: runs of each contender.
+        chosen: beginnings of the names to measure; empty: all.
+        warm: contenders of warm runs, each right after a run that does not count.
+        cold: contenders of runs from the start of a process.
     """
     topic = stage.topic(Topic("tweets", "tweets", records, 4))
     expected = retweets_sum(records)
@@ -174,7 +174,7 @@ def measure(
 
 
 def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, expected: int) -> dict[str, Any]:
-    """One run, verified. A contender that fails, or gives wrong rows, has a result that says so and no time."""
+    """Run a contender once and verify it. A failure or wrong rows give a result with the reason and without a time."""
     out = stage.folder(name)
     before = stage.broker_cpu_s()
     turn = "warm-up" if repeat < 0 else f"repeat {repeat + 1}"
@@ -208,7 +208,7 @@ def _chosen(name: str, chosen: Sequence[str]) -> bool:
 
 
 def _rotated(names: Sequence[str], by: int) -> Iterator[str]:
-    """Another one begins each time, so that none always comes after the same neighbour's rest."""
+    """Rotate the order: another contender begins each time, so that none always follows the same one."""
     at = by * 5 % max(1, len(names))
     yield from names[at:]
     yield from names[:at]

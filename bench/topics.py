@@ -1,4 +1,4 @@
-"""Topics to measure with: records of several shapes, the same in each run, written by several processes at once."""
+"""Write topics to measure with: records of several shapes, equal in each run, written by several processes at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Make = Callable[[int], bytes]
 
 
 def _mixed(number: int) -> int:
-    """A number that looks random (Knuth's multiplicative hash), the same in each run."""
+    """Return a pseudorandom number (Knuth's multiplicative hash), equal in each run."""
     return number * 2_654_435_761 & 0xFFFF_FFFF
 
 
@@ -51,7 +51,7 @@ def _phrases(words: int) -> list[bytes]:
 
 
 def _tweets() -> Make:
-    """Of 285 bytes on average. Two phrases of 7 words make 16 million texts, so that no dictionary shortens the column."""
+    """Return tweets of 285 bytes on average. Two phrases of 7 words make 16 million texts: too many for a dictionary."""
     halves = _phrases(7)
     times = [b"2026-11-20T%02d:%02d:%02dZ" % (i // 3600, i // 60 % 60, i % 60) for i in range(86_400)]
     langs = (b"en", b"fr", b"de", b"jp")
@@ -70,19 +70,19 @@ def _tweets() -> Make:
 
 
 def _small() -> Make:
-    """Of 30 bytes."""
+    """Return records of 30 bytes."""
     return lambda i: b'{"id": %d, "v": %d}' % (i, 10_000_000 + _mixed(i) % 90_000_000)
 
 
 def _large() -> Make:
-    """Of 20 kB: one long text."""
+    """Return records of 20 kB: one long text."""
     phrases = _phrases(7)
     texts = [b" ".join(random.Random(seed).choices(phrases, k=450))[:19_950] for seed in range(256)]
     return lambda i: b'{"id": %d, "at": %d, "text": "%b"}' % (i, i * 7, texts[_mixed(i) & 255])
 
 
 def _wide() -> Make:
-    """Of 100 columns: the id, 33 integers, 33 numbers with a fraction, 33 texts."""
+    """Return records of 100 columns: the id, 33 integers, 33 numbers with a fraction, 33 texts."""
     words = [word.encode() for word in WORDS]
     names = [b', "i%02d": %%d, "f%02d": 0.%%09d, "s%02d": "%%b"' % (n, n, n) for n in range(33)]
     text = b'{"id": %d' + b"".join(names) + b"}"
@@ -123,7 +123,7 @@ class Topic:
 
 
 def fill(broker: LocalBroker, topic: Topic) -> Topic:
-    """Make the topic and write it; gives it with the bytes written."""
+    """Create the topic and write it; return it with the bytes written."""
     broker.create_topic(topic.name, topic.partitions, {"retention.ms": "-1"})
     brokers = str(broker.status().brokers)
     # Spawned: a forked process would inherit the threads' locks of whatever clients this one has.
@@ -163,5 +163,5 @@ def _placed(topic: Topic) -> Callable[[int], int] | None:
 
 
 def retweets_sum(records: int) -> int:
-    """What the column `retweets` of that many tweets adds up to."""
+    """Return the sum of the column `retweets` of that many tweets."""
     return sum((_mixed(i) >> 8) % 1000 for i in range(records))

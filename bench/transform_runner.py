@@ -1,4 +1,4 @@
-"""What the transform runner costs: start per process, throughput of `cat` and of the tweet example.
+"""Measure the transform runner: start time of a process, throughput of `cat` and of the tweet example.
 
 python bench/transform_runner.py [MEGABYTES]
 """
@@ -47,7 +47,7 @@ def tweet(number: int) -> bytes:
 
 
 def throughput(program: Program, block: bytes, megabytes: int) -> float:
-    """MB/s of input."""
+    """Return MB/s of input."""
     blocks = max(1, megabytes * 1_000_000 // len(block))
     run = TransformRun(program, (block for _ in range(blocks)))
     start = time.perf_counter()

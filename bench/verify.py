@@ -1,4 +1,4 @@
-"""Rows counted where a contender left them, so that a run that lost or doubled some cannot win."""
+"""Count the rows that a contender wrote, so that a run with lost or duplicate rows fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Found", "in_delta", "in_duckdb", "in_iceberg", "in_parquet"]
 
 @dataclass(frozen=True)
 class Found:
-    """Rows, different ids, smallest and largest id, and for tweets what `retweets` adds up to and the scores that are there."""
+    """Rows, distinct ids, smallest and largest id; for tweets the sum of `retweets` and the scores."""
 
     rows: int
     distinct: int
@@ -24,7 +24,7 @@ class Found:
     scores: int | None = None
 
     def problem(self, records: int, retweets: int | None = None) -> str:
-        """What is wrong, if these should be the records 0 to `records - 1`; empty when nothing is."""
+        """Return the difference from the records 0 to `records - 1`; empty if there is none."""
         wanted = Found(records, records, 0, records - 1, retweets, None if retweets is None else records)
         differs = {name: (value, asdict(wanted)[name]) for name, value in asdict(self).items() if value != asdict(wanted)[name]}
         return ", ".join(f"{name}: {found}, not {right}" for name, (found, right) in differs.items())
@@ -39,7 +39,7 @@ def _ask(connection: duckdb.DuckDBPyConnection, rows: str, tweets: bool, *values
 
 
 def in_parquet(files: Sequence[str | Path], tweets: bool = True) -> Found:
-    """What these files hold."""
+    """Count the rows in these files."""
     if not files:
         return Found(0, 0, -1, -1)
     with duckdb.connect() as connection:
@@ -47,14 +47,14 @@ def in_parquet(files: Sequence[str | Path], tweets: bool = True) -> Found:
 
 
 def in_delta(folder: Path) -> Found:
-    """What the files hold that the Delta table there refers to."""
+    """Count the rows in the files of the newest version of that Delta table."""
     from deltalake import DeltaTable
 
     return in_parquet(DeltaTable(folder).file_uris())
 
 
 def in_iceberg(folder: Path, table: str) -> Found:
-    """What the files hold that the newest metadata of the Iceberg table there refers to."""
+    """Count the rows in the files of the newest metadata of that Iceberg table."""
     from pyiceberg.table import StaticTable
 
     newest = max(folder.glob(f"**/{table}/metadata/*.metadata.json"))
@@ -63,6 +63,6 @@ def in_iceberg(folder: Path, table: str) -> Found:
 
 
 def in_duckdb(database: str | Path, table: str, tweets: bool = True) -> Found:
-    """What the table holds."""
+    """Count the rows in the table."""
     with duckdb.connect(str(database), read_only=True) as connection:
         return _ask(connection, table, tweets)

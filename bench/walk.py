@@ -174,7 +174,7 @@ def _create(root: Path, folder: Path, clauses: str = "") -> Walk:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.walk", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parent.parent, help="folder of a checkout")
-    parser.add_argument("--list", action="store_true", help="print the moves too")
+    parser.add_argument("--list", action="store_true", help="also print the moves")
     given = parser.parse_args()
     root = given.checkout.resolve()
     sys.path.insert(0, str(root))

@@ -1,1 +1,1 @@
-"""What is measured: kpipe, and those beside it."""
+"""Contenders: kpipe, and the systems that are measured beside it."""

@@ -1,7 +1,7 @@
-"""Kafka Connect with Iceberg's sink: a standalone worker, and a new connector and table for each drain.
+"""Measure Kafka Connect with Iceberg's sink: a standalone worker, and a new connector and table for each drain.
 
-Settings are those that were fastest on the machine where they were tried: four tasks, the consumer's default of 500 records
-a poll with large fetches, a commit each second, a large heap with the parallel collector.
+Settings are the fastest that were found on the test machine: four tasks, the consumer's default of 500 records for each
+poll with large fetches, a commit each second, a large heap with the parallel collector.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Worker:
             stop(self._process)
 
     def drain(self) -> dict[str, Any]:
-        """Seconds until the snapshot that holds the last row, from the start of the process or of the connector."""
+        """Return the seconds from the start of the process or of the connector to the snapshot with the last row."""
         name = f"drain_{uuid.uuid4().hex[:8]}"
         table = self._folder / "warehouse" / "db" / name
         _make_table(table)
@@ -170,7 +170,7 @@ class Worker:
 
 
 def _make_table(table: Path) -> None:
-    """An empty table of Hadoop's catalog, format version 2: the files that the table's spec asks for."""
+    """Create an empty table of Hadoop's catalog, format version 2: the files that the table's spec requires."""
     metadata = table / "metadata"
     metadata.mkdir(parents=True)
     content = {
@@ -200,7 +200,7 @@ def _make_table(table: Path) -> None:
 
 
 def _state(table: Path) -> tuple[int, float, int, str]:
-    """Rows that are committed, when the last of them were (seconds since 1970), snapshots, and the file that lists manifests."""
+    """Return committed rows, the time of the last commit (seconds since 1970), snapshots, and the file that lists manifests."""
     try:
         version = (table / "metadata" / "version-hint.text").read_text().strip()
         content = json.loads((table / "metadata" / f"v{version}.metadata.json").read_text())
@@ -214,14 +214,14 @@ def _state(table: Path) -> tuple[int, float, int, str]:
 
 
 def _data_files(table: Path) -> list[str]:
-    """Files of the current snapshot; others lie about that tasks wrote and, after a rebalance, never committed."""
+    """Return files of the current snapshot. The folder also has files that tasks wrote but never committed after a rebalance."""
     lists = [_state(table)[3]]
     manifests = [found for name in lists for found in _named(name, rb"file:[^\x00-\x1f]+?-m\d+\.avro")]
     return sorted({found for name in manifests for found in _named(name, rb"file:[^\x00-\x1f]+?\.parquet")})
 
 
 def _named(avro: str, pattern: bytes) -> list[str]:
-    """Paths in the blocks of an Avro file (count, size, bytes, the marker that its header ends with)."""
+    """Find paths in the blocks of an Avro file (count, size, bytes, the marker at the end of its header)."""
     data = Path(avro.removeprefix("file:")).read_bytes()
     marker = data[-16:]
     at = data.index(marker) + 16
@@ -236,7 +236,7 @@ def _named(avro: str, pattern: bytes) -> list[str]:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """Avro's zigzag number at that place, and the place behind it."""
+    """Read Avro's zigzag number at a position; return it and the next position."""
     value = shift = 0
     while True:
         value |= (data[at] & 0x7F) << shift

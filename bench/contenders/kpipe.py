@@ -1,4 +1,4 @@
-"""kpipe's contenders: the process that stays, and `kpipe run` from its start."""
+"""Measure kpipe: warm in a process that stays, and cold as `kpipe run`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLD_SECONDS = 600.0
 
 
 def server(folder: Path, **environ: str) -> Child:
-    """A warm kpipe whose Spark keeps its things in that folder."""
+    """Start a warm kpipe whose Spark writes to that folder."""
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "bench.contenders.kpipe_server", str(folder)]
     child = Child(command, folder.with_suffix(".log"), clean_environment(PYTHONPATH=str(Path(__file__).parents[2]), **environ))
@@ -31,7 +31,7 @@ def server(folder: Path, **environ: str) -> Child:
 
 
 def cold(definition: Pipeline, folder: Path) -> dict[str, Any]:
-    """`kpipe run` in a new home: seconds from the start of the process until its last batch is reported as read back."""
+    """Run `kpipe run` in a new home; return the seconds from its start to the report that its last batch was read back."""
     home = Home.at(folder)
     home.save(definition)
     log = folder.with_suffix(".log").open("wb")

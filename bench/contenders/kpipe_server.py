@@ -1,4 +1,4 @@
-"""kpipe in a process that stays: Spark is up and its workers have imported what they need, as in a long `kpipe run`.
+"""Run kpipe in a process that stays: Spark runs and its workers have imported their modules, as in a long `kpipe run`.
 
 python -m bench.contenders.kpipe_server HOME
 """
@@ -28,7 +28,7 @@ def main() -> None:
         return {}
 
     def staged(home: str, **what: Any) -> dict[str, Any]:
-        """From the first question to the brokers until all files are durable; one batch of everything."""
+        """Return the seconds from the first request to the brokers until all files are durable; one batch of everything."""
         began = time.monotonic()
         run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         observed = run.loop.reconcile(run.loop.observe())
@@ -40,7 +40,7 @@ def main() -> None:
         return {"seconds": seconds, "files": files, "task_s": sum(report.seconds for report in reports)}
 
     def committed(home: str, **what: Any) -> dict[str, Any]:
-        """From the first question to the brokers until the last batch has been read back from its destination."""
+        """Return the seconds from the first request to the brokers until the last batch was read back."""
         began = time.monotonic()
         run = Run.real(pipeline(**what), Home.at(home), lambda: context)
         ends = [(time.monotonic() - began, done.commit.totals.rows) for done in run.batches()]

@@ -1,4 +1,4 @@
-"""The pipelines that are measured: kpipe as a user writes it, with defaults unless a measurement is about a setting."""
+"""Define the measured pipelines: as a user writes them, with defaults unless a measurement is about a setting."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""PostgreSQL: the server that kpipe loads, and a bare COPY of the rows that kpipe has loaded, which is as fast as it takes them.
+"""Measure PostgreSQL: as kpipe's destination, and with a plain COPY of the same rows, which is the upper limit.
 
-The server is the tests', from Debian, with its own defaults: what is committed is on the disk.
+The server is that of the tests, from Debian, with its defaults: a commit is durable.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Postgres:
     """What a process that loads needs."""
 
     def into(self) -> dict[str, Any]:
-        """Fields of `into` for a new schema."""
+        """Return the fields of `into` for a new schema."""
         credentials = {"password": f"{{{{ env('{_PASSWORD_VARIABLE}') }}}}"}
         return {"type": "postgres", "database": self._server.address(self._server.schema()), "credentials": credentials}
 
     def found(self, into: dict[str, Any]) -> Found:
-        """What lies in that schema, which is emptied; the rows of the first are kept for COPY."""
+        """Count the rows in that schema and empty it; rows of the first call are kept for COPY."""
         with psycopg.connect(into["database"], password=PASSWORD) as connection:
             found = _found(connection, sql.Identifier(TABLE))
             if not self._lines.exists():
@@ -74,7 +74,7 @@ class Postgres:
 
     @property
     def filled(self) -> bool:
-        """Whether there are rows to copy."""
+        """Return whether there are rows to copy."""
         return self._lines.exists()
 
     @property
@@ -82,7 +82,7 @@ class Postgres:
         return sql.Identifier(self._bare, "bare")
 
     def copy(self) -> dict[str, Any]:
-        """Seconds of one transaction that copies those rows, as PostgreSQL's own text, into a table like kpipe's."""
+        """Return the seconds of one transaction that copies those rows, in PostgreSQL's text format, to a table like kpipe's."""
         with psycopg.connect(self._server.address(self._bare), password=PASSWORD) as connection:
             connection.execute(sql.SQL("TRUNCATE {}").format(self._table))
             connection.commit()

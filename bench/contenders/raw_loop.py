@@ -1,8 +1,8 @@
-"""A plain loop of the Kafka client: reads whole partitions, touches each value, keeps nothing. The ceiling.
+"""Measure a plain loop of the Kafka client, the upper limit: read whole partitions, touch each value, keep nothing.
 
     python raw_loop.py BROKERS TOPIC PARTITION[,PARTITION...]
 
-Imports nothing but the client, as its start counts. Prints a JSON line.
+Imports only the client, as the start counts. Prints a JSON line.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Spark's contenders: a session that stays, and one from the start of its process."""
+"""Measure Spark: in a session that stays, and cold from the start of its process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SERVER = Path(__file__).parent / "spark_server.py"
 
 
 def server(peers: Peers, folder: Path, delta: bool = True, ready: bool = True) -> Child:
-    """A warm session."""
+    """Start a warm session."""
     folder.mkdir(parents=True, exist_ok=True)
     jars = ",".join(str(jar) for jar in peers.jars("kafka", *(("delta",) if delta else ())))
     command = [str(peers.python), str(_SERVER), jars, str(folder)]
@@ -36,7 +36,7 @@ def server(peers: Peers, folder: Path, delta: bool = True, ready: bool = True) -
 
 
 def cold(peers: Peers, folder: Path, brokers: str, topic: str) -> dict[str, Any]:
-    """Structured Streaming to Parquet: seconds from the start of the process until the last batch is visible."""
+    """Run Structured Streaming to Parquet; return the seconds from the start of the process until the last batch is visible."""
     with server(peers, folder, delta=False, ready=False) as child, Meter(child.process.pid) as meter:
         answer = child.ask("drain", kind="parquet", brokers=brokers, topic=topic, out=str(folder / "out"))
         returned = time.time() - child.began
@@ -45,5 +45,5 @@ def cold(peers: Peers, folder: Path, brokers: str, topic: str) -> dict[str, Any]
 
 
 def files(out: Path) -> list[Path]:
-    """Data files of a finished drain. Each has written into a folder of its own, and none was deleted since."""
+    """Return data files of a finished drain. Each drain writes to its own folder, and none is deleted."""
     return sorted((out / "table").glob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Spark's own ways from Kafka to files, in a session that stays. Runs under the peers' Python, which has no kpipe.
+"""Read Kafka to files with Spark's own means, in a session that stays. Runs under the peers' Python, without kpipe.
 
 python spark_server.py JAR[,JAR...] SCRATCH
 """
@@ -42,7 +42,7 @@ def session(jars: str, scratch: str) -> SparkSession:
 
 
 def last_commit(out: str, kind: str) -> float:
-    """When the last batch became visible, in seconds since 1970."""
+    """Return the time at which the last batch became visible, in seconds since 1970."""
     log, names = ("_delta_log", "*.json") if kind == "delta" else ("_spark_metadata", "[0-9]*")
     return max(file.stat().st_mtime for file in (Path(out) / log).glob(names))
 
@@ -62,7 +62,7 @@ class Server:
         return {}
 
     def drain(self, kind: str, brokers: str, topic: str, out: str, options: dict | None = None) -> dict:
-        """Structured Streaming, availableNow: everything that is there, and ends."""
+        """Run Structured Streaming with availableNow: read everything available, then end."""
         shutil.rmtree(out, ignore_errors=True)
         began, wall = time.monotonic(), time.time()
         query = (
@@ -77,7 +77,7 @@ class Server:
         return {"seconds": visible - wall, "visible": visible, "returned_s": time.monotonic() - began}
 
     def pipe(self, brokers: str, topic: str, out: str, command: str) -> dict:
-        """Spark's own `pipe`: a batch read, each value a line of the command's stdin, its lines parsed, Parquet."""
+        """Run Spark's `pipe`: read a batch, write each value as a line to the command's stdin, parse its lines, write Parquet."""
         shutil.rmtree(out, ignore_errors=True)
         began = time.monotonic()
         records = self.spark.read.format("kafka").option("kafka.bootstrap.servers", brokers).option("subscribe", topic)
@@ -90,7 +90,7 @@ class Server:
         return {"seconds": time.monotonic() - began, "visible": time.time()}
 
     def follow(self, brokers: str, topic: str, out: str, trigger: str) -> dict:
-        """Structured Streaming that goes on; `unfollow` ends it. Records carry their produce time, t."""
+        """Run Structured Streaming until `unfollow`. Records contain their produce time, t."""
         query = self.parsed(brokers, topic, "t DOUBLE, " + SCHEMA, {})
         writer = query.writeStream.format("parquet").option("checkpointLocation", out + "/checkpoint")
         self.streams[out] = writer.trigger(processingTime=trigger).start(out + "/table")

@@ -1,8 +1,8 @@
-"""A producer at a steady rate. Each tweet carries the moment in which it was produced, `t`, in seconds since 1970.
+"""Produce at a steady rate. Each tweet contains its produce time `t`, in seconds since 1970.
 
     python steady.py BROKERS TOPIC PARTITIONS RATE SECONDS FIRST_ID
 
-Prints a JSON line: how many, in what time, and by how many records it was behind at worst.
+Prints a JSON line: number of records, seconds, and the largest lag behind the rate in records.
 """
 
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each line as it came: what a line program in Python costs at least."""
+"""Write each line unchanged: the minimum cost of a line program in Python."""
 
 import sys
 
