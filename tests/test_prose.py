@@ -9,7 +9,7 @@ import pytest
 from tests import prose
 
 #: Folders whose text was written before these rules, and how many findings they may still have. The numbers only go down.
-EARLIER = {"resources/destinations": 371, "resources/decode": 34}
+EARLIER = {"resources/destinations": 249, "resources/decode": 0}
 
 
 @pytest.mark.parametrize("folder", prose.PRODUCT)
