@@ -88,19 +88,12 @@ class _Transaction(Transaction):
 
 @dataclass(frozen=True)
 class _Schema:
-    """The table's schema after a commit.
-
-    Attributes:
-        columns: all columns.
-        changed: whether the table lacks some of them.
-        parts: partition columns.
-        divides: whether the table is not yet partitioned by them.
-    """
+    """The table's schema after a commit."""
 
     columns: Columns
-    changed: bool
+    changed: bool  # the table lacks some of the columns
     parts: tuple[Part, ...] = ()
-    divides: bool = False
+    divides: bool = False  # the table is not yet partitioned by `parts`
 
 
 class IcebergLake:
