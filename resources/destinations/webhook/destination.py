@@ -201,8 +201,9 @@ class WebhookDestination:
         total = ledger.dead_letters + told.totals.dead_letters
         if self._rules.most is not None and told.totals.dead_letters > commit.totals.dead_letters and total > self._rules.most:
             raise DeadLettersExceeded(
-                f"pipeline {self.pipeline}: {total} dead letters, errors.max_dead_letters is {self._rules.most}:"
-                f" the receiver rejected {told.totals.dead_letters - commit.totals.dead_letters} records of batch {commit.id}",
+                f"pipeline {self.pipeline}: errors.max_dead_letters: expected at most {self._rules.most} dead letters,"
+                f" found {total}: the receiver rejected {told.totals.dead_letters - commit.totals.dead_letters} records"
+                f" of batch {commit.id}",
                 "check the receiver's log; to continue, raise errors.max_dead_letters",
             )
 
