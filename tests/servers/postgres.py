@@ -114,8 +114,9 @@ class PostgresServer:
 
     def admin(self) -> psycopg.Connection:
         return psycopg.connect(
-            host="127.0.0.1", port=self.port, user="admin", password=PASSWORD, dbname="postgres", autocommit=True
-        )
+            host="127.0.0.1", port=self.port, user="admin", password=PASSWORD, dbname="postgres", autocommit=True,
+            options="-c lock_timeout=300s",  # a test that has left a transaction open fails; it does not wait for ever
+        )  # fmt: skip
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         with self.admin() as connection:

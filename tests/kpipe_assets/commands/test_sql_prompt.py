@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -35,7 +36,8 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        while True:
+        """Read until `kpipe sql` has ended, even if a process that it started has kept the terminal open."""
+        while select.select([self._ours], [], [], 0.5)[0] or self.process.poll() is None:
             try:
                 data = os.read(self._ours, 65536)
             except OSError:  # the other side has been closed
