@@ -84,7 +84,7 @@ def test_those_that_a_check_refuses_stay_and_are_named(dead: Any) -> None:
     assert sorted(found) == [1, 3] and all("CHECK" in why for why in found.values())
     assert sum(made.replayed[0].reasons.values()) == 2
     words = dead_letter_retry.in_words("t", made.replayed)
-    assert "5 dead letters retried: 3 gave 3 rows" in words and "2 × constraint: the table refuses it" in words
+    assert "5 dead letters retried: 3 gave 3 rows" in words and "2 × constraint: rejected by the table" in words
     assert made.retry() == sums(0, 2) and rows(made) == [0, 2, 4]
 
 
@@ -101,7 +101,7 @@ def test_of_two_with_one_key_the_first_is_loaded(dead: Any) -> None:
     made = dead("CREATE TABLE t (id BIGINT, v BIGINT PRIMARY KEY)", *records(1, 2, 1, 3, 2, 4, 5, 6))
     assert made.retry() == sums(6, 2)
     assert rows(made) == [0, 1, 3, 5, 6, 7] and sorted(left(made)) == [2, 4]
-    assert all("the table refuses it: " in why and "uplicate" in why for why in left(made).values())
+    assert all("rejected by the table: " in why and "uplicate" in why for why in left(made).values())
     assert made.retry() == sums(0, 2)
     made.sql("DELETE FROM t WHERE v = 1 AND id = 0")
     made.sql("UPDATE t SET v = 10 WHERE id = 1")

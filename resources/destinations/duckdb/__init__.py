@@ -1,4 +1,4 @@
-"""DuckDB as a destination: the table, its dead letters and its ledger in one file."""
+"""DuckDB destination: tables, dead letters and ledger in one file."""
 
 from resources.destinations.duckdb.engine import DuckDBEngine
 

@@ -1,4 +1,4 @@
-"""ON DUPLICATE KEY UPDATE in DuckDB: the row that is there and the writes of its key folded into one, where they are."""
+"""Evaluate ON DUPLICATE KEY UPDATE in DuckDB: fold the existing row and the writes of its key into one row, in place."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted; expressions are the definition's own, parsed before
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["fold"]
 def fold(connection: Connection, batch: KeyedBatch, carried: Sequence[str]) -> None:
     """Create `temp.kpipe_kept`: the row that stays of each key, with all columns of the table.
 
-    The first row of a key is inserted as it is. Each later one changes the row that is there: see `assignments`.
+    The first row of a key is inserted unchanged. Each later row changes the existing row: see `assignments`.
 
     Args:
         connection: inside a transaction, with the relations of upsert.py.
-        batch: what is written.
+        batch: the writes.
         carried: columns that the rows of the batch fill.
 
     Raises:
@@ -29,7 +29,7 @@ def fold(connection: Connection, batch: KeyedBatch, carried: Sequence[str]) -> N
     values = assignments(batch.rule.update, carried, batch.key, known, batch.table).values
     whole = ", ".join(f"{quote(name)} := {{0}}.{quote(name)}" for name in known.names())
     columns = ", ".join(f"v.{quote(name)} AS {quote(name)}" for name in known.names())
-    last = "f.behind = 0 AND NOT f.gone AND NOT f.stale"
+    last = "f.behind = 0 AND NOT f.is_delete AND NOT f.stale"
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE kpipe_kept AS WITH parts AS ("
         f" SELECT f.gid, '' AS tn, -1 AS p, -1::BIGINT AS o, -1::BIGINT AS place, struct_pack({whole.format('t')}) AS v"

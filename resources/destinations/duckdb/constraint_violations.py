@@ -1,6 +1,6 @@
-"""Which staged rows a constraint of the table refuses: asked when it has refused some, to name the records."""
+"""Find the staged rows that a constraint of the table rejects. Used after a rejection, to name the records."""
 
-# ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as DuckDB gives them
+# ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as DuckDB returns them
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ __all__ = ["violations"]
 def violations(
     connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
 ) -> list[tuple[int, int | None, str]]:
-    """Partition and offset of each of these rows, and the constraint: CHECK, or NOT NULL of a column that the rows have.
+    """Return partition and offset of each rejected row, and the constraint: CHECK, or NOT NULL of a column that the rows have.
 
     Args:
         connection: inside a transaction that will be rolled back, in which the table has been widened.
         table: name of the table.
-        commit: what is written.
-        staged: its files of rows.
+        commit: the commit.
+        staged: its staged files of rows.
         known: all columns of the table.
     """
     rules = connection.execute(
@@ -47,12 +47,10 @@ def violations(
     found: list[tuple[int, int | None, str]] = []
     for kind, expression, columns in rules:
         if kind == "NOT NULL" and quote(columns[0]) not in filled:
-            continue  # its default stands in
+            continue  # the rows get its default
         condition = f"{quote(columns[0])} IS NULL" if kind == "NOT NULL" else f"NOT ({expression})"
         reason = (
-            f"{columns[0]}: NULL, and the column takes none"
-            if kind == "NOT NULL"
-            else f"the table refuses it: CHECK {expression}"
+            f"{columns[0]}: NULL in a NOT NULL column" if kind == "NOT NULL" else f"rejected by the table: CHECK {expression}"
         )
         rows = connection.execute(f"SELECT _kafka_partition, _kafka_offset FROM temp.kpipe_tried WHERE {condition}").fetchall()
         found += [(number, offset, reason) for number, offset in rows]

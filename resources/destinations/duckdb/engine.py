@@ -46,7 +46,7 @@ class DuckDBEngine(Engine):
 
     dialect = duckdb_dialect.DIALECT
     errors = (duckdb.Error,)
-    recovery_hint = "restore a backup of the file; or go on in another file (into.database)"
+    recovery_hint = "restore a backup of the file; or continue in another file (into.database)"
     staging: tuple[Path, ...] = ()
     is_keyed = True
 
@@ -85,7 +85,7 @@ class DuckDBEngine(Engine):
         """See `Engine`."""
         transaction = isinstance(error, duckdb.TransactionException)
         conflict = transaction and (not step or "onflict" in str(error) or "UNIQUE" in str(error))
-        # Made between the look and the transaction, by another commit of this process.
+        # Another commit of this process created it after the check and before the transaction.
         made = bool(step) and isinstance(error, duckdb.CatalogException) and "already exists" in str(error)
         return ErrorClass(
             conflict=conflict or made,
@@ -96,7 +96,7 @@ class DuckDBEngine(Engine):
 
     def begin(self, connection: Connection, pipeline: str, tables: Sequence[TargetTable]) -> tuple[bool, list[bool]]:
         """See `Engine`."""
-        # Before it begins: a look at what is not there would abort it.
+        # Before the transaction begins: a query of a missing table would abort it.
         found = self.ledger_exists(connection), [self.table_exists(connection, table.name) for table in tables]
         recorded = self.table_exists(connection, FORMAT.name)
         connection.execute("BEGIN")
@@ -113,7 +113,7 @@ class DuckDBEngine(Engine):
         connection.execute("COMMIT")
 
     def await_commits(self, connection: Connection, pipeline: str) -> None:
-        """See `Engine`: a commit runs in this process, and has answered."""
+        """See `Engine`: a commit runs in this process, and has ended."""
 
     def view_columns(self, connection: Connection, view: str) -> list[tuple[str, bool]]:
         """See `Engine`."""

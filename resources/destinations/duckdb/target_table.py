@@ -1,4 +1,4 @@
-"""The table that rows go to: its columns, making and widening it, and the insert of staged rows."""
+"""Read, create and widen the target table, and insert staged rows into it."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -24,10 +24,10 @@ _COLUMNS = (
 
 
 def columns(connection: Connection, table: str) -> Columns:
-    """All columns of a table that exists and that can be written, coordinates too.
+    """Return all columns of an existing table that can be written, coordinates included.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write the type of a column.
     """
     rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
     computed = {
@@ -45,7 +45,7 @@ def defaults(connection: Connection, table: str) -> dict[str, str]:
 
 
 def required(connection: Connection, table: str) -> list[str]:
-    """Columns that take no NULL (declared so, or of the primary key), coordinates left out."""
+    """Return the columns that are NOT NULL (by declaration, or in the primary key), without coordinates."""
     rows = connection.execute(f"DESCRIBE {quote('main', table)}").fetchall()
     return [row[0] for row in rows if row[2] == "NO" and not row[0].lower().startswith("_kafka_")]
 
@@ -56,15 +56,15 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
     Args:
         connection: inside a transaction.
         table: name of the table.
-        exists: whether it was there when the transaction began.
-        commit: what is written.
-        staged: its files of rows.
+        exists: whether it existed when the transaction began.
+        commit: the commit.
+        staged: its staged files of rows.
 
     Returns:
         All columns of the table afterwards.
 
     Raises:
-        SchemaConflict: the table cannot take them.
+        SchemaConflict: the table cannot be widened for the columns.
     """
     needed = carried(commit, [name for file in staged for name in file.names])
     if not exists:
@@ -82,7 +82,7 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
             for path, kind in fields:
                 connection.execute(f"{alter} ADD COLUMN {quote(*path)} {sql_type(kind)}")
             continue
-        # All new fields of a column in one step: each ALTER rewrites it, and DuckDB keeps every copy until the commit.
+        # All new fields of a column in one step: each ALTER rewrites the column, and DuckDB keeps every copy until the commit.
         for path, kind in fields:
             have = grown(have, path[1:], kind)
         connection.execute(f"{alter} ALTER COLUMN {quote(column)} SET DATA TYPE {sql_type(have)}")
@@ -90,7 +90,7 @@ def prepare(connection: Connection, table: str, exists: bool, commit: Commit, st
 
 
 def _computed(connection: Connection, table: str) -> bool:
-    """Return whether CHECKs or generated columns may use a column: DuckDB adds fields to it, but keeps its type."""
+    """Return whether CHECKs or generated columns may use a column: then DuckDB can add fields, but not change the type."""
     checks = "SELECT 1 FROM duckdb_constraints() WHERE database_name = current_database() AND schema_name = 'main'"
     checks += " AND lower(table_name) = lower($1) AND constraint_type = 'CHECK'"
     generated = f"SELECT 1 {_COLUMNS} AND is_generated = 'ALWAYS'"
@@ -100,11 +100,11 @@ def _computed(connection: Connection, table: str) -> bool:
 def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[Proven], known: Columns) -> None:
     """Insert the rows of all staged files, and count them.
 
-    Columns are named, and types that differ are cast: INSERT alone would drop nested fields that it does not know.
+    Columns are named, and different types are cast: INSERT alone would drop nested fields that the table does not have.
 
     Raises:
-        StagingFailed: a file holds other columns than the commit, or other rows than were counted.
-        SchemaConflict: a column's type cannot become the table's.
+        StagingFailed: a file has other columns than the commit, or another number of rows than reported.
+        SchemaConflict: a column's type cannot be converted to the table's.
     """
     for files in by_shape(staged):
         names, values = projection(connection, files[0], commit, known)
@@ -116,7 +116,7 @@ def insert(connection: Connection, table: str, commit: Commit, staged: Sequence[
 
 
 def primary_key(connection: Connection, table: str) -> tuple[str, ...]:
-    """Columns of the table's primary key; none where it has none, or is not there."""
+    """Return the columns of the table's primary key; none if it has no primary key or does not exist."""
     rows = connection.execute(
         "SELECT constraint_column_names FROM duckdb_constraints() WHERE database_name = current_database()"
         " AND schema_name = 'main' AND lower(table_name) = lower($1) AND constraint_type = 'PRIMARY KEY'",
@@ -128,7 +128,7 @@ def primary_key(connection: Connection, table: str) -> tuple[str, ...]:
 def projection(
     connection: Connection, file: Proven, commit: Commit, known: Columns, besides: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Column names, and the expressions that fill them from a file of that shape. Columns of `besides` are left out."""
+    """Return column names, and the expressions that fill them from such a file, without the columns of `besides`."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {_READ}", [[file.path]]).fetchall()
     stored = parsed([row[:2] for row in described], f"staged file {file.path!r}")
     names, values = [], []

@@ -1,12 +1,15 @@
-"""Rows with a key: the writes of a batch applied in order, as statements over all of them at once (kpipe/tables/upsert.py).
+"""Merge rows with a key: apply the writes of a batch in order, as statements over all of them (kpipe/tables/upsert.py).
 
-The staged files become one temporary relation, which is joined with the table by the key. What becomes of each write follows
-from the write of the same key before it and from whether the table holds the key: a window, no loop. Then the rows that give
-way are deleted by their row ids and those that remain are inserted.
+The staged files become one temporary relation, which is joined with the table by the key. The fate of a write depends on the
+previous write of the same key, and on whether the table contains the key: a window function, no loop. Then removed and replaced
+rows are deleted by their row ids, and the rows that stay are inserted.
 
-A commit of a million rows into ten millions takes 0.9 s on two cores, of 200 rows 0.13 s (DuckDB 2.0.0; half of the keys were
-there). Among the statements alone, join, delete by row id and insert took 1.5 s with a primary key or without, MERGE 1.3 s with
-and 3.3 s without, and INSERT OR REPLACE, which needs one, 10 s, all on a busy machine.
+A commit of a million rows into ten millions takes 0.9 s on two cores, of 200 rows 0.13 s (DuckDB 2.0.0; half of the keys
+existed). Times of the statements alone, on a busy machine:
+
+- join, delete by row id and insert: 1.5 s, with or without a primary key;
+- MERGE: 1.3 s with a primary key, 3.3 s without;
+- INSERT OR REPLACE, which needs a primary key: 10 s.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -36,8 +39,8 @@ _WRITES, _FATES, _KEPT = "temp.kpipe_writes", "temp.kpipe_fates", "temp.kpipe_ke
 _READ = READ.format("?")
 _ORIGINAL_TYPE = "STRUCT(key BLOB, value BLOB, headers STRUCT(name VARCHAR, value BLOB)[])"
 
-#: Records whose rows were duplicates, in the columns of staged dead letters, with the topics and partitions of the batch as $7
-#: and $8; there until the connection is closed.
+#: Selects the records whose rows were duplicates, in the columns of staged dead letters. $7 and $8 are the topics and partitions
+#: of the batch. It works until the connection is closed.
 DUPLICATES = (
     "SELECT coalesce(nullif(f.tn, ''), ($7::VARCHAR[])[list_position($8::INTEGER[], w._kafka_partition)]) AS topic,"
     ' w._kafka_partition AS "partition",'
@@ -49,18 +52,18 @@ DUPLICATES = (
 
 
 def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part, Holding]]:
-    """Merge the writes of the batch into the table. Rows that are dead letters now are in `DUPLICATES`.
+    """Merge the writes of the batch into the table. `DUPLICATES` selects the rows that became dead letters.
 
     Args:
-        connection: inside a transaction, in which the table has been made or widened.
-        batch: what is written.
+        connection: inside a transaction that has created or widened the table.
+        batch: the writes.
 
     Returns:
-        The commit with the outcome of its writes, and what the table gained by partition.
+        The commit with the outcome of its writes, and the change of the table's rows by partition.
 
     Raises:
-        StagingFailed: a file is not what was reported.
-        SchemaConflict: a row cannot be told by its key; or the key exists and the rule makes that an error.
+        StagingFailed: a file differs from its report.
+        SchemaConflict: a key is duplicate in the table; or a key exists and the rule makes that an error.
     """
     table, commit, rule, known = batch.table, batch.commit, batch.rule, batch.known
     unset = defaults(connection, table) if rule.on_conflict == "update" else {}
@@ -78,19 +81,19 @@ def merge(connection: Connection, batch: KeyedBatch) -> tuple[Commit, dict[Part,
     delta = gained(connection, _FATES, rule)
     name, columns = quote("main", table), ", ".join(map(quote, names))
     connection.execute(f"DELETE FROM {name} WHERE rowid IN (SELECT f.rid FROM {_FATES} AS f WHERE {gone})")
-    if names:  # else there are deletes only
+    if names:  # otherwise all writes are deletes
         connection.execute(f"INSERT INTO {name} ({columns}) SELECT {', '.join(f'w.{quote(n)}' for n in names)} FROM {source}")
     return commit.settled([counts]), delta
 
 
 def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]) -> tuple[str, ...]:
-    """Collect all writes in one relation, each with its place in its file, and return the columns that rows fill.
+    """Collect all writes in one relation, each with its position in its file, and return the columns that rows fill.
 
     Args:
         connection: inside a transaction.
-        batch: what is written.
-        unset: default expressions of columns, which fill the columns that the rows do not: an inserted row has these values,
-            and an update expression sees them.
+        batch: the writes.
+        unset: default expressions of columns. They fill the columns that rows do not: an inserted row has these values, and an
+            update expression reads them.
     """
     commit, key, staged, known = batch.commit, batch.key, batch.files, batch.known
     parts = [f"{GONE} BOOLEAN", f"{PLACE} BIGINT", *(f"{quote(name)} {sql_type(kind)}" for name, kind in known)]
@@ -109,7 +112,7 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
                     names, values = [*names, ORIGINAL], [*values, f"CAST({ORIGINAL} AS {_ORIGINAL_TYPE})"]
             if "file_row_number" in _folded(same[0]) and commit.totals.given:
                 raise SchemaConflict(
-                    "a record gives several rows with a column file_row_number, which hides their order from DuckDB"
+                    "a record gives several rows with a column file_row_number, which hides the order of rows from DuckDB"
                 )
             row = connection.execute(
                 f"INSERT INTO {_WRITES} ({', '.join([GONE, PLACE, *names])})"
@@ -118,44 +121,55 @@ def _collect(connection: Connection, batch: KeyedBatch, unset: Mapping[str, str]
             ).fetchone()
             inserted, expected = (row[0] if row else 0), sum(file.rows for file in same)
             if inserted != expected:
-                raise StagingFailed(f"batch {commit.id}: {inserted} writes were read, {expected} are staged")
+                raise StagingFailed(f"batch {commit.id}: expected {expected} inserted writes, found {inserted}")
     missing = " OR ".join(f"{quote(name)} IS NULL" for name in (*key, "_kafka_partition", "_kafka_offset"))
     bad = connection.execute(f"SELECT _kafka_partition, _kafka_offset FROM {_WRITES} WHERE {missing} LIMIT 1").fetchone()
     if bad is not None:
-        raise StagingFailed(f"batch {commit.id}: a write at partition {bad[0]}, offset {bad[1]} lacks its key or its place")
+        raise StagingFailed(f"batch {commit.id}: a write at partition {bad[0]}, offset {bad[1]} has no key or no coordinates")
     return tuple(name for name in known.names() if name in carried)
 
 
 def _folded(file: Proven) -> set[str]:
-    """Names of its columns, without regard to case."""
+    """Return the names of the file's columns, in lower case."""
     return {name.lower() for name in file.names}
 
 
 def _judge(
     connection: Connection, table: str, key: tuple[str, ...], rule: KeyRule, stale: str, deletes: bool, topics: bool
 ) -> None:
-    """What becomes of each write, as if they came one by one; `stale`: condition that the table holds a later
-    record's row; `topics`: the table names them.
+    """Create the relation of fates, as if writes were applied one by one.
+
+    Args:
+        connection: inside a transaction, with the relation of writes.
+        table: name of the table.
+        key: key columns.
+        rule: of the key.
+        stale: condition that the table has the row of a later record.
+        deletes: whether the writes contain deletes.
+        topics: whether the table's rows name their topic.
+
+    Raises:
+        SchemaConflict: see `merge`.
     """
     same = " AND ".join(f"w.{quote(name)} = t.{quote(name)}" for name in key)
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(key))
     group = ", ".join(f"k{at}" for at in range(len(key))) + ", stale"
     tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else "''" for side in "wt")
     window = f"PARTITION BY {group} ORDER BY tn, p, o, place"
-    behind = f"count(*) FILTER (gone) OVER ({window} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)" if deletes else "0"
-    cut = f"bool_or(gone) OVER (PARTITION BY {group})" if deletes else "false"
+    behind = f"count(*) FILTER (is_delete) OVER ({window} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)" if deletes else "0"
+    cut = f"bool_or(is_delete) OVER (PARTITION BY {group})" if deletes else "false"
     connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE kpipe_fates AS WITH met AS (SELECT w.rowid AS wid, w.{GONE} AS gone, w.{PLACE} AS place,"
-        f" {tn} AS tn, w._kafka_partition AS p, w._kafka_offset AS o, {keys}, t.rowid AS rid,"
+        f"CREATE OR REPLACE TEMP TABLE kpipe_fates AS WITH met AS (SELECT w.rowid AS wid, w.{GONE} AS is_delete,"
+        f" w.{PLACE} AS place, {tn} AS tn, w._kafka_partition AS p, w._kafka_offset AS o, {keys}, t.rowid AS rid,"
         f" t.rowid IS NOT NULL AS held, {oldtn} AS oldtn, t._kafka_partition AS oldp, t._kafka_offset AS oldo,"
         f" {stale} AS stale"
         f" FROM {_WRITES} AS w LEFT JOIN {quote('main', table)} AS t ON {same}),"
-        f" seen AS (SELECT *, lag(gone) OVER ({window}) AS before, first_value(wid) OVER ({window}) AS gid,"
+        f" seen AS (SELECT *, lag(is_delete) OVER ({window}) AS before, first_value(wid) OVER ({window}) AS gid,"
         f" lead(wid) OVER ({window}) IS NULL AS last, {behind} AS behind, {cut} AS cut FROM met),"
         " state AS (SELECT *, CASE WHEN before IS NULL THEN held ELSE NOT before END AS present FROM seen)"
-        " SELECT wid, gid, gone, tn, p, o, place, rid, held, oldtn, oldp, oldo, stale, last, behind, cut, CASE"
-        " WHEN stale THEN CASE WHEN gone THEN 'missed' ELSE 'ignored' END"
-        " WHEN gone THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
+        " SELECT wid, gid, is_delete, tn, p, o, place, rid, held, oldtn, oldp, oldo, stale, last, behind, cut, CASE"
+        " WHEN stale THEN CASE WHEN is_delete THEN 'missed' ELSE 'ignored' END"
+        " WHEN is_delete THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
         f" WHEN present THEN '{MET[rule.on_conflict]}' ELSE 'inserted' END AS fate FROM state"
     )
     found = connection.execute(
@@ -165,7 +179,7 @@ def _judge(
     assert found is not None
     if found[0]:
         raise SchemaConflict(
-            f"table {table} holds a key ({', '.join(key)}) more than once",
+            f"table {table} contains a key ({', '.join(key)}) more than once",
             "remove all but one row of each key, or name another key",
         )
     if found[1] is not None and rule.duplicates == "fail":
@@ -175,6 +189,6 @@ def _judge(
         )
         partition, offset, known = row.fetchone() or (None, None, [])
         raise SchemaConflict(
-            f"partition {partition} offset {offset}: a row of the key {', '.join(map(str, known))} is in table {table} already",
+            f"partition {partition} offset {offset}: duplicate key {', '.join(map(str, known))}: table {table} has it already",
             "set into.on_conflict (replace, ignore, update), or errors.duplicate_key: dead_letter or skip",
         )

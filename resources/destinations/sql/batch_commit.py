@@ -36,25 +36,25 @@ def split(store: Store, commit: Commit) -> list[tuple[TargetTable, Commit]]:
     """Return each table with its part of the commit; none for a ledger-only commit.
 
     Raises:
-        StagingFailed: the commit names other tables.
+        StagingFailed: the commit writes to other tables.
     """
     names = [table.name for table in store.tables]
     if commit.tables and [write.table or store.table for write in commit.tables] != names:
-        raise StagingFailed(f"batch {commit.id} is of other tables than {', '.join(names)}")
+        raise StagingFailed(f"batch {commit.id}: wrong tables: expected {', '.join(names)}")
     return list(zip(store.tables, map(commit.alone, commit.tables), strict=False))
 
 
 def key_columns(engine: Engine, connection: Connection, table: TargetTable) -> tuple[str, ...]:
-    """Return the columns of the table's key: those of its rule, else of its primary key; none if rows are appended."""
+    """Return the key columns of the table: those of its rule, else its primary key; none if rows are appended."""
     if table.rule is None:
         return ()
     return table.rule.columns if table.rule.columns is not None else engine.primary_key(connection, table.name)
 
 
 def read_back(store: Store, commit: Commit, landed: list[Commit]) -> tuple[int | None, Ledger]:
-    """Return the sequence number of the commit if it has landed, else the ledger, through a new connection.
+    """Return the sequence number of the commit if it is in the ledger, else the ledger. Use a new connection.
 
-    The commit with the outcome of its rows, which the ledger records, is appended to `landed`.
+    If it is, append the commit with the outcome of its rows, as the ledger records it, to `landed`.
     """
     nothing: tuple[int | None, Ledger] = (None, Ledger(store.pipeline))
 
@@ -77,13 +77,13 @@ def read_back(store: Store, commit: Commit, landed: list[Commit]) -> tuple[int |
 def write_rows(
     store: Store, connection: Connection, exists: bool, part: StagedTable, before: Ledger | None, steps: Steps
 ) -> Mapping[ByLane, Counts]:
-    """Write the staged rows and deletes of one table, and return their outcome by range.
+    """Write the staged rows and deletes of one table, and return their counts by range.
 
     Args:
         store: of the pipeline.
         connection: inside the transaction of the commit.
         exists: whether the table existed when the transaction began.
-        part: what is written.
+        part: the staged files of the table.
         before: the ledger before the commit; None: rows are appended, whatever the table's rule is.
         steps: of the transaction.
 
@@ -91,7 +91,7 @@ def write_rows(
         LedgerMismatch: the table is missing although the ledger records rows of it.
     """
     engine, dialect, table, files = store.engine, store.engine.dialect, part.table.name, part.files
-    steps.enter("table")  # 5: made or widened
+    steps.enter("table")  # 5: create or widen it
     if not exists and (rows := multi_table.written(connection, dialect, store.pipeline, table, net=False)):
         raise missing(store.pipeline, table, rows)
     rule = part.table.rule if before is not None else None
@@ -99,7 +99,7 @@ def write_rows(
         row_balance.begin(connection, dialect, table, engine.columns(connection, table).names() if exists else None)
     columns = engine.prepare(connection, table, exists, part.commit, part.all_files)
     steps.enter("data")  # 6
-    if rule is not None and before is not None and part.all_files:  # a table made for no rows has no coordinates yet
+    if rule is not None and before is not None and part.all_files:  # a table created without rows has no coordinates yet
         key = spelled(key_columns(engine, connection, part.table), columns, table)
         is_first = part.table is store.tables[0]
         done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files, is_first))
@@ -112,7 +112,7 @@ def write_rows(
 
 
 def _attempt(store: Store, commit: Commit) -> Failure | None:
-    """Run one transaction. Its own answer is never believed: COMMIT of an aborted one may answer OK."""
+    """Run one transaction. Its success proves nothing: COMMIT of an aborted transaction may return OK."""
     steps, parts = Steps(), list[StagedTable]()
     try:
         _transaction(store, commit, steps, parts)
@@ -125,7 +125,7 @@ def _attempt(store: Store, commit: Commit) -> Failure | None:
 def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedTable]) -> None:
     """Run the numbered steps. The verified files are appended to `parts`."""
     engine = store.engine
-    steps.enter("verify")  # 1: every staged file is what was reported
+    steps.enter("verify")  # 1: every staged file matches its report
     split_commit = split(store, commit)
     dead = verify(commit.dead_letters, engine.staging)
     parts += [
@@ -133,17 +133,17 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
         for table, part in split_commit
     ]
     check_totals(commit)
-    steps.enter("open")  # 2: late, because it may keep others out
+    steps.enter("open")  # 2: late, because an open connection may block other clients
     with store.writing() as connection:
         engine.define(connection, store.pipeline, commit, parts)
         steps.enter("begin")
         known, there = engine.begin(connection, store.pipeline, store.tables)
         if not known:
             engine.create_ledger(connection)
-        steps.enter("ledger")  # 3: the compare-and-swap comes before anything that costs
+        steps.enter("ledger")  # 3: the compare-and-swap comes before any expensive step
         before = ledger_table.read(connection, store.pipeline)[1] if store.is_keyed and commit.steps else None
         ledger_table.swap(connection, engine.dialect, commit)
-        steps.enter("register")  # 4: the number of the commit
+        steps.enter("register")  # 4: the sequence number of the commit
         seq, events = history_tables.register(connection, engine.dialect, commit, store.table, store.config)
         landed = [
             write_rows(store, connection, exists, part, before, steps) if part.is_written else part.commit.only.counts

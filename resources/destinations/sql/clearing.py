@@ -1,4 +1,4 @@
-"""All rows of tables deleted, and taken back in the ledgers of the pipelines that wrote them, in one transaction."""
+"""Delete all rows of tables, and reverse them in the ledgers of the pipelines that wrote them, in one transaction."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["clear", "writers"]
 
 _ELSEWHERE = "load into another table, by a pipeline of another name, and drop this one"
 
-# What the row of a range shows of its reading, of which a range that clears has none.
+# Columns of a range about its reading. A range that clears read nothing: they are 0.
 _SHOWN = (
     "batch_rows_written", "batch_partition_parsed_rows", "batch_partition_extracted_bytes", "batch_partition_extracted_rows",
 )  # fmt: skip
@@ -83,10 +83,10 @@ def _transaction(
     steps: Steps,
     done: list[Cleared],
 ) -> None:
-    """Run one transaction. What it cleared is appended to `done` before it commits."""
+    """Run one transaction. It appends the cleared rows and ranges to `done` before it commits."""
     engine = store.engine
     steps.enter("open")
-    # What is deleted is what is there, so the history is read as it is then, too.
+    # DELETE applies to the current rows, so the transaction must also see the current history.
     with engine.writing(keyed=False) as connection:
         dialect = engine.dialect
         there = [table for table in tables if engine.table_exists(connection, table)]
@@ -113,7 +113,7 @@ def _transaction(
             connection.execute(f"DELETE FROM {dialect.name(table)}")
             rows[table] = int(row[0])
         if known and _writers(connection, dialect, tables) != found_writers:
-            raise Fenced(f"a pipeline has written table {', '.join(tables)} meanwhile", "run it again")
+            raise Fenced(f"table {', '.join(tables)}: another pipeline wrote to it during the clearing", "run it again")
         ranges = {
             name: [f"{source} {item}" for source, ranges in back.gone.items() for item in ranges] for name, back in found.items()
         }
@@ -126,10 +126,10 @@ def _transaction(
 def _taken_back(
     connection: Connection, dialect: Dialect, writers: Sequence[str], tables: Sequence[str], only: Collection[str] | None
 ) -> dict[str, TakenBack]:
-    """What it means for each pipeline that has left rows there. Their rows in the ledger are locked first.
+    """Return the ranges to reverse, by pipeline that has rows in the tables. Lock the pipelines' rows in the ledger first.
 
     Raises:
-        NotAvailable: another pipeline, or another table of the same records, would be concerned.
+        NotAvailable: another pipeline, or another table of the same records, would be affected.
     """
     result: dict[str, TakenBack] = {}
     for name in writers:
@@ -146,7 +146,7 @@ def _taken_back(
             continue
         if only is not None and name not in only:
             raise NotAvailable(
-                f"table {', '.join(back.parts)} holds rows of pipeline {name}, too",
+                f"table {', '.join(back.parts)} also contains rows of pipeline {name}",
                 f"RESET PIPELINE {', '.join([*only, name])} reads the rows of all of them again",
             )
         result[name] = back
@@ -154,10 +154,10 @@ def _taken_back(
 
 
 def _check_names(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> None:
-    """Refuse tables whose name another table has in upper or lower case: the history does not tell the two apart.
+    """Reject tables whose name differs from another table's in case only: the history does not distinguish the two.
 
     Raises:
-        NotAvailable: there is one.
+        NotAvailable: such a table exists.
     """
     for table in tables:
         found = connection.execute(
@@ -167,7 +167,7 @@ def _check_names(connection: Connection, dialect: Dialect, tables: Sequence[str]
         ).fetchall()
         if found:
             names = " and ".join(sorted([table, *(name for (name,) in found)]))
-            raise NotAvailable(f"tables {names} differ in upper and lower case only", _ELSEWHERE)
+            raise NotAvailable(f"tables {names}: their names differ in case only", _ELSEWHERE)
 
 
 def _writers(connection: Connection, dialect: Dialect, tables: Sequence[str]) -> list[str]:
@@ -177,7 +177,7 @@ def _writers(connection: Connection, dialect: Dialect, tables: Sequence[str]) ->
 
 
 def _beside(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> list[str]:
-    """Tables of the same batches as those that are cleared, which are not cleared. What was cleared before is left out."""
+    """Return the other tables of the batches that are cleared, without tables that were cleared since."""
     found = connection.execute(
         f"SELECT DISTINCT x.target_table FROM {TARGETS.sql} AS x WHERE x.pipeline_name = $1 AND {_standing(dialect, 'x')}"
         f" AND x.batch_id IN (SELECT y.batch_id FROM {TARGETS.sql} AS y WHERE y.pipeline_name = $1"
@@ -189,13 +189,13 @@ def _beside(connection: Connection, dialect: Dialect, pipeline: str, tables: Seq
 
 
 def _named(dialect: Dialect, alias: str, tables: Sequence[str], first: int) -> str:
-    """Condition that a row is of one of the tables, which are parameters from number `first` on."""
+    """Return the condition that a row is of one of the tables, which are the parameters from number `first`."""
     same = dialect.same_name
     return " OR ".join(same.format(f"{alias}.target_table", f"${at}") for at in range(first, first + len(tables)))
 
 
 def _standing(dialect: Dialect, alias: str) -> str:
-    """Condition that a row of pipeline $1 was written since its table was cleared."""
+    """Return the condition that a row of pipeline $1 was written since its table was cleared."""
     same = dialect.same_name.format("g.target_table", f"{alias}.target_table")
     return (
         f"{alias}.seq > (SELECT coalesce(max(g.seq), 0) FROM {WRITTEN} AS g WHERE g.pipeline_name = $1"
@@ -206,7 +206,7 @@ def _standing(dialect: Dialect, alias: str) -> str:
 def _record(
     connection: Connection, dialect: Dialect, pipeline: str, back: TakenBack, who: str, tables: Sequence[str], number: str
 ) -> None:
-    """Swap the lanes, and write the history, with the id `number`."""
+    """Swap the lanes, and write the history with the batch id `number`."""
     words = ", ".join(f"{source} {item}" for source, ranges in back.gone.items() for item in ranges)
     note = f"clear: {', '.join(tables)}: {words or 'nothing that is read'}; {who}"
     commit = ledger_only(pipeline, "clear", back.changes, note, (), "sql", "", number)
@@ -232,7 +232,7 @@ def _record(
 
 
 def _letters_gone(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> int:
-    """Dead letters of cleared ranges are counted no longer; they stay to be looked at."""
+    """Stop counting the dead letters of cleared ranges, and return their number. They stay readable in the table of errors."""
     gone = 0
     for table in tables:
         gone += dialect.change(
@@ -246,7 +246,7 @@ def _letters_gone(connection: Connection, dialect: Dialect, pipeline: str, table
 
 
 def _targets(connection: Connection, dialect: Dialect, pipeline: str, tables: Sequence[str]) -> list[tuple[Any, ...]]:
-    """What each of the tables has got since it was cleared, by partition; empty where every record gave one row to one table.
+    """Return what each table received since it was cleared, by partition; empty if every record gave one row to one table.
 
     Each row is the table, cluster, topic id, topic and partition, and sums of rows, inserted, updated, deleted and ignored.
     """
@@ -269,12 +269,12 @@ def _targets(connection: Connection, dialect: Dialect, pipeline: str, tables: Se
 def _record_targets(
     connection: Connection, dialect: Dialect, commit: Commit, back: TakenBack, found: Sequence[tuple[Any, ...]], seq: int
 ) -> None:
-    """Take back what each table has got, where rows of these ranges went into several, or a record gave several."""
+    """Reverse the counts of each table, if rows of these ranges went into several tables or a record gave several rows."""
     ranges = {step.source: step.range for items in back.parts.values() for step, _ in reversed(items)}
     rows: list[dict[str, Any]] = []
     for table, cluster, topic_id, topic, number, *sums in found:
         range_ = ranges.get(PartitionId(TopicId(cluster, topic_id, topic), number))
-        if range_ is None:  # nothing was read there
+        if range_ is None:  # nothing of this partition was read
             continue
         rows.append({
             "pipeline_name": commit.pipeline, "batch_id": commit.id, "seq": seq, "cluster_id": cluster,

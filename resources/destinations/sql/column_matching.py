@@ -1,4 +1,4 @@
-"""Which column of a staged file goes to which of the table, and what a table must gain."""
+"""Match the columns of staged files with those of the table, and find the columns that the table must gain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
     "widening",
 ]
 
-#: A column of a file: its name, its type there, its type in the table.
+#: A column of a file: its name, its type in the file, its type in the table.
 Match = tuple[str, Type, Type]
 
 
@@ -34,24 +34,24 @@ def missing(pipeline: str, table: str, rows: int) -> LedgerMismatch:
     """Return the error of a missing table whose rows the ledger records."""
     return LedgerMismatch(
         f"pipeline {pipeline}: table {table} is missing, the ledger records {rows} rows in it",
-        f"restore it; or create {table} empty to go on without these rows; or begin anew under another pipeline name",
+        f"restore it; or create {table} empty to continue without these rows; or start again under another pipeline name",
     )
 
 
 def unkeyed(table: str) -> InvalidPipeline:
-    """The error of rows with a key where nothing says what the key is."""
+    """Return the error of a table whose key columns are not defined."""
     return InvalidPipeline(
-        f"table {table} is not there, or has no primary key, and nothing else says what the key is",
-        "name its columns: into.key, or KEY (...) behind INTO TABLE",
+        f"table {table}: no key columns: expected into.key, or an existing table with a primary key",
+        "set into.key, or write KEY (...) after INTO TABLE",
     )
 
 
 def spelled(key: Sequence[str], known: Columns, table: str) -> tuple[str, ...]:
-    """The columns of a key as the table spells them.
+    """Return the key columns as the table spells them.
 
     Raises:
-        InvalidPipeline: there are none.
-        SchemaConflict: the table lacks one.
+        InvalidPipeline: no key columns are defined.
+        SchemaConflict: a key column does not exist in the table.
     """
     if not key:
         raise unkeyed(table)
@@ -59,16 +59,16 @@ def spelled(key: Sequence[str], known: Columns, table: str) -> tuple[str, ...]:
     for column in key:
         found = next((name for name in known.names() if name.lower() == column.lower()), None)
         if found is None or found in COORDINATES:
-            raise SchemaConflict(f"table {table} has no column {column}, which is of the key", "name other columns: into.key")
+            raise SchemaConflict(f"key column {column} does not exist in table {table}", "set into.key to existing columns")
         result.append(found)
     return tuple(result)
 
 
 def widening(known: Columns, needed: Columns) -> list[tuple[Path, Type]]:
-    """What must be added to a table, columns and fields inside of them, so that it holds every value of those needed.
+    """Return the columns, and fields inside of columns, that a table must gain to store every value of the needed columns.
 
     Raises:
-        SchemaConflict: no addition can do it; the message names the column.
+        SchemaConflict: a column has another type, which no addition can change; the message names the column.
     """
     steps: list[tuple[Path, Type]] = []
     for name, kind in needed:
@@ -82,7 +82,7 @@ def nested_growth(known: Columns, steps: Iterable[tuple[Path, Type]], changed: M
 
     Args:
         known: columns of the table, as it was.
-        steps: of `widening`; new columns among them are passed over.
+        steps: of `widening`; new columns among them are ignored.
         changed: new columns with their types, which come first in the result.
     """
     names = {name.lower(): name for name in known.names()}
@@ -97,49 +97,49 @@ def nested_growth(known: Columns, steps: Iterable[tuple[Path, Type]], changed: M
 
 
 def by_shape(staged: Sequence[Proven]) -> Iterator[list[Proven]]:
-    """Files that can be read together."""
+    """Group files that can be read together: those with the same columns and types."""
     for _, group in groupby(sorted(staged, key=lambda file: file.shape), key=lambda file: file.shape):
         yield list(group)
 
 
 def matched(stored: Columns, file: Proven, commit: Commit, known: Columns) -> list[Match]:
-    """What goes where, from a file with these columns.
+    """Match each column of a staged file with the column of the table.
 
     Raises:
-        StagingFailed: the file holds other columns than the commit.
+        StagingFailed: the file has other columns than the commit.
     """
     columns = commit.only.columns
     absent = [name for name, _ in columns if name not in stored]
     if absent:
-        raise StagingFailed(f"staged file {file.path!r} lacks column {absent[0]!r} of batch {commit.id}")
+        raise StagingFailed(f"staged file {file.path!r}: column {absent[0]!r} of batch {commit.id} is missing")
     found: list[Match] = []
     for name, kind in stored:
         meant = COORDINATES.get(name) or columns.get(name)
         if meant is None:
-            raise StagingFailed(f"staged file {file.path!r} holds column {name!r}, which batch {commit.id} does not name")
+            raise StagingFailed(f"staged file {file.path!r}: unexpected column {name!r}, which batch {commit.id} does not have")
         have = known.get(name)
         if not carries(kind, meant) or have is None:
-            raise StagingFailed(f"staged file {file.path!r} holds column {name!r} as {kind}, batch {commit.id} says {meant}")
+            raise StagingFailed(f"staged file {file.path!r}: column {name!r} has type {kind}, batch {commit.id} expects {meant}")
         found.append((name, kind, have))
     return found
 
 
 def check_inserted(commit: Commit, files: Sequence[Proven], inserted: int) -> None:
-    """As many rows were inserted as the files hold.
+    """Check that as many rows were inserted as the files contain.
 
     Raises:
-        StagingFailed: others were.
+        StagingFailed: the numbers differ.
     """
     expected = sum(file.rows for file in files)
     if inserted != expected:
-        raise StagingFailed(f"batch {commit.id}: {inserted} rows were inserted, {expected} are staged")
+        raise StagingFailed(f"batch {commit.id}: expected {expected} inserted rows, found {inserted}")
 
 
 def parsed(rows: Iterable[tuple[str, str]], where: str) -> Columns:
-    """Columns from names and DuckDB's types.
+    """Return columns from names and DuckDB's types.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write the type of a column.
     """
     result: list[tuple[str, Type]] = []
     for name, text in rows:
@@ -151,7 +151,7 @@ def parsed(rows: Iterable[tuple[str, str]], where: str) -> Columns:
 
 
 def unsuitable(where: str, name: str, text: str) -> SchemaConflict:
-    """The error of a column whose type kpipe cannot write."""
+    """Return the error of a column whose type kpipe cannot write."""
     return SchemaConflict(
         f"{where}: column {name!r} has type {text}, which kpipe cannot write",
         "give it another type, or load into another table and derive this one from it",

@@ -1,6 +1,6 @@
-"""Which staged rows a constraint of the table refuses: asked when it has refused some, to name the records."""
+"""Find the staged rows that a constraint of the table rejects. Used after a rejection, to name the records."""
 
-# ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as the database gives them
+# ruff: noqa: S608 - names in statements are constants or quoted; conditions are the table's own, as the database returns them
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ def found(
     known: Columns,
     put: Put,
 ) -> list[tuple[int, int | None, str]]:
-    """Partition and offset of each of these rows, and the constraint: CHECK, or NOT NULL of a column that the rows have.
+    """Return partition and offset of each rejected row, and the constraint: CHECK, or NOT NULL of a column that the rows have.
 
     Args:
         session: inside a transaction that will be rolled back.
         reader: DuckDB's connection to the staged files.
-        tried: an empty relation with the table's columns, none of its constraints, as SQL.
-        rules: names and conditions of its checks.
-        required: columns that take no NULL.
-        commit: what is written.
-        staged: its files of rows.
+        tried: an empty relation with the table's columns and none of its constraints, as SQL.
+        rules: names and conditions of the table's CHECK constraints.
+        required: columns that are NOT NULL.
+        commit: the commit.
+        staged: its staged files of rows.
         known: all columns of the table.
-        put: how rows come into the relation.
+        put: copies rows of files into the relation.
     """
     names, filled = {name.lower(): name for name in known.names()}, set()
     for files in by_shape(staged):
@@ -48,8 +48,8 @@ def found(
         into = [names[name.lower()] for name, _, _ in matches]
         filled.update(into)
         put([*map(quote, into)], (), matches, [file.path for file in files])
-    conditions = [(f"NOT ({expression})", f"the table refuses it: {name} CHECK {expression}") for name, expression in rules]
-    conditions += [(f"{quote(name)} IS NULL", f"{name}: NULL, and the column takes none") for name in required if name in filled]
+    conditions = [(f"NOT ({expression})", f"rejected by the table: {name} CHECK {expression}") for name, expression in rules]
+    conditions += [(f"{quote(name)} IS NULL", f"{name}: NULL in a NOT NULL column") for name in required if name in filled]
     result: list[tuple[int, int | None, str]] = []
     for condition, reason in conditions:
         rows = session.execute(f"SELECT _kafka_partition, _kafka_offset FROM {tried} WHERE {condition}").fetchall()

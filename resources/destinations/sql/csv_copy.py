@@ -1,8 +1,8 @@
-"""Staged Parquet files as texts for a database: DuckDB writes them in blocks, no row passes through Python.
+"""Convert staged Parquet files to text for a database: DuckDB writes blocks, no row passes through Python.
 
-Everything is written so that the database reads the same value: nested values as JSON with every number as it is, instants in
-UTC. Lines of CSV are for PostgreSQL's COPY: texts quoted, NULL as nothing at all, bytes as hexadecimal. Other databases make
-lines of their own from `text`.
+The database reads the same value from every text. Nested values are JSON with unchanged numbers, instants are in UTC. Lines of
+CSV are for PostgreSQL's COPY: texts are quoted, NULL is an empty field, bytes are hexadecimal. Other databases build their own
+lines from `text`.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -24,16 +24,16 @@ __all__ = ["blocks", "field", "filled", "joined", "lines", "sizes", "text"]
 
 _BLOCK_ROWS = 8192  # a block of tweets is some 4 MB
 _QUOTED = {"VARCHAR", "JSON"}
-# to_json writes these otherwise than PostgreSQL shall read them: JSON's long numbers lose digits, bytes are escaped.
+# to_json writes these in another form than PostgreSQL must read: long numbers in JSON lose digits, bytes are escaped.
 _BY_HAND = {"JSON", "BLOB", "TIMESTAMP WITH TIME ZONE"}
 
 
 def field(match: Match, nul: str = "") -> str:
-    """A field of a line: an expression over a staged file that gives a text, or NULL.
+    """Return a field of a line: an expression over a staged file that results in a text, or NULL.
 
     Args:
         match: the column.
-        nul: what stands for the character NUL in texts, which PostgreSQL would refuse; empty: it is left as it is.
+        nul: replaces the character NUL in texts, which PostgreSQL would reject; empty: NUL stays.
     """
     value, have = fitted(*match), match[2]
     if nul and have == Scalar("VARCHAR"):
@@ -42,26 +42,26 @@ def field(match: Match, nul: str = "") -> str:
 
 
 def filled(value: str, kind: Type) -> str:
-    """A field of a line from an expression of that type."""
+    """Return a field of a line from an expression of that type."""
     found = text(value, kind)
     quoted = isinstance(kind, (ListOf, MapOf, Struct)) or kind.name in _QUOTED
     return f"""'"' || replace({found}, '"', '""') || '"'""" if quoted else found
 
 
 def lines(matches: Sequence[Match], nul: str = "", first: Sequence[str] = ()) -> str:
-    """The statement that gives a line for each row of the files that are its parameter; `first` are fields before the columns."""
+    """Return the statement that selects a line for each row of its parameter, the files; `first`: fields before the columns."""
     fields = ", ',', ".join([*first, *(field(match, nul) for match in matches)])
-    return f"SELECT concat({fields}, chr(10)) FROM {READ.format('?')}"  # concat takes NULL for nothing
+    return f"SELECT concat({fields}, chr(10)) FROM {READ.format('?')}"  # concat skips NULL
 
 
 def text(value: str, kind: Type) -> str:
-    """An expression for the value as PostgreSQL's own type reads it."""
+    """Return an expression for the value as text that PostgreSQL's type reads."""
     if not isinstance(kind, Scalar):
         return _json(value, kind, 0)
     if kind.name == "BLOB":
         return f"'\\x' || hex({value})"
     if kind.name == "TIMESTAMP WITH TIME ZONE":
-        # Infinity has no microseconds: it is a word, to which no zone belongs.
+        # Infinity has no microseconds: it is a word, without a zone.
         return f"coalesce({_year(f'make_timestamp(epoch_us({value}))')} || '+00', CAST({value} AS VARCHAR))"
     return _year(value) if kind.name in ("DATE", "TIMESTAMP") else f"CAST({value} AS VARCHAR)"
 
@@ -109,7 +109,7 @@ def _by_hand(kind: Type) -> bool:
 
 
 def blocks(connection: Any, statement: str, parameters: Sequence[Any]) -> Generator[memoryview, None, None]:
-    """What a statement of one text column gives, as bytes one behind the other."""
+    """Yield the result of a statement with one text column, in blocks: the bytes of all texts, concatenated."""
     with connection.sql(statement, params=list(parameters)).to_arrow_reader(_BLOCK_ROWS) as reader:
         for batch in reader:
             if batch.num_rows:
@@ -117,13 +117,13 @@ def blocks(connection: Any, statement: str, parameters: Sequence[Any]) -> Genera
 
 
 def joined(array: Any) -> memoryview:
-    """The texts of an Arrow array, none of them NULL, as they lie in memory: one behind the other."""
+    """Return the memory of an Arrow array of texts without NULL: their bytes, concatenated."""
     offsets = _offsets(array)
     return memoryview(array.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
 def sizes(array: Any) -> Any:
-    """How many bytes each text has."""
+    """Return the number of bytes of each text."""
     return np.diff(_offsets(array))
 
 

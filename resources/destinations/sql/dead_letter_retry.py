@@ -1,4 +1,4 @@
-"""Dead letters that become rows: the rows, what is left of the letters and the counts of their ranges in one transaction."""
+"""Retry dead letters: write their rows, the remaining letters and the counts of their ranges in one transaction."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -27,10 +27,10 @@ from resources.destinations.staged_file_check import Proven, Writes, verify
 
 __all__ = ["letters", "replay"]
 
-_PAGE_BYTES = 64 << 20  # of values, beyond which a page takes no more
-# Beside these: with the starts of their ranges; what that changes of ranges; and what they become.
+_PAGE_BYTES = 64 << 20  # of values: a page ends with the letter that exceeds it
+# Temporary tables: `_FATES` with the starts of their ranges; the changes of the ranges; the new counts of the ranges.
 _PLACED, _MOVES, _BECOME = "kpipe_placed", "kpipe_moved", "kpipe_become"
-#: What became of each letter: rows that it gave in the first table, and in all; or that it failed again.
+#: Outcome of each letter: its number of rows in the first table, and in all tables; or that it failed again.
 _FATES = Table(
     "kpipe_replayed",
     {
@@ -38,18 +38,18 @@ _FATES = Table(
         "n": "BIGINT", "gave": "BIGINT", "again": "BOOLEAN", "stage": "VARCHAR", "reason": "VARCHAR",
     },
 )  # fmt: skip
-#: Rows that it gave in each table.
+#: Number of rows of each letter in each table.
 _GAINED = Table("kpipe_gained", {"error_id": "BIGINT", "name": "VARCHAR", "n": "BIGINT"})
 _Gains = Counter[tuple[int, int]]
 
 
 def _range(dialect: Dialect, others: int, first: int) -> str:
-    """The range that a dead letter belongs to: within a batch, a topic's name stands for one topic, and ranges are disjoint.
+    """Return the join condition of a dead letter and its range: in a batch, a topic has one name, and ranges are disjoint.
 
     Args:
         dialect: of the database.
-        others: how many further tables there are.
-        first: number of the parameter that is the first one's name, in lower case.
+        others: number of further tables of the pipeline.
+        first: number of the parameter with the first of their names, in lower case.
     """
     known = f"lower(s.target_table) IN ({', '.join(f'${first + at}' for at in range(others))})" if others else "false"
     return (
@@ -57,7 +57,7 @@ def _range(dialect: Dialect, others: int, first: int) -> str:
         ' AND b.batch_source_partition_id = e."partition"'
         ' AND e."offset" >= b.batch_earliest_offset AND e."offset" < b.batch_latest_offset'
         f" AND {dialect.same_name.format('b.target_table', '$2')}"
-        # The range went into the same further tables.
+        # The range was written to the same further tables.
         f" AND coalesce((SELECT sum(CASE WHEN {known} THEN 1 ELSE 9999 END)"
         f" FROM {TARGETS.sql} AS s WHERE s.batch_id = b.batch_id AND s.cluster_id = b.cluster_id AND s.topic_id = b.topic_id"
         "  AND s.topic = b.topic AND s.batch_source_partition_id = b.batch_source_partition_id"
@@ -82,7 +82,7 @@ def _page(dialect: Dialect, others: int) -> str:
 
 
 def letters(store: Store, after: int, limit: int) -> Sequence[DeadLetter]:
-    """Return dead letters behind an id, in order of their ids; see `Replaying.letters`."""
+    """Return dead letters with greater ids, in order of their ids; see `Replaying.letters`."""
 
     def read(connection: Connection) -> Sequence[DeadLetter]:
         others = _others(store)
@@ -119,7 +119,7 @@ def _others(store: Store) -> list[str]:
 
 
 def _check_unkeyed(store: Store, connection: Connection) -> None:
-    """Refuse tables that were ever written with a key, edited out or not: newer rows or deletes may have come."""
+    """Reject tables that were ever written with a key, even if an edit removed it: there may be newer rows or deletes."""
     for table in store.tables:
         if row_balance.known(connection, table.name):
             raise keyed(store.pipeline, table.name)
@@ -150,9 +150,9 @@ def _transaction(store: Store, replay: Replay, steps: Steps, parts: list[StagedT
         engine.define(connection, pipeline, commit, parts)
         steps.enter("begin")
         known, there = engine.begin(connection, pipeline, store.tables)
-        steps.enter("ledger")  # the compare-and-swap: all of them still are dead letters of this registration
+        steps.enter("ledger")  # the compare-and-swap: all letters still exist, and belong to this registration
         if (ledger_table.read(connection, pipeline)[0] if known else "") != replay.registered:
-            raise _overtaken(pipeline, "it was registered anew")
+            raise _overtaken(pipeline, "it was registered again")
         _check_unkeyed(store, connection)
         _decide(store, connection, replay, fates, gains)
         steps.enter("register")
@@ -173,11 +173,11 @@ def _transaction(store: Store, replay: Replay, steps: Steps, parts: list[StagedT
 def _decide(
     store: Store, connection: Connection, replay: Replay, fates: Sequence[dict[str, Any]], gains: Sequence[_Gains]
 ) -> None:
-    """Create temporary tables of what becomes of each letter, and of the range that it belongs to.
+    """Create temporary tables of the outcome of each letter, and of its range.
 
     Raises:
-        Fenced: one of them is no dead letter any more.
-        LedgerMismatch: the history does not have the range of one.
+        Fenced: a letter does not exist any more.
+        LedgerMismatch: the history does not have the range of a letter.
     """
     dialect = store.engine.dialect
     for table in (_FATES, _GAINED):
@@ -202,27 +202,23 @@ def _decide(
     assert row is not None
     found, different, ranges = row
     if different < len(fates):
-        raise _overtaken(
-            store.pipeline, f"{len(fates) - different} of {len(fates)} are dead letters no more: another retry was first"
-        )
+        raise _overtaken(store.pipeline, f"{len(fates) - different} of {len(fates)} dead letters were resolved by another retry")
     if found != different or ranges != different:
         raise LedgerMismatch(
-            f"pipeline {store.pipeline}: the history does not have one range for each dead letter",
+            f"pipeline {store.pipeline}: the history does not contain exactly one range for each dead letter",
             "restore a backup; nothing was written",
         )
 
 
 def _overtaken(pipeline: str, why: str) -> Fenced:
-    return Fenced(
-        f"pipeline {pipeline}: {why} since the dead letters were read; nothing of this replay was written", "run it again"
-    )
+    return Fenced(f"pipeline {pipeline}: {why} since this retry read the dead letters; nothing was written", "run it again")
 
 
 def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Proven]) -> tuple[list[dict[str, Any]], list[_Gains]]:
-    """What became of each letter, from the files; and by table, how many rows the record at a partition and offset gave.
+    """Return the outcome of each letter, from the files; and for each table the number of rows by partition and offset.
 
     Raises:
-        StagingFailed: the files speak of other records.
+        StagingFailed: the files contain other records than those of the retry.
     """
     gains: list[_Gains] = []
     for files in rows:
@@ -242,8 +238,8 @@ def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Prov
     both = len(gained.keys() & failed.keys())
     if found != staged or both:
         raise StagingFailed(
-            f"replay {replay.commit.id}: {staged[0]} rows and {staged[1]} dead letters are staged, of the records that were tried"
-            f" come {found[0]} and {found[1]}, both of {both}"
+            f"replay {replay.commit.id}: wrong staged files: {staged[0]} rows and {staged[1]} dead letters; of the retried"
+            f" records {found[0]} and {found[1]}; {both} records have both"
         )
     fates = [
         {
@@ -259,7 +255,7 @@ def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Prov
 
 
 def _take_away(connection: Connection, dialect: Dialect, pipeline: str, version: str) -> None:
-    """Those that gave rows, or none on purpose, are dead letters no more; the others have a new reason."""
+    """Delete the letters that gave rows or were filtered; store the new reason of those that failed again."""
     sets = {"error_message": "c.reason", "stage": "c.stage", "version": "$2"}
     mine = "l.pipeline_name = $1 AND l.dead_letter AND l.error_id = c.error_id"
     again = f"SELECT error_id, reason, stage FROM {_PLACED} WHERE again"
@@ -268,10 +264,10 @@ def _take_away(connection: Connection, dialect: Dialect, pipeline: str, version:
 
 
 def _recount(connection: Connection, dialect: Dialect, pipeline: str, several: bool) -> None:
-    """Move their counts from dead letters to rows, or to filtered: in their ranges, in the commits of these, and in all.
+    """Move the counts of resolved letters from dead letters to rows or filtered: in ranges, commits and the pipeline.
 
-    Where a record may give several rows, the range counts the records that were given beside the rows (kpipe.batch.batch.Counts);
-    one that has not, as each of its records gave one row, begins to.
+    If a record may give several rows, a range counts its records with rows separately, as `given` (kpipe.batch.batch.Counts). A
+    range in which each record gave one row has no such count yet: it begins here.
     """
 
     def whole(value: str) -> str:
@@ -281,15 +277,15 @@ def _recount(connection: Connection, dialect: Dialect, pipeline: str, several: b
         f"CREATE TEMPORARY TABLE {_MOVES} AS"
         f' SELECT batch_id, topic, "partition", start, {whole("sum(n)")} AS n,'
         f" {whole('sum(CASE WHEN gave > 0 THEN 1 ELSE 0 END)')} AS answered,"
-        f" {whole('sum(CASE WHEN gave = 0 THEN 1 ELSE 0 END)')} AS filtered, count(*) AS gone FROM {_PLACED} WHERE NOT again"
+        f" {whole('sum(CASE WHEN gave = 0 THEN 1 ELSE 0 END)')} AS filtered, count(*) AS resolved FROM {_PLACED} WHERE NOT again"
         ' GROUP BY batch_id, topic, "partition", start'
     )
-    # First what the ranges become: MySQL's UPDATE would see its own changes.
+    # First compute the new counts: MySQL's UPDATE would see its own changes.
     connection.execute(
         f'CREATE TEMPORARY TABLE {_BECOME} AS SELECT m.batch_id, m.topic, m."partition", m.start, t."rows" + m.n AS "rows",'
-        " t.inserted + m.n AS inserted, t.dead_letters - m.gone AS dead_letters, t.filtered + m.filtered AS filtered,"
+        " t.inserted + m.n AS inserted, t.dead_letters - m.resolved AS dead_letters, t.filtered + m.filtered AS filtered,"
         ' CASE WHEN t.given > 0 THEN t.given + m.answered WHEN $2 THEN t."rows" + m.answered ELSE 0 END AS given,'
-        " CASE WHEN t.given > 0 THEN t.set_aside_before - m.gone WHEN $2 THEN t.dead_letters - m.gone"
+        " CASE WHEN t.given > 0 THEN t.set_aside_before - m.resolved WHEN $2 THEN t.dead_letters - m.resolved"
         "  ELSE t.set_aside_before END AS set_aside_before, t.batch_rows_written + m.n AS batch_rows_written,"
         " t.batch_partition_parsed_rows + m.n AS batch_partition_parsed_rows"
         f" FROM {BATCHES.sql} AS t JOIN {_MOVES} AS m ON t.batch_id = m.batch_id AND t.topic = m.topic"
@@ -317,8 +313,8 @@ def _recount(connection: Connection, dialect: Dialect, pipeline: str, several: b
     connection.execute(
         dialect.update(
             PIPELINES.sql,
-            {"rows": 'l."rows" + c.n', "dead_letters": "l.dead_letters - c.gone"},
-            f"SELECT {whole('coalesce(sum(n), 0)')} AS n, {whole('coalesce(sum(gone), 0)')} AS gone FROM {_MOVES}",
+            {"rows": 'l."rows" + c.n', "dead_letters": "l.dead_letters - c.resolved"},
+            f"SELECT {whole('coalesce(sum(n), 0)')} AS n, {whole('coalesce(sum(resolved), 0)')} AS resolved FROM {_MOVES}",
             "l.pipeline_name = $1",
         ),
         [pipeline],
@@ -337,5 +333,5 @@ def _recount(connection: Connection, dialect: Dialect, pipeline: str, several: b
         ),
         [pipeline],
     )
-    for table in (_FATES.sql, _GAINED.sql, _PLACED, _MOVES, _BECOME):  # a pool may keep the connection
+    for table in (_FATES.sql, _GAINED.sql, _PLACED, _MOVES, _BECOME):  # a pool may reuse the connection
         connection.execute(f"{dialect.drop_temporary} {table}")

@@ -33,7 +33,7 @@ _E = TypeVar("_E", bound=Engine)
 
 
 class SqlDestination(Generic[_E]):
-    """One pipeline's tables in an SQL database. A connection is made for each call and closed at the end of it.
+    """One pipeline's tables in an SQL database. Each call opens a connection and closes it.
 
     It can be `Constrained`, `Keyed`, `MultiTable`, `ErrorLog`, `Replaying` and `Clearing`.
 
@@ -41,7 +41,7 @@ class SqlDestination(Generic[_E]):
         engine: of the database.
         pipeline: name of the pipeline.
         tables: that it loads, in the order of the definition.
-        config: the pipeline's definition for people, without secrets.
+        config: the pipeline's definition, for display, without secrets.
 
     Raises:
         NotAvailable: a table has a rule, and the engine merges no rows by a key.
@@ -51,7 +51,7 @@ class SqlDestination(Generic[_E]):
         self.engine, self.pipeline = engine, pipeline
         self.store = Store(engine, pipeline, tuple(tables), dict(config or {}))
         if self.store.is_keyed and not engine.is_keyed:
-            what = f"pipeline {pipeline}: into.key and into.on_conflict are not available for this database"
+            what = f"pipeline {pipeline}: this database does not support into.key and into.on_conflict"
             raise NotAvailable(what, "leave them out")
 
     def describe(self) -> str:
@@ -81,7 +81,7 @@ class SqlDestination(Generic[_E]):
         return self.store.read(read, None)
 
     def required(self) -> Collection[str]:
-        """Return the payload columns that take no NULL; see `Constrained`."""
+        """Return the payload columns that are NOT NULL; see `Constrained`."""
 
         def read(connection: Connection) -> Collection[str]:
             exists = self.engine.table_exists(connection, self.store.table)
@@ -91,7 +91,7 @@ class SqlDestination(Generic[_E]):
         return self.store.read(read, nothing)
 
     def key(self) -> tuple[str, ...]:
-        """Return the columns of the key; see `Keyed`."""
+        """Return the key columns; see `Keyed`."""
         table = self.store.tables[0]
         nothing: tuple[str, ...] = ()
         found = self.store.read(lambda connection: key_columns(self.engine, connection, table), nothing)
@@ -121,7 +121,7 @@ class SqlDestination(Generic[_E]):
         return [SqlDestination(self.engine, self.pipeline, [table], self.store.config) for table in self.store.tables]
 
     def rows_left(self) -> Mapping[str, int]:
-        """Return the rows of each table by the ledger; see `MultiTable`."""
+        """Return the number of rows of each table according to the ledger; see `MultiTable`."""
 
         def read(connection: Connection) -> dict[str, int]:
             names = [table.name for table in self.store.tables]
@@ -147,7 +147,7 @@ class SqlDestination(Generic[_E]):
     def recount(self) -> Recount:
         """Count the tables and the dead letters in one read transaction.
 
-        Tables that were loaded before an edit of the definition are counted too: their rows are in the ledger.
+        Also count the tables that were loaded before an edit of the definition: their rows are in the ledger.
         """
 
         def read(connection: Connection) -> Recount:
@@ -178,7 +178,7 @@ class SqlDestination(Generic[_E]):
     # -- state and errors
 
     def record_state(self, state: str, error: str = "", kind: str = "", batch: Batch | None = None, stderr: str = "") -> None:
-        """Record the pipeline's state and, if given, an error event. No decision depends on it."""
+        """Record the pipeline's state and, if there is an error, an error event. No decision depends on it."""
 
         def write(connection: Connection) -> None:
             connection.execute("BEGIN")

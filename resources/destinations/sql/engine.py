@@ -40,7 +40,7 @@ class TargetTable:
 
 @dataclass(frozen=True)
 class StagedTable:
-    """What a commit writes to one table.
+    """The writes of a commit to one table.
 
     Attributes:
         table: the table.
@@ -54,12 +54,12 @@ class StagedTable:
 
     @property
     def all_files(self) -> tuple[Proven, ...]:
-        """Files of rows, then files of deletes."""
+        """Return files of rows, then files of deletes."""
         return (*self.files.rows, *self.files.deletes)
 
     @property
     def is_written(self) -> bool:
-        """Whether the commit writes rows or deletes, or creates the table for its columns."""
+        """Return whether the commit writes rows or deletes, or creates the table for its columns."""
         return bool(self.commit.only.columns or self.all_files)
 
 
@@ -68,11 +68,11 @@ class ErrorClass:
     """The meaning of an error of the database client.
 
     Attributes:
-        conflict: another transaction was in the way; the attempt can be repeated.
+        conflict: another transaction caused it; the attempt can be repeated.
         refused: the table rejects the columns or the rows.
         damage: the ledger's tables are missing or changed.
-        busy: a hint, where the database was not available in time.
-        taken: a key of the table is taken.
+        busy: a hint, if the database was not available in time.
+        taken: the key is a duplicate.
         rights: rejected because the account lacks rights, whatever the rows are.
     """
 
@@ -94,26 +94,26 @@ class Engine(Protocol):
     @property
     @abstractmethod
     def dialect(self) -> Dialect:
-        """The SQL of this database. It may depend on the server's version: read it after a connection is open."""
+        """Return the SQL of this database. It may depend on the server's version: read it after a connection is open."""
 
     @property
     @abstractmethod
     def errors(self) -> tuple[type[Exception], ...]:
-        """Exceptions of the database client."""
+        """Return the exceptions of the database client."""
 
     @property
     @abstractmethod
     def recovery_hint(self) -> str:
-        """What an operator can do when the ledger's tables are damaged."""
+        """Return the hint for an operator when the ledger's tables are damaged."""
 
     @property
     @abstractmethod
     def staging(self) -> tuple[Path, ...]:
-        """Folders of staged files. Nothing outside of them is read."""
+        """Return the folders of staged files. Nothing outside of them is read."""
 
     @property
     def is_keyed(self) -> bool:
-        """Whether rows can be merged by a key: `primary_key`, `merge` and `insert_duplicates` are implemented."""
+        """Return whether rows can be merged by a key: `primary_key`, `merge` and `insert_duplicates` are implemented."""
         return False
 
     # -- connections
@@ -139,7 +139,7 @@ class Engine(Protocol):
         """Open a connection. Closing it rolls back what is not committed.
 
         Args:
-            keyed: whether the transaction merges rows by a key. If not, it reads what others commit meanwhile.
+            keyed: whether the transaction merges rows by a key. If not, it sees commits of others that end during it.
         """
 
     @abstractmethod
@@ -197,7 +197,7 @@ class Engine(Protocol):
 
     @abstractmethod
     def required(self, connection: Any, table: str, /) -> Collection[str]:
-        """Return the payload columns of an existing table that take no NULL."""
+        """Return the payload columns of an existing table that are NOT NULL."""
 
     def primary_key(self, connection: Any, table: str, /) -> tuple[str, ...]:
         """Return the columns of the table's primary key; none if it has none or does not exist."""
@@ -211,7 +211,7 @@ class Engine(Protocol):
 
     @abstractmethod
     def prepare(self, connection: Any, table: str, exists: bool, commit: Commit, files: Sequence[Proven], /) -> Columns:
-        """Create or widen the table for the commit's columns, and return all columns that it has then."""
+        """Create or widen the table for the commit's columns, and return all of its columns afterwards."""
 
     @abstractmethod
     def insert(self, connection: Any, table: str, commit: Commit, files: Sequence[Proven], known: Columns, /) -> None:
@@ -221,16 +221,16 @@ class Engine(Protocol):
         """Merge the writes of a batch by the key.
 
         Returns:
-            The commit with the outcome of its writes, and what the table gained by partition.
+            The commit with the outcome of its writes, and the change of the table's rows by partition.
         """
         raise _without_keys(self)
 
     @abstractmethod
     def insert_dead_letters(self, connection: Any, commit: Commit, files: Sequence[Proven], events: int, /) -> int:
-        """Insert the staged dead letters behind `events` error events, and return their number."""
+        """Insert the staged dead letters, numbered after `events` error events, and return their number."""
 
     def insert_duplicates(self, connection: Any, commit: Commit, events: int, /) -> None:
-        """Insert the records that `merge` found to be duplicates as dead letters, behind `events` error events."""
+        """Insert the duplicates that `merge` found as dead letters, numbered after `events` error events."""
         raise _without_keys(self)
 
     def violations(
@@ -243,7 +243,7 @@ class Engine(Protocol):
         return ()
 
     def headers(self, stored: Any) -> list[tuple[str, bytes | None]]:
-        """Return the headers of a dead letter from what the client returns of its column."""
+        """Return the headers of a dead letter from the client's value of the column."""
         return [(item["name"], item["value"]) for item in stored]
 
 

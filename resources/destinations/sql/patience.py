@@ -1,4 +1,4 @@
-"""How long a client waits for a database server that does not answer."""
+"""Limit how long a client waits for a database server that does not answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Patience:
         self.seconds, self._once = seconds, True
 
     def deadline(self) -> float:
-        """Return the end of a connection's wait, of the monotonic clock.
+        """Return the end of a connection's wait, as a time of the monotonic clock.
 
         Raises:
             DestinationBusy: the server did not answer an earlier connection of the same statement.

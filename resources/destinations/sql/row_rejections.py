@@ -1,4 +1,4 @@
-"""What stands in the way of a commit because of single records: rows that a table refuses, and duplicates beyond the limit."""
+"""Find the records that make a commit fail: rows that a table rejects, and duplicates beyond the limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from resources.destinations.sql.store import Store
 
 __all__ = ["Source", "by_steps", "check_limit", "with_records"]
 
-#: Finds the source of the record at a partition number and an offset; None where it is not known.
+#: Finds the source of the record at a partition number and an offset; None if it is ambiguous or unknown.
 Source = Callable[[int, int], PartitionId | None]
 
 
@@ -28,7 +28,7 @@ def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[S
         failure: of the transaction, which is rolled back.
         steps: of the transaction.
         store: of the pipeline.
-        parts: what was to be written.
+        parts: the staged files of each table.
         source: of the record at a partition number and an offset.
     """
     if steps.current == "data" and isinstance(failure.error, SchemaConflict):
@@ -37,7 +37,7 @@ def with_records(failure: Failure, steps: Steps, store: Store, parts: Sequence[S
 
 
 def _refused(store: Store, parts: Sequence[StagedTable], source: Source) -> dict[PartitionId, dict[int, str]]:
-    """Return the records whose rows a table rejects, with the reasons, by offset; none where that cannot be queried."""
+    """Return the records whose rows a table rejects, with the reasons, by offset; none if the database cannot be queried."""
     found: dict[PartitionId, dict[int, str]] = {}
     places: list[Violation] = []
     try:
@@ -65,7 +65,7 @@ def _violations(store: Store, connection: Connection, part: StagedTable) -> Sequ
 
 
 def by_steps(commit: Commit) -> Source:
-    """Return what finds the source of a record of a batch: None where two topics of the batch have that number and offset."""
+    """Return a `Source` for the records of a batch: None if two topics of the batch have that number and offset."""
 
     def source(number: int, offset: int) -> PartitionId | None:
         sources = [s.source for s in commit.steps if s.source.partition == number and offset in s.range]
@@ -75,17 +75,17 @@ def by_steps(commit: Commit) -> Source:
 
 
 def check_limit(pipeline: str, rules: Sequence[KeyRule | None], before: Ledger | None, commit: Commit, done: Commit) -> None:
-    """The pipeline's limit on dead letters, where rows have turned out to be duplicates.
+    """Check the pipeline's limit on dead letters, after `merge` found duplicates.
 
     Args:
         pipeline: its name.
         rules: of its tables.
         before: the ledger before the commit; None: no table has a key.
-        commit: what was to be written.
-        done: what became of it.
+        commit: the commit as planned.
+        done: the commit with the outcome of its rows.
 
     Raises:
-        DeadLettersExceeded: it would be passed.
+        DeadLettersExceeded: the commit would exceed the limit.
     """
     most = next((rule.most for rule in rules if rule is not None), None)
     new = done.totals.dead_letters

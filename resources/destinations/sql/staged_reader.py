@@ -1,4 +1,4 @@
-"""DuckDB as the reader of staged files, for databases that take rows as texts."""
+"""Read staged files with DuckDB, for databases that receive rows as texts."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from resources.duckdb_engine.sql_types import READ
 
 __all__ = ["Copy", "copy_as_stored", "copy_checked", "reader", "stored"]
 
-#: Copies rows of files of one shape into a table, and returns their number: names of the table's columns; how columns of the
-#: files match them; and the files.
+#: Copies rows of files with the same columns into a table, and returns their number. Arguments: names of the table's columns;
+#: how columns of the files match them; the files.
 Copy = Callable[[Sequence[str], Sequence[Match], Sequence[str]], int]
 
 
 def reader(staging: Sequence[Path]) -> duckdb.DuckDBPyConnection:
-    """A connection that reads what lies in these folders, and nothing else."""
+    """Return a connection that can read files in these folders, and nothing else."""
     return _engine(tuple(os.path.realpath(root) for root in staging), os.getpid()).cursor()
 
 
 @lru_cache(maxsize=16)
 def _engine(roots: tuple[str, ...], _process: int) -> duckdb.DuckDBPyConnection:
-    """An engine of this process: a forked one has lost its threads."""
+    """Return the engine of this process: after a fork, an engine has lost its threads."""
     return closed((), roots, settings=("arrow_large_buffer_size = true",))
 
 
 def stored(reader: Any, file: Proven) -> Columns:
-    """Columns of a staged file."""
+    """Return the columns of a staged file."""
     described = reader.execute(f"DESCRIBE SELECT * FROM {READ.format('?')}", [[file.path]]).fetchall()  # noqa: S608 - a constant
     return parsed([row[:2] for row in described], f"staged file {file.path!r}")
 
@@ -46,13 +46,13 @@ def copy_checked(reader: Any, commit: Commit, staged: Sequence[Proven], known: C
 
     Args:
         reader: DuckDB's connection to the staged files.
-        commit: what is written.
-        staged: its files of rows.
+        commit: the commit.
+        staged: its staged files of rows.
         known: all columns of the table.
-        copy: into the table.
+        copy: copies rows into the table.
 
     Raises:
-        StagingFailed: a file has other columns than the commit, or other rows than were counted.
+        StagingFailed: a file has other columns than the commit, or another number of rows than reported.
     """
     names = {name.lower(): name for name, _ in known}
     for files in by_shape(staged):

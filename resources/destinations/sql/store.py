@@ -18,7 +18,7 @@ from resources.destinations.sql.sql_dialect import Connection
 
 __all__ = ["Store"]
 
-# Commits that meet in the shared tables: each round lets one of them through, so this many can meet.
+# Commits that conflict in the shared tables: each round, one of them succeeds, so this many can run at once.
 _TRIES = 20
 _T = TypeVar("_T")
 
@@ -31,7 +31,7 @@ class Store:
         engine: of the database.
         pipeline: name of the pipeline.
         tables: that it loads; the first one names the destination.
-        config: the pipeline's definition for people, without secrets.
+        config: the pipeline's definition, for display, without secrets.
     """
 
     engine: Engine
@@ -41,12 +41,12 @@ class Store:
 
     @property
     def table(self) -> str:
-        """Name of the first table."""
+        """Return the name of the first table."""
         return self.tables[0].name
 
     @property
     def is_keyed(self) -> bool:
-        """Whether rows of some table are merged by a key."""
+        """Return whether rows of some table are merged by a key."""
         return any(table.rule is not None for table in self.tables)
 
     def describe(self) -> str:
@@ -75,7 +75,7 @@ class Store:
             raise DestinationError(f"{self.describe()}: cannot be read: {error}") from error
 
     def read_ledger(self, work: Callable[[Connection], _T], default: _T) -> _T:
-        """As `read`; the default also if there are no ledger tables."""
+        """Run `read`, but also return the default if the ledger's tables do not exist."""
         return self.read(lambda connection: work(connection) if self.engine.ledger_exists(connection) else default, default)
 
     def is_registered(self) -> bool:
@@ -88,12 +88,12 @@ class Store:
         return self.read_ledger(read, False)
 
     def write(self, work: Callable[[Connection], _T]) -> _T:
-        """Return the result of `work`, which commits. Repeat it where another transaction is in the way.
+        """Return the result of `work`, which commits. Repeat it after a conflict with another transaction.
 
         Raises:
             LedgerMismatch: the ledger's tables are damaged.
             DestinationBusy: the database was not available in time.
-            DestinationError: it failed.
+            DestinationError: the statements failed.
         """
         for attempt in range(_TRIES):
             try:
@@ -107,7 +107,7 @@ class Store:
                     raise DestinationBusy(f"{self.describe()}: {error}", meaning.busy) from error
                 if not meaning.conflict or attempt == _TRIES - 1:
                     raise DestinationError(f"{self.describe()}: {error}", "run it again") from error
-                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # only so that two do not keep colliding
+                time.sleep(random.uniform(0, 0.01 * (attempt + 1)))  # jitter: two transactions do not keep colliding
         raise AssertionError
 
     def failure(self, error: Exception, step: str, commit: Commit) -> Failure:
@@ -121,13 +121,13 @@ class Store:
             return Failure(DestinationBusy(f"{self.describe()}: {error}", meaning.busy), sent)
         if not at_table and meaning.damage:
             return Failure(self.damaged(error), sent)
-        if (at_table or step == "open") and meaning.refused and not meaning.conflict:  # MySQL makes and widens tables in `open`
+        if (at_table or step == "open") and meaning.refused and not meaning.conflict:  # MySQL creates and widens tables in `open`
             reason, hint = (
-                f"the table refuses it: {str(error).splitlines()[0]}",
+                f"rejected by the table: {str(error).splitlines()[0]}",
                 "change the table or the records; nothing was written",
             )
             return Failure(SchemaConflict(what, hint, reason, not meaning.rights), sent)
-        # A key of the ledger's own tables can only be taken by a commit that was first.
+        # A key of the ledger's own tables can only be a duplicate if another commit was first.
         again = meaning.conflict or (meaning.taken and not at_table)
         return Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
 

@@ -138,7 +138,7 @@ class Selector:
         made = self._made(table if len(rows) == count else table.take(pa.array(rows)), computed, len(rows))
         for name in self._required:
             for index in _nulls(made, name):
-                reasons.setdefault(int(rows[index]), f"{name}: NULL, and the column takes none")
+                reasons.setdefault(int(rows[index]), f"{name}: NULL in a NOT NULL column")
         for name, kind in self._texts:
             for index in rows_with_nul(made.column(name), kind):
                 reasons.setdefault(int(rows[index]), f"{name}: the character NUL, which the table cannot store")

@@ -102,7 +102,7 @@ def test_a_second_pipeline_of_the_table(kpipe: Kpipe, topic: Callable[..., str],
     load(kpipe, "orders", one)
     load(kpipe, "more", two)
     refused = sql(kpipe, "RESET PIPELINE orders", 2)
-    assert "table orders holds rows of pipeline more, too -> RESET PIPELINE orders, more reads the rows of all" in refused
+    assert "table orders also contains rows of pipeline more -> RESET PIPELINE orders, more reads the rows of all" in refused
     assert len(numbers(kpipe)) == 5 and verified(kpipe)["rows"] + verified(kpipe, "more")["rows"] == 5
     said = sql(kpipe, "TRUNCATE TABLE orders")
     assert "5 rows deleted" in said and "RESET PIPELINE more, orders reads them again" in said

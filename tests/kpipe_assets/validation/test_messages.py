@@ -150,7 +150,7 @@ def near(tmp_path: Path, brokers: str) -> Iterator[Kpipe]:
             "WHERE DUCKDB('id + city')",
             "where: + cannot be applied to BIGINT and VARCHAR",
         ),
-        ("KEY (id) FORMAT JSON ON DUPLICATE KEY UPDATE id2 = 1", "`id2` = 1", "id2, which is no column of the table"),
+        ("KEY (id) FORMAT JSON ON DUPLICATE KEY UPDATE id2 = 1", "`id2` = 1", "id2, which is not a column of the table"),
         (
             "KEY (id) FORMAT JSON ON DUPLICATE KEY UPDATE city = DUCKDB('id + excluded.city')",
             "`city` = DUCKDB('id + excluded.city')",

@@ -51,8 +51,8 @@ from tests.kpipe_assets.validation.statements import HEAD, TABLES, execute, refu
         ("REPLACE INTO TABLE t KEY (id, nosuch) FORMAT JSON", "nosuch", "key column nosuch does not exist in table t"),
         ("REPLACE INTO TABLE t FORMAT JSON (city <- city)", "REPLACE", "rows have no value for key column id"),
         # ON DUPLICATE KEY UPDATE
-        ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE nosuch = 1", "nosuch = 1", "nosuch, which is no column of the table"),
-        ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE id = 1", "id = 1", "id, which is of the key"),
+        ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE nosuch = 1", "nosuch = 1", "which is not a column of the table"),
+        ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE id = 1", "id = 1", "id, which is a key column"),
         ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE city = 'a', amount = nosuch", "nosuch", "has no column nosuch"),
         ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE amount = VALUES(nosuch)", "nosuch", "has no column nosuch"),
         ("INTO TABLE t FORMAT JSON ON DUPLICATE KEY UPDATE amount = 'x'", "amount = 'x'", "'x' is not a valid BIGINT"),

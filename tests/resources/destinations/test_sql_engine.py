@@ -43,7 +43,7 @@ def test_it_loads_without_the_optional_methods(place: DuckDBPlace) -> None:
 
 def test_it_refuses_a_key(place: DuckDBPlace) -> None:
     engine = required_only(place)
-    with pytest.raises(NotAvailable, match=r"pipeline tweets: into\.key and into\.on_conflict are not available"):
+    with pytest.raises(NotAvailable, match=r"pipeline tweets: this database does not support into\.key and into\.on_conflict"):
         SqlDestination(engine, "tweets", [TargetTable("tweets"), TargetTable("other", KeyRule(("id",), "replace"))])
     for name, arguments in KEYED.items():
         with pytest.raises(NotAvailable, match="rows cannot be merged by a key"):

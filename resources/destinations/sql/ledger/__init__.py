@@ -1,1 +1,1 @@
-"""The ledger as tables beside the loaded ones: lanes, history, dead letters, views, and the recount against them."""
+"""Keep the ledger in tables next to the loaded tables: lanes, history, dead letters, views, and the recount against them."""

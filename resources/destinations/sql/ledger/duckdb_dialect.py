@@ -1,4 +1,4 @@
-"""Which tables a DuckDB file has, and what differs in DuckDB's SQL."""
+"""Find and create the ledger's tables in a DuckDB file, and define DuckDB's SQL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from resources.duckdb_engine.file_connection import Connection, quote
 __all__ = ["DIALECT", "create", "exists", "is_damage", "present"]
 
 DIALECT = Dialect(
-    schema="main.",  # views stay right where the file is attached beside others
+    schema="main.",  # views stay correct if the file is attached next to others
     create_view="CREATE VIEW IF NOT EXISTS ",
     same_name="lower({0}) = lower({1})",
     micros="epoch_us({0})",
-    # An ASOF join sorts once, where a join on both bounds would compare every row with every batch.
+    # An ASOF join sorts once; a join on both bounds would compare every row with every batch.
     hits=(
         "SELECT b.id, t._kafka_offset AS at, count(*) AS n"
         " FROM {table} AS t ASOF JOIN kpipe_ranges AS b ON t._kafka_partition = b.batch_source_partition_id"
@@ -30,19 +30,19 @@ DIALECT = Dialect(
 
 
 def present(connection: Connection) -> bool:
-    """Whether the ledger's tables are there. Not inside of a transaction.
+    """Return whether the ledger's tables exist. Not inside of a transaction.
 
     Raises:
-        LedgerMismatch: only some of them are.
+        LedgerMismatch: only some of them exist.
         FormatTooNew: a newer kpipe has written them.
     """
     return format_table.present(connection, DIALECT, lambda name: exists(connection, name))
 
 
 def exists(connection: Connection, name: str) -> bool:
-    """Whether schema main has a table of that name. Not inside of a transaction, which it would abort.
+    """Return whether schema main has a table of that name. Not inside of a transaction, which it would abort.
 
-    It asks for the table itself: the first look into duckdb_tables() costs 10 ms on every new connection.
+    DESCRIBE the table itself: the first query of duckdb_tables() takes 10 ms on every new connection.
     """
     try:
         connection.execute(f"DESCRIBE {quote('main', name)}")
@@ -52,13 +52,13 @@ def exists(connection: Connection, name: str) -> bool:
 
 
 def create(connection: Connection) -> None:
-    """Make the ledger's tables and views that are missing, inside the transaction at hand."""
+    """Create missing tables and views of the ledger, inside the current transaction."""
     table_definitions.create(connection, DIALECT)
     format_table.upgrade(connection, DIALECT)
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a statement over these tables failed because one of them, or one of their columns, is not there any more."""
+    """Return whether a statement over these tables failed because a table or column of them is missing."""
     if isinstance(error, duckdb.BinderException):
         return True
     found = re.search(r"\b(kpipe_\w+) does not exist", str(error))

@@ -14,8 +14,8 @@ __all__ = ["STEPS", "check", "present", "upgrade"]
 
 _NAME = "ledger"
 
-#: By the format that each upgrades from. A step runs in the transaction of a commit. In MySQL, statements that define tables
-#: commit at once, so a step that has some must be repeatable after each of them.
+#: By the format that each step upgrades from. A step runs in the transaction of a commit. In MySQL, DDL commits at once, so a
+#: step with DDL must be repeatable after each statement.
 STEPS: dict[int, Callable[[Connection, Dialect], None]] = {0: format_version.unchanged}
 
 
@@ -38,13 +38,13 @@ def present(connection: Connection, dialect: Dialect, exists: Callable[[str], bo
 
 
 def check(connection: Connection, dialect: Dialect, exists: Callable[[str], bool]) -> None:
-    """Refuse tables that a newer kpipe has written; see `present`."""
+    """Reject tables that a newer kpipe has written; see `present`."""
     if exists(FORMAT.name):
         _checked(connection, dialect, "")
 
 
 def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> None:
-    """Bring the ledger's tables to the present format, inside of the transaction of a commit.
+    """Upgrade the ledger's tables to the current format, inside the transaction of a commit.
 
     The row is locked against changes until the transaction ends, so no newer kpipe upgrades tables that a commit writes to.
 
@@ -71,7 +71,7 @@ def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> Non
 
 
 def _checked(connection: Connection, dialect: Dialect, lock: str) -> int | None:
-    """Return the format that the tables record; None where they record none."""
+    """Return the format that the tables record, or None if they record no format."""
     row = connection.execute(f"SELECT version FROM {FORMAT.sql} WHERE name = $1{lock}", [_NAME]).fetchone()
     if row is None:
         return None

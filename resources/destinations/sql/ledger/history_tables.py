@@ -1,4 +1,4 @@
-"""What a commit writes besides rows: the pipeline's row, history, cursors, dead letters, error events."""
+"""Write the records of a commit: the pipeline's row, history, cursors, dead letters, error events."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -22,20 +22,20 @@ from resources.destinations.staged_file_check import Proven
 
 __all__ = ["RANGES", "amend", "check_letters", "check_set_aside", "error_event", "history", "letters", "register", "settled"]
 
-#: Columns of what `letters` is given of the batch's ranges, by topic and partition.
+#: Columns of the batch's ranges by topic and partition, which are parameters of `letters`.
 RANGES = (("topic", "VARCHAR"), ("number", "INTEGER"), ("first_offset", "BIGINT"), ("last_offset", "BIGINT"))
 
 
 def register(connection: Connection, dialect: Dialect, commit: Commit, table: str, config: Mapping[str, Any]) -> tuple[int, int]:
-    """Count the commit in the pipeline's row, which is made at the first one.
+    """Count the commit in the pipeline's row, which the first commit creates.
 
-    Every commit of a pipeline changes this row, so two that run at once conflict here whatever else they touch.
+    Every commit of a pipeline changes this row, so two concurrent commits always conflict here.
 
     Returns:
-        Sequence number of the commit, and error events before it.
+        Sequence number of the commit, and number of error events before it.
 
     Raises:
-        LedgerMismatch: the pipeline's row is gone, and its lanes are not.
+        LedgerMismatch: the pipeline's row is missing, but its lanes exist.
     """
     counts, now = commit.totals, datetime.now(timezone.utc)
     skipped = int(commit.kind in SKIPS)
@@ -79,7 +79,7 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
 
 
 def history(connection: Connection, dialect: Dialect, commit: Commit, table: str, seq: int) -> None:
-    """Write the commit, its ranges, and where the partitions' ends were."""
+    """Write the commit, its ranges, and the ends of the partitions."""
     COMMITS.insert(connection, dialect, [commit_row(commit, table, seq)])
     BATCHES.insert(connection, dialect, range_rows(commit, table, seq, _database(connection, dialect)))
     _ends(connection, dialect, commit)
@@ -107,7 +107,7 @@ def _ends(connection: Connection, dialect: Dialect, commit: Commit) -> None:
 
 
 def amend(connection: Connection, planned: Commit, done: Commit) -> None:
-    """Correct what `register` has counted by what became of the rows in the table: `rows` are those that are there for it."""
+    """Correct the counts of `register` by the outcome of the rows: `rows` are inserted rows minus deleted rows."""
     before, after = planned.totals, done.totals
     connection.execute(
         f'UPDATE {PIPELINES.sql} SET "rows" = "rows" + $1, dead_letters = dead_letters + $2, error_events = error_events + $2'
@@ -117,7 +117,7 @@ def amend(connection: Connection, planned: Commit, done: Commit) -> None:
 
 
 def settled(connection: Connection, commit: Commit) -> Commit:
-    """A commit that has landed, with what the ledger says became of its rows."""
+    """Return a landed commit with the outcome of its rows, as the ledger records it."""
     names = tuple(field.name for field in fields(Counts))
     rows = connection.execute(
         f"SELECT cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, {', '.join(map(quote, names))}"
@@ -134,26 +134,26 @@ def settled(connection: Connection, commit: Commit) -> Commit:
 
 
 def check_letters(staged: Sequence[Proven]) -> None:
-    """Staged dead letters have the columns that they must have.
+    """Check that staged dead letters have the required columns.
 
     Raises:
-        StagingFailed: a file holds others.
+        StagingFailed: a file has other columns.
     """
     for file in staged:
         if {name.lower() for name in file.names} != set(DEAD_LETTER):
-            raise StagingFailed(f"staged file {file.path!r} of dead letters holds columns {', '.join(file.names)}")
+            raise StagingFailed(f"staged file {file.path!r}: wrong columns for dead letters: {', '.join(file.names)}")
 
 
 def letters(dialect: Dialect, commit: Commit, events: int, source: str, parameters: Sequence[Any] = ()) -> tuple[str, list[Any]]:
-    """The statement that inserts dead letters, and its parameters.
+    """Return the statement that inserts dead letters, and its parameters.
 
     Args:
         dialect: of the database.
-        commit: what is written.
-        events: error events of the pipeline before them.
-        source: what they are read from, with the columns of DEAD_LETTER. It may use `RANGES`, which begin with $7; its own
-            parameters stand behind them.
-        parameters: these.
+        commit: the commit.
+        events: number of error events of the pipeline before the dead letters.
+        source: the dead letters, as SQL after FROM, with the columns of DEAD_LETTER. It may use `RANGES`, which begin with $7;
+            its own parameters follow these.
+        parameters: of `source`.
     """
     names = [
         "database_name", "pipeline_name", "error_unix_timestamp", "error_type", "error_code", "error_kind", "batch_id",
@@ -180,20 +180,20 @@ def letters(dialect: Dialect, commit: Commit, events: int, source: str, paramete
 
 
 def check_set_aside(commit: Commit, staged: Sequence[Proven], inserted: int) -> None:
-    """As many dead letters were inserted as are staged.
+    """Check that as many dead letters were inserted as are staged.
 
     Raises:
-        StagingFailed: others were.
+        StagingFailed: the numbers differ.
     """
     expected = sum(file.rows for file in staged)
     if inserted != expected:
-        raise StagingFailed(f"batch {commit.id}: {inserted} dead letters were inserted, {expected} are staged")
+        raise StagingFailed(f"batch {commit.id}: expected {expected} inserted dead letters, found {inserted}")
 
 
 def error_event(
     connection: Connection, dialect: Dialect, pipeline: str, error: str, kind: str, batch: Batch | None, stderr: str
 ) -> None:
-    """Write what stopped a batch. The pipeline's row must exist."""
+    """Write the error that stopped a batch. The pipeline's row must exist."""
     statement = f"UPDATE {PIPELINES.sql} SET error_events = error_events + 1 WHERE pipeline_name = $1"
     if not dialect.change(connection, statement, [pipeline]):
         raise DestinationError(f"pipeline {pipeline} is not registered")

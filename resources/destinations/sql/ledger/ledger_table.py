@@ -1,4 +1,4 @@
-"""The ledger in a table: lanes read, and swapped all or none by comparing for equality."""
+"""Read the lanes from a table, and swap them by compare-and-swap: all or none."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -21,10 +21,10 @@ _GIVEN = [(name, LANES.columns[name]) for name in _LANE]
 
 
 def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
-    """Registration id ("" when there is none) and ledger of one pipeline. The tables are there.
+    """Return the registration id ("" if the pipeline is not registered) and the ledger of one pipeline. The tables exist.
 
     Raises:
-        LedgerMismatch: the lanes, or the pipeline's row, are not those that commits have left.
+        LedgerMismatch: the lanes, or the pipeline's row, were changed by other means than commits.
     """
     row = connection.execute(
         f"SELECT pipeline_id, seq, dead_letters, seal FROM {PIPELINES.sql} WHERE pipeline_name = $1", [pipeline]
@@ -40,22 +40,22 @@ def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
 
 
 def unregistered(pipeline: str) -> LedgerMismatch:
-    """The error of lanes whose pipeline is not known."""
+    """Return the error of lanes whose pipeline is not registered."""
     return LedgerMismatch(
-        f"pipeline {pipeline}: its row in {PIPELINES.name} is gone, {LANES.name} still holds its lanes",
-        "restore a backup; or go on under another pipeline name, with source.start where the table ends",
+        f"pipeline {pipeline}: its row in {PIPELINES.name} is missing, but {LANES.name} contains its lanes",
+        "restore a backup; or use another pipeline name, with source.start at the end of the table",
     )
 
 
 def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
-    """Make every lane change of the commit, or raise; the first thing that its transaction does.
+    """Apply every lane change of the commit, or raise, as the first step of its transaction.
 
-    Updates and deletes that match fewer lanes than they should are no error to SQL, so the rows they found are counted. The
-    columns that change are in no index, so DuckDB reports a concurrent change of the same lane as a conflict at once.
+    SQL does not fail if an UPDATE or DELETE matches fewer lanes than expected, so their rows are counted. The columns that
+    change are in no index, so DuckDB reports a concurrent change of the same lane as a conflict at once.
 
     Raises:
-        Fenced: a lane is not what its change expects.
-        DestinationError: the changes contradict themselves.
+        Fenced: a lane differs from what its change expects.
+        DestinationError: the changes contradict each other.
     """
     changes = commit.changes
     if len({change.key for change in changes}) < len(changes):
@@ -67,7 +67,8 @@ def swap(connection: Connection, dialect: Dialect, commit: Commit) -> None:
     if done < len(gone) + len(moved):
         found = _lanes(connection, commit.pipeline)
         stale = [change for change in changes if change.expect]
-        wrong = next((change for change in stale if found.get(change.key) != change.become), stale[0])  # not one made here
+        # Prefer a lane that this commit has not changed.
+        wrong = next((change for change in stale if found.get(change.key) != change.become), stale[0])
         raise Conflict(commit.pipeline, wrong, found.get(wrong.key)).error(commit.id)
     known = _lanes(connection, commit.pipeline) if fresh else {}
     for lane in fresh:
@@ -103,7 +104,7 @@ def _lanes(connection: Connection, pipeline: str) -> dict[tuple[PartitionId, int
     ).fetchall()
     topics: dict[tuple[str, str, str], TopicId] = {}
     lanes = (
-        Lane(PartitionId(topics.setdefault(row[:3], TopicId(*row[:3])), row[3]), *row[4:])  # one object for each topic
+        Lane(PartitionId(topics.setdefault(row[:3], TopicId(*row[:3])), row[3]), *row[4:])  # one object per topic
         for row in rows
     )
     return {lane.key: lane for lane in lanes}
@@ -132,6 +133,6 @@ def _update(connection: Connection, dialect: Dialect, commit: Commit, pairs: Seq
 
 
 def _expected(dialect: Dialect) -> str:
-    """Condition that a lane of the table is the one that is given."""
+    """Return the condition that a lane of the table equals a lane of the parameters."""
     key = " AND ".join(f"l.{quote(name)} = c.{quote(name)}" for name in _KEY)
     return f"{key} AND l.next_offset = c.next_offset AND {dialect.same.format('l.lane_end', 'c.lane_end')} AND l.kind = c.kind"

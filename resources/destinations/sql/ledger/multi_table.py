@@ -19,8 +19,8 @@ ENTRY = (
     ' closed_by, batch_state, messages, "rows", dead_letters, filtered, gaps, given, set_aside_before, bytes, deletes, inserted,'
     " updated, deleted, ignored"
 )
-#: What every table got of every range, whoever wrote it: `ENTRY`, the pipeline, the table, and how many records gave its rows,
-#: and the sum of their offsets (NULL: not known).
+#: Rows of every table by range, of all pipelines: `ENTRY`, the pipeline, the table, the number of records with rows in it, and
+#: the sum of the rows' offsets (NULL: unknown).
 WRITTEN = (
     f'(SELECT {ENTRY}, pipeline_name, seq, target_table, CASE WHEN given > 0 THEN NULL ELSE "rows" END AS records,'
     " CAST(NULL AS DECIMAL(38,0)) AS offsets"
@@ -33,12 +33,12 @@ _FATES = ("inserted", "updated", "deleted", "ignored")
 
 
 def write(connection: Connection, dialect: Dialect, commit: Commit, seq: int) -> None:
-    """Note what each table got; nothing where every record gives one row to one table.
+    """Write the counts of each table; nothing if every record gives one row to one table.
 
     Args:
         connection: inside the transaction of the commit.
         dialect: of the database.
-        commit: with what became of its rows.
+        commit: with the outcome of its rows.
         seq: number of the commit.
     """
     if not any(item.marks for item in commit.tables):
@@ -71,14 +71,14 @@ def _row(counts: Counts, mark: Mark) -> dict[str, int]:
 
 
 def written(connection: Connection, dialect: Dialect, pipeline: str, table: str, net: bool = True) -> int:
-    """Return how many rows the ledger says the pipeline has written to a table, whichever of its tables that was at the time.
+    """Return the number of rows that the pipeline has written to a table, according to the ledger, also before edits.
 
     Args:
         connection: for reading.
         dialect: of the database.
         pipeline: its name.
         table: name of the table.
-        net: less those that it has deleted since, and those that it has replaced.
+        net: without the rows that the pipeline has deleted or replaced since.
     """
     counted = "sum(inserted) - sum(deleted)" if net else 'sum("rows")'
     row = connection.execute(
@@ -90,7 +90,7 @@ def written(connection: Connection, dialect: Dialect, pipeline: str, table: str,
 
 
 def former(connection: Connection, pipeline: str, tables: Collection[str]) -> list[str]:
-    """Return the tables that the pipeline has written rows to and that its definition no longer names.
+    """Return the tables that the pipeline has written to, and that its definition does not name any more.
 
     Args:
         connection: for reading.
@@ -105,7 +105,7 @@ def former(connection: Connection, pipeline: str, tables: Collection[str]) -> li
 
 
 def settled(connection: Connection, commit: Commit) -> Commit:
-    """A commit that has landed, with what the ledger says became of the rows of each of several tables."""
+    """Return a landed commit with the outcome of the rows of each table, as the ledger records it."""
     if len(commit.tables) < 2:
         return commit
     rows = connection.execute(

@@ -1,4 +1,4 @@
-"""Metadata that waits to be mirrored: stored with its commit, given out once."""
+"""Read the metadata of commits that is not published yet, and mark it as published."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["mark", "waiting"]
 
 
 def waiting(connection: Connection, pipeline: str, limit: int) -> list[Publication]:
-    """What has not been mirrored, oldest first."""
+    """Return the metadata that has not been published, oldest first."""
     rows = connection.execute(
         f"SELECT batch_id, seq, metadata FROM {COMMITS.sql}"
         " WHERE pipeline_name = $1 AND published_at IS NULL AND metadata IS NOT NULL ORDER BY seq LIMIT $2",
@@ -24,7 +24,7 @@ def waiting(connection: Connection, pipeline: str, limit: int) -> list[Publicati
 
 
 def mark(connection: Connection, dialect: Dialect, pipeline: str, batches: Sequence[str]) -> list[str]:
-    """Mark them as mirrored; gives those that were not, in the order asked for."""
+    """Mark batches as published, and return those that were not, in the order of `batches`."""
     asked = dialect.rows([("batch_id", "VARCHAR")], 2)
     rows = connection.execute(
         f"SELECT batch_id FROM {COMMITS.sql} WHERE pipeline_name = $1 AND published_at IS NULL"

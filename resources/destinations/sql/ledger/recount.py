@@ -1,4 +1,4 @@
-"""The history, and the table counted afresh against it: one consistent view, inside one read transaction."""
+"""Read the history, and count the table against it: one consistent view, inside one read transaction."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -18,12 +18,12 @@ from resources.destinations.sql.sql_dialect import Connection, Dialect
 
 __all__ = ["entries", "recount"]
 
-# The same wherever a statement numbers the ranges anew.
+# The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
 
 
 def entries(connection: Connection, pipeline: str) -> list[Entry]:
-    """Every committed range of the pipeline, in order of commit."""
+    """Return every committed range of the pipeline, in order of commit."""
     rows = connection.execute(
         f"SELECT {ENTRY}, target_table FROM {BATCHES.sql} WHERE pipeline_name = $1"
         " ORDER BY seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset",
@@ -41,15 +41,20 @@ def recount(
     key: Sequence[str] = (),
     first: str = "",
 ) -> Recount:
-    """Rows, dead letters, repeated offsets, and rows of each committed range, as the destination really holds them.
+    """Count the destination's rows, dead letters and repeated offsets, and the rows of each committed range.
 
-    `known` are the names of the table's columns; None: there is no table. `key` are those of its key, if it has one. `first` is
-    the pipeline's first table, where this is a further one.
+    The table's rows are those of all pipelines that write it. They are compared by range only if rows have offsets, and if one
+    topic was read or rows also have the topic. A topic that was read under several ids, or by several pipelines, is compared by
+    its number of rows only. A table with a key is compared with the balance of its commits (row_balance.py) instead.
 
-    The table's rows are those of all pipelines that write it. Rows can be told apart by range only when they carry
-    offsets, and offsets mean something only when one topic was read (or rows also carry the topic). A topic that was read
-    under several ids, or by several pipelines, is compared by its number of rows only. A table that is written
-    with a key is compared with what its commits have left (row_balance.py) instead.
+    Args:
+        connection: inside a read transaction.
+        dialect: of the database.
+        pipeline: its name.
+        table: name of the table.
+        known: names of the table's columns; None: the table does not exist.
+        key: its key columns, if it has a key.
+        first: the pipeline's first table, if `table` is a further one.
     """
     expected = _by_partition(
         connection,
@@ -88,7 +93,12 @@ def recount(
 def _ranges(
     connection: Connection, dialect: Dialect, pipeline: str, table: str, first: str, names: Collection[str]
 ) -> tuple[list[tuple[Entry, int]], dict[Part, int], list[Entry]]:
-    """Committed ranges that do not hold their rows, with what they hold; repeated offsets by partition; ranges of other rows."""
+    """Compare the rows of each committed range with the table.
+
+    Returns:
+        Ranges with another number of rows, each with this number; repeated offsets by partition; ranges whose number of rows is
+        right, but whose offsets are not.
+    """
     row = connection.execute(
         "SELECT count(*), count(DISTINCT topic) FROM (SELECT DISTINCT pipeline_name, cluster_id, topic_id, topic"
         f" FROM {WRITTEN} AS w WHERE {dialect.same_name.format('target_table', '$1')}) AS readers",
@@ -104,26 +114,26 @@ def _ranges(
         if row[0] > row[1]
         else ""
     )
-    # What was read before the table was cleared has left nothing in it.
+    # Ranges from before the table was cleared have no rows in it.
     since = (
         f"seq > (SELECT coalesce(max(seq), 0) FROM {WRITTEN} AS g WHERE pipeline_name = $1 AND closed_by = '{CLEARED}'"
         f" AND {dialect.same_name.format('target_table', '$2')})"
     )
     unknown = "t._kafka_offset IS NULL" + (" OR t._kafka_topic IS NULL" if by_topic else "")
-    # Where offsets were read again, ranges overlap, and only the numbers of rows can be compared.
+    # If offsets were read again, ranges overlap, and only the numbers of rows can be compared.
     unknown += (
         f" UNION SELECT batch_source_partition_id FROM {BATCHES.sql} WHERE pipeline_name = $1"
         f" AND (closed_by IN {UNREAD} OR batch_state = '{LOOSE}') AND {since}"
         f" AND {dialect.same_name.format('target_table', '$3')}"
     )
-    # Elsewhere ranges never overlap, so the last one that begins at or before an offset is the only one that can hold it.
+    # Other ranges never overlap: only the last range that begins at or before an offset can contain it.
     hits = dialect.hits.format(
         table=dialect.name(table),
         topic="AND t._kafka_topic = b.topic" if by_topic else "",
         of_row="t._kafka_topic" if by_topic else "''",
         of_range="b.topic" if by_topic else "''",
     )
-    # Named so that none of them hides a table of the user's.
+    # These names do not hide a table of the user.
     found = connection.execute(
         f"WITH kpipe_ranges AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets"
         f"   FROM {WRITTEN} AS w"
@@ -149,7 +159,7 @@ def _ranges(
         entry = _entry(values)
         if held != entry.counts.rows:
             wrong.append((entry, held))
-        if again is not None and again > 0:  # beyond those that one record gave; None: it is not known how many did
+        if again is not None and again > 0:  # not counting rows of one record; None: the number of records is unknown
             name = part(entry.source, by_topic)
             repeated[name] = repeated.get(name, 0) + again
         if held == entry.counts.rows and not again:
@@ -158,7 +168,7 @@ def _ranges(
 
 
 def _unnumbered(connection: Connection, name: str, expected: dict[Part, int]) -> dict[Part, int]:
-    """Rows that do not carry a partition can only be counted together; a difference is shown at the first partition."""
+    """Count the rows of a table without partitions as a whole; return a difference at the first partition."""
     row = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
     assert row is not None
     result, off = dict(expected), row[0] - sum(expected.values())
@@ -168,7 +178,7 @@ def _unnumbered(connection: Connection, name: str, expected: dict[Part, int]) ->
 
 
 def _by_partition(connection: Connection, sql: str, parameters: list[str]) -> dict[Part, int]:
-    """From rows of topic (NULL where nothing names it), number and count."""
+    """Return counts by partition, from rows of topic (NULL if unnamed), number and count."""
     return {named(topic or "", number): count for topic, number, count in connection.execute(sql, parameters).fetchall()}
 
 

@@ -1,7 +1,7 @@
-"""What a table with a key must hold: rows and the sum of their offsets by partition, kept current by every commit.
+"""Keep the balance of a table with a key: its number of rows and the sum of their offsets, by partition.
 
-A row with a key may be replaced and deleted later, so the ranges of the ledger no longer say which rows are there. These sums
-do, and each commit changes them in its transaction by what it takes away and puts in (docs/design.md, section 11).
+A row with a key may be replaced and deleted later, so the ranges of the ledger do not define the rows of the table. The balance
+does: each commit changes it in its transaction by the rows that it removes and adds (docs/design.md, section 11).
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -20,25 +20,26 @@ __all__ = ["NOWHERE", "TOPIC", "begin", "kept", "known", "move", "named"]
 NOWHERE = -1  #: partition of rows that kpipe has not written
 TOPIC = "_kafka_topic"
 
-# What batches have inserted and not deleted, of a table whose name is $1.
+# Rows that batches have inserted and not deleted, of the table with the name $1.
 _WRITTEN = f"coalesce((SELECT sum(inserted) - sum(deleted) FROM {WRITTEN} AS w WHERE lower(target_table) = lower($1)), 0)"
 
 
 def known(connection: Connection, table: str) -> bool:
-    """Whether some pipeline writes the table with a key."""
+    """Return whether some pipeline writes the table with a key."""
     return bool(connection.execute(f"SELECT 1 FROM {HOLDINGS.sql} WHERE target_table = lower($1) LIMIT 1", [table]).fetchall())
 
 
 def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[str] | None) -> None:
-    """Count the table, before the first commit with a key changes it. Does nothing at later ones.
+    """Count the table before the first commit with a key changes it. Do nothing at later commits.
 
-    Rows of nobody's, and those that are there beyond or short of what the ledger says, are the baseline of the balance.
+    The baseline of the balance is the number of rows in the table minus those in the ledger: rows of other programs, and rows
+    that are missing.
 
     Args:
         connection: inside the transaction of the commit.
         dialect: of the database.
         table: name of the table.
-        names: of its columns; None: there is no table yet.
+        names: of its columns; None: the table does not exist yet.
     """
     if known(connection, table):
         return
@@ -57,7 +58,7 @@ def begin(connection: Connection, dialect: Dialect, table: str, names: Sequence[
 
 
 def move(connection: Connection, dialect: Dialect, table: str, delta: Mapping[Part, Holding]) -> None:
-    """Put rows in (or take them away, where numbers are negative), by partition."""
+    """Add rows to the balance, by partition; negative numbers remove them."""
     for name, item in delta.items():
         topic, number = in_order(name)
         changed = dialect.change(
@@ -74,14 +75,14 @@ def move(connection: Connection, dialect: Dialect, table: str, delta: Mapping[Pa
 
 
 def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[str], key: Sequence[str]) -> Keeping | None:
-    """What commits have left and what the table holds; None where no pipeline writes it with a key.
+    """Return the balance of the commits and the count of the table; None if no pipeline writes it with a key.
 
     Args:
         connection: inside a read transaction.
         dialect: of the database.
         table: name of the table, which exists.
         names: of its columns.
-        key: columns of the key; none: not looked at.
+        key: key columns; none: duplicate keys are not counted.
     """
     rows = connection.execute(
         f'SELECT topic, "partition", "rows", offsets, baseline FROM {HOLDINGS.sql} WHERE target_table = lower($1)', [table]
@@ -107,7 +108,7 @@ def kept(connection: Connection, dialect: Dialect, table: str, names: Sequence[s
 
 
 def named(topic: str, number: int) -> Part:
-    """The partition of rows that name this topic; an empty one: that do not name theirs."""
+    """Return the partition of rows that name this topic; an empty topic: the rows do not name it."""
     return f"{topic}:{number}" if topic else number
 
 
@@ -116,7 +117,7 @@ def _counted(connection: Connection, dialect: Dialect, table: str, names: Sequen
     number = f"coalesce(_kafka_partition, {NOWHERE})" if "_kafka_partition" in folded else f"{NOWHERE}"
     topic = f"CASE WHEN {number} = {NOWHERE} THEN '' ELSE coalesce({TOPIC}, '') END" if TOPIC in folded else "''"
     offsets = "coalesce(sum(_kafka_offset), 0)" if "_kafka_offset" in folded else "0"
-    rows = connection.execute(  # grouped by place: a column may have any name
-        f"SELECT {topic} AS told, {number} AS number, count(*), {offsets} FROM {dialect.name(table)} GROUP BY 1, 2"
+    rows = connection.execute(  # grouped by position: a column of the table may have any name
+        f"SELECT {topic} AS topic_name, {number} AS number, count(*), {offsets} FROM {dialect.name(table)} GROUP BY 1, 2"
     ).fetchall()
     return {named(told, number): Holding(count, int(total)) for told, number, count, total in rows}

@@ -1,4 +1,4 @@
-"""The tables that hold what kpipe knows, beside the users' tables. Names follow SingleStore's views in lower case.
+"""Define the ledger's tables, which are next to the users' tables. Names follow SingleStore's views in lower case.
 
 They are plain tables, so any SQL client reads them without settings. Ends of offsets are exclusive. Times are UTC.
 """
@@ -40,11 +40,11 @@ class Table:
 
     @property
     def sql(self) -> str:
-        """The table's name as SQL."""
+        """Return the table's name as SQL."""
         return quote(self.name)
 
     def ddl(self, dialect: Dialect) -> str:
-        """The statement that makes it."""
+        """Return the statement that creates the table."""
         parts = [f"{quote(name)} {dialect.column(name, kind, name in self.key)}" for name, kind in self.columns.items()]
         if self.key:
             parts.append(f"PRIMARY KEY ({', '.join(map(quote, self.key))})")
@@ -70,10 +70,10 @@ PIPELINES = Table(
     {
         "database_name": "VARCHAR",
         "pipeline_name": "VARCHAR",
-        "pipeline_id": "VARCHAR",  # made at the first commit, never changed
-        "config_json": "VARCHAR",  # no secret
+        "pipeline_id": "VARCHAR",  # created at the first commit, never changed
+        "config_json": "VARCHAR",  # without secrets
         "state": "VARCHAR",
-        "skipped_batches": "BIGINT",  # jumps ahead, accepted losses, batches that failed for good
+        "skipped_batches": "BIGINT",  # jumps ahead, accepted losses, batches that failed permanently
         "seq": "BIGINT",  # of the last commit
         "seal": "BIGINT",  # over the lanes in kpipe_ledger (kpipe.ledger.ledger.seal)
         "target_table": "VARCHAR",
@@ -98,7 +98,7 @@ LANES = Table(
         "kind": "VARCHAR",
         "batch_id": "VARCHAR",
     },
-    # With the topic's name: brokers without topic ids give every topic the same empty one.
+    # With the topic's name: brokers without topic ids return the same empty id for every topic.
     ("pipeline_name", "cluster_id", "topic_id", "topic", "partition", "lane_start"),
 )
 PARTITIONS = Table(
@@ -127,7 +127,7 @@ COMMITS = Table(
         "seconds": "DOUBLE PRECISION",
         **_COUNTS,
         "note": "VARCHAR",
-        "metadata": "VARCHAR",  # JSON by partition; NULL when there is nothing to publish
+        "metadata": "VARCHAR",  # JSON by partition; NULL: nothing to publish
         "published_at": "TIMESTAMPTZ",
     },
     ("batch_id",),
@@ -160,7 +160,7 @@ BATCHES = Table(
     },
 )
 TARGETS = Table(
-    "kpipe_targets",  # what each table got of a range, where a record may give several rows (kpipe/tables/multi_table.py)
+    "kpipe_targets",  # rows of each table by range, if a record may give several rows (kpipe/tables/multi_table.py)
     {
         "pipeline_name": "VARCHAR",
         "batch_id": "VARCHAR",
@@ -175,8 +175,8 @@ TARGETS = Table(
         "batch_state": "VARCHAR",
         "target_table": "VARCHAR",
         "rows": "BIGINT",
-        "records": "BIGINT",  # that gave at least one of them
-        "offsets": "NUMERIC(38,0)",  # of the rows, summed up
+        "records": "BIGINT",  # records with at least one of the rows
+        "offsets": "NUMERIC(38,0)",  # sum of the rows' offsets
         "inserted": "BIGINT",
         "updated": "BIGINT",
         "deleted": "BIGINT",
@@ -193,12 +193,12 @@ ERRORS = Table(
         "error_type": "VARCHAR",  # 'Error' stopped a batch, 'Warning' is a dead letter
         "error_code": "VARCHAR",  # name of the class in kpipe/errors.py; of a dead letter: RecordRejected
         "error_message": "VARCHAR",
-        "error_kind": "VARCHAR",  # 'Internal' or 'External': whose fault
+        "error_kind": "VARCHAR",  # 'Internal' or 'External': cause of the error
         "std_error": "VARCHAR",
-        "load_data_line": "BYTEA",  # the record's value as it was
+        "load_data_line": "BYTEA",  # the record's value, unchanged
         "load_data_line_number": "BIGINT",
         "batch_id": "VARCHAR",
-        "error_id": "BIGINT",  # counts up within the pipeline
+        "error_id": "BIGINT",  # ascending within the pipeline
         "batch_source_partition_id": "INTEGER",
         "batch_earliest_offset": "BIGINT",
         "batch_latest_offset": "BIGINT",
@@ -209,19 +209,19 @@ ERRORS = Table(
         "offset": "BIGINT",
         "kafka_timestamp": "TIMESTAMPTZ",
         "key": "BYTEA",
-        "headers": "HEADERS",  # a list of name and value: each database has its own type for it
+        "headers": "HEADERS",  # a list of names and values: each database has its own type for it
         "version": "VARCHAR",
     },
 )
 HOLDINGS = Table(
     "kpipe_holdings",
     {
-        "target_table": "VARCHAR",  # in lower case; only tables that some pipeline writes with a key
-        "topic": "VARCHAR",  # as rows name it; empty: they do not
-        "partition": "INTEGER",  # as rows name it; -1: rows that kpipe has not written
+        "target_table": "VARCHAR",  # in lower case; only tables that a pipeline writes with a key
+        "topic": "VARCHAR",  # as rows name it; empty: rows do not name it
+        "partition": "INTEGER",  # as rows name it; -1: rows that kpipe did not write
         "rows": "BIGINT",
-        "offsets": "NUMERIC(38,0)",  # their sum
-        "baseline": "BIGINT",  # of -1: rows that were there before, and that no batch accounts for
+        "offsets": "NUMERIC(38,0)",  # sum of the rows' offsets
+        "baseline": "BIGINT",  # of -1: earlier rows, which are in no batch
     },
     ("target_table", "topic", "partition"),
 )
@@ -234,26 +234,26 @@ TABLES = (PIPELINES, LANES, PARTITIONS, COMMITS, BATCHES, TARGETS, ERRORS, HOLDI
 
 
 def present(exists: Callable[[str], bool]) -> bool:
-    """Whether the tables are there: they come together, in one transaction.
+    """Return whether the tables exist. One transaction creates all of them.
 
     Args:
         exists: whether there is a table of that name.
 
     Raises:
-        LedgerMismatch: only some of them are.
+        LedgerMismatch: only some of them exist.
     """
     if exists(PIPELINES.name):
         return True
     left = [table.name for table in TABLES if exists(table.name)]
     if left:
-        raise LedgerMismatch(f"table {PIPELINES.name} is gone, and {', '.join(left)} are there", "restore a backup")
+        raise LedgerMismatch(f"table {PIPELINES.name} is missing, but {', '.join(left)} exist", "restore a backup")
     return False
 
 
 def create(connection: Connection, dialect: Dialect) -> None:
-    """Make the tables and views that are missing, inside the transaction at hand.
+    """Create missing tables and views, inside the current transaction.
 
-    Two first commits may race here: one gets a conflict and tries again.
+    Two first commits may race here: one of them fails with a conflict and is retried.
     """
     for statement in (*(table.ddl(dialect) for table in TABLES), *views(dialect)):
         connection.execute(statement)

@@ -1,4 +1,4 @@
-"""What is derived from the ledger's tables, as views that any client reads. Ends are exclusive."""
+"""Define the views over the ledger's tables, which any client can read. Ends are exclusive."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -13,7 +13,7 @@ from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 
 __all__ = ["rows", "views"]
 
-# What "newest first" means in each view.
+# The order "newest first" of each view.
 _NEWEST = {
     "pipelines": "pipeline_name",
     "batches": "seq DESC, topic, batch_source_partition_id, batch_earliest_offset",
@@ -23,9 +23,9 @@ _NEWEST = {
     "targets": "seq DESC, topic, batch_source_partition_id, batch_earliest_offset, target_table",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LAST_US = 253_402_300_799_999_999  # the year 9999 is Python's last; producers stamp later ones
+_LAST_US = 253_402_300_799_999_999  # Python's last year is 9999; producers may write later timestamps
 
-# A topic's name holds no slash.
+# A topic's name contains no slash.
 _SUMMARY = """
 {create} {schema}kpipe_batches_summary AS
 SELECT
@@ -56,7 +56,7 @@ LEFT JOIN {schema}kpipe_commits AS c ON c.batch_id = b.batch_id
 GROUP BY b.pipeline_name, b.batch_id
 """
 
-# successful_cursor_offset: the first offset that was not read, whether skipped, lost, or still waiting in a backfill.
+# successful_cursor_offset: the first offset that was not read: it was skipped or lost, or waits in a backfill.
 _CURSORS = """
 {create} {schema}kpipe_cursors AS
 SELECT
@@ -88,7 +88,7 @@ GROUP BY p.database_name, p.pipeline_name, l.cluster_id, l.topic_id, l.topic, l.
 
 
 def views(dialect: Dialect) -> list[str]:
-    """The statements that make them."""
+    """Return the statements that create the views."""
     words = {
         "create": dialect.create_view,
         "schema": dialect.schema,
@@ -102,21 +102,21 @@ def views(dialect: Dialect) -> list[str]:
 def rows(
     connection: Connection, dialect: Dialect, name: str, described: Sequence[tuple[str, bool]], pipeline: str, limit: int | None
 ) -> Sequence[Mapping[str, Any]]:
-    """Rows of one view that belong to one pipeline, newest first, by column name; times are aware, UTC.
+    """Return the rows of one view for one pipeline, newest first, by column name; times are aware, UTC.
 
     Args:
         connection: for reading.
         dialect: of the database.
         name: of the view, without `kpipe_`.
-        described: the view's columns, and which of them are instants.
-        pipeline: whose rows.
-        limit: most rows; None: all.
+        described: the view's columns, each with whether it is an instant.
+        pipeline: its name.
+        limit: maximum of rows; None: all.
 
     Raises:
-        KeyError: there is no such view.
+        KeyError: the view does not exist.
     """
     order, view = _NEWEST[name], quote(f"kpipe_{name}")
-    # As a number: clients cannot make an aware datetime of every instant.
+    # As a number: clients cannot convert every instant to an aware datetime.
     parts = [dialect.micros.format(quote(n)) if instant else quote(n) for n, instant in described]
     sql = f"SELECT {', '.join(parts)} FROM {view} WHERE pipeline_name = $1 ORDER BY {order} LIMIT $2"
     found = connection.execute(sql, [pipeline, 2**62 if limit is None else limit]).fetchall()
@@ -127,5 +127,5 @@ def rows(
 def _value(value: Any, instant: bool) -> Any:
     if not instant or value is None:
         return value
-    # Python has years up to 9999: later instants are text.
+    # Python's years end at 9999: later instants are text.
     return _EPOCH + timedelta(microseconds=value) if value <= _LAST_US else f"{np.datetime64(value, 'us')}Z"

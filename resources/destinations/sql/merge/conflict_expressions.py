@@ -1,4 +1,4 @@
-"""ON DUPLICATE KEY UPDATE: the writes of a key as one row, in order, by the expressions of the definition, in DuckDB's SQL."""
+"""Compile ON DUPLICATE KEY UPDATE: DuckDB's SQL that folds the writes of a key, in order, into one row."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from resources.type_compatibility import COORDINATES
 
 __all__ = ["NEW", "OLD", "Assignments", "assignments", "folded"]
 
-#: What the two rows are called in `Assignments.values`.
+#: Names of the two rows in `Assignments.values`.
 OLD, NEW = "kpipe_old", "kpipe_new"
-_LONGEST = 60  # of what a message shows of an expression
+_LONGEST = 60  # characters of an expression in a message
 
 
 @dataclass(frozen=True)
 class Assignments:
-    """What a later write of a key does to the row that is there.
+    """The changes that a later write of a key makes to the existing row.
 
     Attributes:
-        values: column to expression over the two rows, as `folded` names them.
-        read: columns that the expressions name.
-        given: columns that the definition's `update` names, as the table spells them.
+        values: column to expression over the two rows, `OLD` and `NEW`.
+        read: columns in the expressions.
+        given: columns that the definition's `update` sets, as the table spells them.
     """
 
     values: Mapping[str, str]
@@ -39,18 +39,18 @@ class Assignments:
 
 
 def assignments(update: Mapping[str, str], carried: Sequence[str], key: Sequence[str], known: Columns, table: str) -> Assignments:
-    """The columns of `update`, or, where there are none, those that the rows carry; Kafka's coordinates always.
+    """Return the assignments of `update`; if it is empty, of all columns of the rows. Kafka's coordinates are always set.
 
     Args:
         update: column to expression.
         carried: columns that the rows of the batch fill.
-        key: columns of the key, which the update may not set.
+        key: key columns, which `update` must not set.
         known: all columns of the table.
-        table: its name, by which an expression may name its columns.
+        table: its name, which may qualify columns in an expression.
 
     Raises:
-        InvalidPipeline: `update` names a column that the table lacks, or one of the key; an expression names one that is not
-            there.
+        InvalidPipeline: `update` sets a key column or a column that does not exist; or an expression contains a column that does
+            not exist.
     """
     values = {name: f"{NEW}.{quote(name)}" for name in carried if name in COORDINATES or not update}
     read: set[str] = set()
@@ -58,7 +58,7 @@ def assignments(update: Mapping[str, str], carried: Sequence[str], key: Sequence
     for column, text in update.items():
         name = next((found for found in known.names() if found.lower() == column.lower()), None)
         if name is None or name in COORDINATES or name.lower() in {part.lower() for part in key}:
-            why = "is of the key" if name is not None and name not in COORDINATES else "is no column of the table"
+            why = "is a key column" if name is not None and name not in COORDINATES else "is not a column of the table"
             raise InvalidPipeline(f"into.update sets {column}, which {why}", "leave it out")
         values[name], names = _bound(text, table, known, str(known.get(name)))
         read |= names
@@ -67,12 +67,12 @@ def assignments(update: Mapping[str, str], carried: Sequence[str], key: Sequence
 
 
 def folded(columns: Columns, values: Mapping[str, str], order: str) -> str:
-    """An aggregate over structs `v` of these columns: the first as it is, changed by each later one.
+    """Return an aggregate over structs `v` of these columns: it starts with the first struct, and each later one changes it.
 
     Args:
         columns: of the structs.
         values: see `Assignments`.
-        order: what orders them, as SQL.
+        order: of the structs, as SQL after ORDER BY.
     """
     changed = ", ".join(
         f"{quote(name)} := CAST({values[name]} AS {sql_type(kind)})"
@@ -84,12 +84,14 @@ def folded(columns: Columns, values: Mapping[str, str], order: str) -> str:
 
 
 def _bound_mysql(text: str, table: str, known: Columns, wanted: str) -> tuple[str, set[str]]:
-    """As `_bound`, of an expression of MySQL's."""
+    """Do the same as `_bound` for an expression in MySQL's SQL."""
     used: set[str] = set()
 
     def resolve(parts: tuple[str, ...]) -> Value:
         if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in ("excluded", table.lower())):
-            raise Untranslated(f"{'.'.join(parts)} is no column of {table}", f"name a column, {table}.column, or VALUES(column)")
+            raise Untranslated(
+                f"{'.'.join(parts)} is not a column of {table}", f"name a column, {table}.column, or VALUES(column)"
+            )
         name = next((found for found in known.names() if found.lower() == parts[-1].lower()), None)
         if name is None:
             raise Untranslated(f"the table has no column {parts[-1]}", "name a column, or VALUES(column)")
@@ -104,7 +106,10 @@ def _bound_mysql(text: str, table: str, known: Columns, wanted: str) -> tuple[st
 
 
 def _bound(text: str, table: str, known: Columns, wanted: str) -> tuple[str, set[str]]:
-    """An expression in which `excluded.x` is the new row's value, and `x`, or `table.x`, the value that is there; its columns."""
+    """Return an expression with bound columns, and the columns' names.
+
+    `excluded.x` is the value of the new row, `x` or `table.x` the existing value.
+    """
     import sqlglot
     from sqlglot import exp
 

@@ -1,7 +1,7 @@
-"""ON DUPLICATE KEY UPDATE in a database: what the expressions need is read into DuckDB, folded there, and written back.
+"""Evaluate ON DUPLICATE KEY UPDATE for a database server: read the needed columns into DuckDB, fold, and write back.
 
-So an expression means the same wherever the table is, and a key that is written a hundred thousand times in a batch is no more
-work than as many keys written once. Columns that no expression sets do not leave the database.
+So an expression has the same result in every database. A key that is written 100,000 times in a batch takes as long as 100,000
+keys that are written once. Columns that no expression sets or reads do not leave the database.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted; expressions are the definition's own, parsed before
@@ -23,25 +23,25 @@ from resources.duckdb_engine.sql_types import sql_type
 
 __all__ = ["FIRST", "LAST", "Folding", "fold"]
 
-#: Columns of the folded rows beside those of the table: the first and the last write of their key that stays.
+#: Columns of the folded rows, in addition to the table's: the first and the last write of the key that stays.
 FIRST, LAST = '"kpipe: first"', '"kpipe: last"'
 _FETCHED, _RESULT = "kpipe_fetched", "kpipe_folded"
 
 
 @dataclass(frozen=True)
 class Folding:
-    """How a database gives values and takes them back. `t` is the table's row, `w` the write, `f` its fate.
+    """The SQL to read values from a database and write them back. `t` is the table's row, `w` the write, `f` its fate.
 
     Attributes:
-        writes: all writes with their fates, as SQL behind FROM.
-        held: the rows of the table that the writes have found, as SQL behind FROM; `{table}` is the table, `{same}` that `t` and
-            `w` have one key.
-        lock: what ends a statement that must see rows as they are now.
-        write: the column by which a write is known, as a text.
+        writes: all writes with their fates, as SQL after FROM.
+        held: the rows of the table with the keys of the writes, as SQL after FROM. `{table}` is the table, `{same}` the condition
+            that `t` and `w` have one key.
+        lock: end of a statement that must read the current rows.
+        write: the column that identifies a write, as a text.
         group: the group of a fate, as a text.
         shown: a column's value as a text that DuckDB reads as the same value.
         put: writes the folded rows of a table into a relation of the database: `LAST`, `FIRST`, and these columns of the table,
-            from the relation of DuckDB's with the same names.
+            from DuckDB's relation with the same names.
     """
 
     writes: str
@@ -54,11 +54,11 @@ class Folding:
 
 
 def fold(session: Any, reader: Any, how: Folding, batch: KeyedBatch, carried: Sequence[str]) -> list[str]:
-    """Write the folded rows to the database: one of each key that stays.
+    """Fold the writes of each key that stays, and write one row of each to the database.
 
     Args:
-        session: inside a transaction, with the relations of writes and of fates, which have a group and a number in it.
-        reader: a connection of DuckDB's.
+        session: inside a transaction, with the relations of writes and of fates; each fate has a group and a number in it.
+        reader: a connection of DuckDB.
         how: of the database.
         batch: of a rule with expressions.
         carried: columns that rows fill, as the table spells them.
@@ -68,7 +68,7 @@ def fold(session: Any, reader: Any, how: Folding, batch: KeyedBatch, carried: Se
 
     Raises:
         InvalidPipeline: see `assignments`.
-        NotAvailable: an expression names a column of a nested type.
+        NotAvailable: an expression reads or sets a column of a nested type.
         SchemaConflict: an expression cannot be computed.
     """
     found = assignments(batch.rule.update, carried, batch.key, batch.known, batch.table)
@@ -77,7 +77,7 @@ def fold(session: Any, reader: Any, how: Folding, batch: KeyedBatch, carried: Se
     for name, kind in columns:
         if not isinstance(kind, Scalar):
             raise NotAvailable(
-                f"into.update names column {name} of type {kind}: expressions over nested values are not available here",
+                f"into.update: column {name} has type {kind}: this database does not support expressions over nested values",
                 "declare the column as JSON, or load into DuckDB",
             )
     values = {name: value for name, value in found.values.items() if name in needed}
@@ -86,7 +86,7 @@ def fold(session: Any, reader: Any, how: Folding, batch: KeyedBatch, carried: Se
         _fold(reader, columns, values, found.given)
     except duckdb.Error as error:
         raise SchemaConflict(
-            f"table {batch.table}: into.update cannot be computed: {str(error).splitlines()[0]}; nothing was written",
+            f"table {batch.table}: into.update failed: {str(error).splitlines()[0]}; nothing was written",
             "change the expression, or the column's type",
         ) from error
     finally:
@@ -98,7 +98,7 @@ def fold(session: Any, reader: Any, how: Folding, batch: KeyedBatch, carried: Se
 
 
 def _fetch(session: Any, reader: Any, how: Folding, table: str, same: str, columns: Columns) -> None:
-    """The rows that are there, each as number 0 of its group, and the writes behind them, as texts."""
+    """Read the existing rows, each as number 0 of its group, and the writes that follow, as texts."""
 
     def shown(side: str) -> str:
         return "".join(f", {how.shown(f'{side}.{quote(name)}', kind)}" for name, kind in columns)
@@ -106,7 +106,7 @@ def _fetch(session: Any, reader: Any, how: Folding, table: str, same: str, colum
     there = f"SELECT {how.group}, 0, NULL{shown('t')} FROM {how.held.format(table=table, same=same)}"
     rows = session.execute(f"{there} WHERE f.last AND f.held AND NOT f.stale AND NOT f.cut{how.lock}").fetchall()
     writes = f"SELECT {how.group}, f.nth, {how.write}{shown('w')} FROM {how.writes}"
-    rows += session.execute(f"{writes} WHERE f.behind = 0 AND NOT f.gone AND NOT f.stale").fetchall()
+    rows += session.execute(f"{writes} WHERE f.behind = 0 AND NOT f.is_delete AND NOT f.stale").fetchall()
     names = ["gid", "nth", "wid", *(f"v{at}" for at in range(len(columns)))]
     kinds = [pa.string(), pa.int64(), *[pa.string()] * (len(columns) + 1)]
     by_column = zip(*rows, strict=True) if rows else [()] * len(names)

@@ -1,4 +1,4 @@
-"""Hold what merging the writes of a batch into a table with a key needs."""
+"""Define the arguments of a merge: the writes of a batch to a table with a key."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class KeyedBatch:
     Attributes:
         table: name of the table.
         rule: how a write changes the row of its key.
-        key: columns of the key, as the table spells them.
+        key: key columns, as the table spells them.
         known: all columns of the table.
         commit: the table's part of the commit.
         ledger: as it was before the commit.
         files: staged files of rows and of deletes.
-        is_first: whether it is the pipeline's first table; else temporary relations of another table may exist.
+        is_first: whether it is the pipeline's first table; otherwise temporary relations of another table may exist.
     """
 
     table: str
@@ -42,7 +42,7 @@ class KeyedBatch:
 
     @property
     def has_topics(self) -> bool:
-        """Whether the table's rows name their topic."""
+        """Return whether the table's rows name their topic."""
         return TOPIC in self.known.names()
 
 

@@ -1,11 +1,13 @@
-"""What became of the writes of a batch with a key (kpipe/tables/upsert.py): what databases that find out by SQL share.
+"""Compute the outcomes of the writes of a batch with a key (kpipe/tables/upsert.py), in SQL that all databases share.
 
-A database joins the writes with the table and leaves a relation of *fates*, a row for each write: `p` and `o`, its partition and
-offset; where rows name their topic also `tn`, that name (empty where one does not); `fate`, one of `inserted`, `updated`,
-`ignored`, `deleted`, `missed` (a delete that found nothing) and `duplicate`.
+A database joins the writes with the table and creates a relation of *fates*, a row for each write. Its columns:
+
+- `p` and `o`: partition and offset of the write;
+- `tn`, if rows name their topic: that name, empty if the row does not name it;
+- `fate`: `inserted`, `updated`, `ignored`, `deleted`, `missed` (a delete that found no row) or `duplicate`.
 """
 
-# ruff: noqa: S608 - what stands in statements are integers and the relation's own name
+# ruff: noqa: S608 - statements contain integers and the relation's own name
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -22,61 +24,62 @@ from resources.destinations.sql.sql_dialect import Connection
 
 __all__ = ["MET", "counted", "effects", "gained", "judged", "superseded"]
 
-#: By the rule's `on_conflict`: fate of a row whose key is there.
+#: By the rule's `on_conflict`: fate of a row whose key exists.
 MET = {"replace": "updated", "update": "updated", "ignore": "ignored", "error": "duplicate"}
 
 _LAST = "f.last AND NOT f.stale"
 
 
 def effects(rule: KeyRule) -> tuple[str, str]:
-    """Conditions over the fates: whose row in the table gives way, and which write's row stays."""
+    """Return conditions over the fates: whether the row in the table is removed, and whether the row of the write stays."""
     if rule.on_conflict in ("replace", "update"):
-        return f"({_LAST} AND f.held)", f"({_LAST} AND NOT f.gone)"
+        return f"({_LAST} AND f.held)", f"({_LAST} AND NOT f.is_delete)"
     return f"({_LAST} AND f.held AND f.cut)", "(f.fate = 'inserted' AND f.behind = 0)"
 
 
 def judged(met: str, width: int, rule: KeyRule) -> str:
-    """`SELECT` of what becomes of each write, as if they came one by one: a window, no loop.
+    """Return the `SELECT` of the fate of each write, as if writes were applied one by one: a window function, no loop.
 
     Args:
-        met: the writes joined with the table, as SQL: all columns of it, and `wid`, a write's name; `gone`, it is a delete;
-            `tn`, `p`, `o` and `place`, which order the writes; `k0` and so on, its key; `held`, the table has a row of that key;
-            `stale`, that row came later in the partition.
-        width: columns of the key.
+        met: the writes joined with the table, as SQL. Its columns: `wid`, the id of the write; `is_delete`; `tn`, `p`, `o` and
+            `place`, which order the writes; `k0` and so on, the key; `held`, the table has a row of that key; `stale`, that row
+            is of a later record of the partition; and all others of the database.
+        width: number of key columns.
         rule: of the key.
 
     Returns:
-        A statement whose rows have besides these columns `fate`; `last`, of its key; `behind`, how many deletes of its key
-        follow; and `cut`, a delete of its key is among the writes. Where the rule has expressions also `gid`, the first write
-        of the key, and `nth`, its number among those.
+        A statement whose rows have these columns, and `fate`; `last`, it is the last write of its key; `behind`, the number of
+        later deletes of its key; `cut`, the writes contain a delete of its key. If the rule has expressions also `gid`, the
+        first write of the key, and `nth`, the number of the write in its group.
     """
     group = ", ".join(f"k{at}" for at in range(width)) + ", stale"
-    order, delete = f"PARTITION BY {group} ORDER BY tn, p, o, place", "CASE WHEN gone THEN 1 ELSE 0 END"
+    order, delete = f"PARTITION BY {group} ORDER BY tn, p, o, place", "CASE WHEN is_delete THEN 1 ELSE 0 END"
     grouped = f" first_value(wid) OVER ({order}) AS gid, row_number() OVER ({order}) AS nth," if rule.update else ""
     return (
-        f"WITH seen AS (SELECT m.*,{grouped} lag(gone) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
+        f"WITH seen AS (SELECT m.*,{grouped} lag(is_delete) OVER ({order}) AS earlier, lead(wid) OVER ({order}) IS NULL AS last,"
         f" coalesce(sum({delete}) OVER ({order} ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING), 0) AS behind,"
         f" max({delete}) OVER (PARTITION BY {group}) = 1 AS cut FROM {met} AS m),"
         " state AS (SELECT s.*, CASE WHEN earlier IS NULL THEN held ELSE NOT earlier END AS present FROM seen AS s)"
         " SELECT state.*, CASE"
-        " WHEN stale THEN CASE WHEN gone THEN 'missed' ELSE 'ignored' END"
-        " WHEN gone THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
+        " WHEN stale THEN CASE WHEN is_delete THEN 'missed' ELSE 'ignored' END"
+        " WHEN is_delete THEN CASE WHEN present THEN 'deleted' ELSE 'missed' END"
         f" WHEN present THEN '{MET[rule.on_conflict]}' ELSE 'inserted' END AS fate FROM state"
     )
 
 
 def superseded(commit: Commit, ledger: Ledger, rule: KeyRule, topics: bool) -> str:
-    """Return a condition that the table's row `t` is of a later record than the write `w`: the write is of a backfill.
+    """Return the condition that the table's row `t` is of a later record than the write `w`, because the write is of a backfill.
 
-    A row names its partition's number, and its topic at most, not the topic's id. So it is a later one of the write's own source
-    only where no other can have left it, or where that source has read its offset; any other row is older by the order of
-    commits. Offsets that two such sources have read are refused before (kpipe/verification/commit_order.py).
+    A row contains its partition's number and at most its topic's name, not the topic's id. So the row is a later row of the
+    write's own source in two cases: no other source can have written it, or the source has read the row's offset. Any other row
+    is older by the order of commits. Offsets that two such sources have read are rejected before
+    (kpipe/verification/commit_order.py).
 
     Args:
-        commit: what is written.
+        commit: the commit.
         ledger: as it was before the commit.
-        rule: of the key. One with expressions takes what comes late like everything else.
-        topics: whether the table's rows name their topic; those that were there before they did have NULL.
+        rule: of the key. A rule with expressions applies late writes like any others.
+        topics: whether the table's rows name their topic; rows from before that have NULL.
     """
     found = []
     for step in () if rule.update else commit.steps:
@@ -85,7 +88,7 @@ def superseded(commit: Commit, ledger: Ledger, rule: KeyRule, topics: bool) -> s
             continue
         read = f"({' OR '.join(_inside('t', item) for item in behind)})"
         alike = [x.topic.name for x in ledger.sources() if x.partition == step.source.partition and x != step.source]
-        if not alike:  # rows that SET OFFSETS ... REREAD has left are later ones, too
+        if not alike:  # rows of SET OFFSETS ... REREAD are also later rows
             read = "t._kafka_offset > w._kafka_offset"
         elif topics and step.source.topic.name not in alike:
             read = f"t._kafka_offset > w._kafka_offset AND (t.{TOPIC} IS NOT NULL OR {read})"
@@ -102,22 +105,22 @@ def _inside(row: str, item: Range) -> str:
 
 
 def _text(step: Step) -> str:
-    """The step's topic as SQL. Kafka's rule for names leaves no quote, but what comes of the ledger is only data."""
+    """Return the step's topic as SQL. Kafka allows no quotes in names, but the ledger's text is not trusted."""
     return "'" + step.source.topic.name.replace("'", "''") + "'"
 
 
 def counted(connection: Connection, fates: str, commit: Commit, rule: KeyRule, topics: bool = False) -> Mapping[tuple, Counts]:
-    """The batch's counts by lane, with what became of its rows.
+    """Return the batch's counts by lane, with the outcome of its rows.
 
     Args:
         connection: inside the transaction of the commit.
         fates: the relation, as SQL.
-        commit: what is written.
+        commit: the commit.
         rule: of the key.
         topics: whether the relation has `tn`.
 
     Raises:
-        StagingFailed: a write lies outside of the ranges of the batch.
+        StagingFailed: a write is outside of the ranges of the batch.
     """
     steps = commit.steps
     ranges = ", ".join(
@@ -141,20 +144,20 @@ def counted(connection: Connection, fates: str, commit: Commit, rule: KeyRule, t
         counts[steps[at].lane.key] += more.get(fate, Counts())
     for lane, count in counts.items():
         if count.unsettled:
-            raise StagingFailed(f"batch {commit.id}: {lane[0]}: {count.unsettled} writes lie outside of their range")
+            raise StagingFailed(f"batch {commit.id}: {lane[0]}: {count.unsettled} writes are outside of their range")
     return counts
 
 
 def gained(connection: Connection, fates: str, rule: KeyRule) -> dict[Part, Holding]:
-    """What the table gains by what the fates say, by partition; negative numbers are what it loses.
+    """Return the change of the table's rows by the fates, by partition; negative numbers are removed rows.
 
     Args:
         connection: inside the transaction of the commit.
-        fates: the relation, with all columns that `judged` gives.
+        fates: the relation, with all columns of `judged`.
         rule: of the key.
     """
     gone, stays = effects(rule)
-    # A row that is changed keeps its topic where the new rows do not name theirs.
+    # An updated row keeps its topic if the new rows do not name one.
     changes = rule.on_conflict == "update"
     told = "CASE WHEN f.tn = '' AND f.held AND NOT f.cut THEN f.oldtn ELSE f.tn END AS tn" if changes else "f.tn"
     rows = connection.execute(

@@ -1,7 +1,7 @@
-"""The writes of a batch with a key in one temporary table: rows and deletes, each with its place in its file.
+"""Collect the writes of a batch with a key in one temporary table: rows and deletes, each with its position in its file.
 
-Beside the columns of the table it has `GONE`, `PLACE`, and the record that a row is of (`RECORD`), where it may yet become a dead
-letter. A database makes the relation, and says how rows of files come into it.
+In addition to the columns of the table, it has `GONE` and `PLACE`. If a row may become a dead letter, it also has the row's
+record (`RECORD`). Each database creates the relation, and defines how rows of files are copied into it.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -23,15 +23,15 @@ from resources.duckdb_engine.sandbox import literal
 
 __all__ = ["GONE", "PLACE", "RECORD", "Put", "collect", "only"]
 
-# Names that no table has by chance.
-GONE, PLACE = '"kpipe: gone"', '"kpipe: place"'
-#: Columns of the record, by what they hold.
+# `GONE`: the write is a delete; `PLACE`: its position. No table has these names by chance.
+GONE, PLACE = '"kpipe: is delete"', '"kpipe: place"'
+#: Columns of the record, by its parts.
 RECORD = {name: quote(f"kpipe: {name}") for name in ("key", "value", "headers")}
 _BYTES = Scalar("BLOB")
 _PARTS: Mapping[str, Type] = {"key": _BYTES, "value": _BYTES, "headers": parse_type("STRUCT(name VARCHAR, value BLOB)[]")}
 
-#: Puts rows of files of one shape into the relation and says how many: its columns, as SQL; expressions for the first of them,
-#: each with its type; what the others are matched with; and the files.
+#: Copies rows of files with the same columns into the relation, and returns their number. Arguments: the relation's columns, as
+#: SQL; expressions for the first of them, each with its type; matches for the others; the files.
 Put = Callable[[Sequence[str], Sequence[tuple[str, Type]], Sequence[Match], Sequence[str]], int]
 
 
@@ -42,15 +42,15 @@ def collect(session: Any, reader: Any, writes: str, batch: KeyedBatch, put: Put)
         session: inside a transaction.
         reader: DuckDB's connection to the staged files.
         writes: the relation, as SQL.
-        batch: what is written.
-        put: how.
+        batch: the writes.
+        put: copies rows into the relation.
 
     Returns:
         The columns that rows fill, as the table spells them.
 
     Raises:
-        StagingFailed: a file is not what was reported.
-        SchemaConflict: a record's rows have no order.
+        StagingFailed: a file differs from its report.
+        SchemaConflict: the order of a record's rows is unknown.
     """
     commit, key, known, staged = batch.commit, batch.key, batch.known, batch.files
     carried: set[str] = set()
@@ -62,7 +62,7 @@ def collect(session: Any, reader: Any, writes: str, batch: KeyedBatch, put: Put)
     missing = " OR ".join(f"{quote(name)} IS NULL" for name in (*key, "_kafka_partition", "_kafka_offset"))
     bad = session.execute(f"SELECT _kafka_partition, _kafka_offset FROM {writes} WHERE {missing} LIMIT 1").fetchone()
     if bad is not None:
-        raise StagingFailed(f"batch {commit.id}: a write at partition {bad[0]}, offset {bad[1]} lacks its key or its place")
+        raise StagingFailed(f"batch {commit.id}: a write at partition {bad[0]}, offset {bad[1]} has no key or no coordinates")
     return [name for name in known.names() if name in carried]
 
 
@@ -70,7 +70,7 @@ def _collect(reader: Any, commit: Commit, files: Sequence[Proven], gone: bool, k
     file, place = files[0], "file_row_number"
     if place in {name.lower() for name in file.names}:
         if commit.totals.given:
-            raise SchemaConflict(f"a record gives several rows with a column {place}, which hides their order from DuckDB")
+            raise SchemaConflict(f"a record gives several rows with a column {place}, which hides the order of rows from DuckDB")
         place = "0"  # a record has one row
     matches = matched(stored(reader, file).without((ORIGINAL,)), file, commit, known)
     names = {name.lower(): name for name in known.names()}
@@ -83,11 +83,11 @@ def _collect(reader: Any, commit: Commit, files: Sequence[Proven], gone: bool, k
     count = put([*into, *map(quote, filled)], first, matches, [item.path for item in files])
     expected = sum(item.rows for item in files)
     if count != expected:
-        raise StagingFailed(f"batch {commit.id}: {count} writes were copied, {expected} are staged")
+        raise StagingFailed(f"batch {commit.id}: expected {expected} copied writes, found {count}")
     return filled
 
 
 def only(columns: Columns, key: Sequence[str]) -> Columns:
-    """Those of the key."""
+    """Return the key columns among columns."""
     wanted = {name.lower() for name in key}
     return Columns(tuple((name, kind) for name, kind in columns if name.lower() in wanted))

@@ -1,9 +1,9 @@
 """Apply the writes of a batch to a table with a key, in order, as statements over all of them (kpipe/tables/upsert.py).
 
-The writes (merge_staging.py) are joined with the table by the key. What becomes of each follows from the write of the same
-key before it and from whether the table holds the key: a window, no loop, and no ON CONFLICT, which ignores
-order. Then rows that give way are deleted, those that change are updated, and the others that remain are inserted. No other
-writer changes what the join has seen until the transaction ends: the database at hand sees to that.
+The writes (merge_staging.py) are joined with the table by the key. The fate of a write depends on the previous write of the same
+key, and on whether the table contains the key. This is a window function: no loop, and no ON CONFLICT, which ignores the order.
+Then rows are deleted, updated and inserted. Each database ensures that no other writer changes the joined rows until the
+transaction ends.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -36,19 +36,20 @@ class MergeSql:
     Attributes:
         writes: the relation of writes.
         fates: the relation of fates.
-        write: the column by which a write is known, which its fate names as `wid`.
+        write: the column that identifies a write, which is `wid` in its fate.
         more: further columns of the join of writes and table, each with a comma before it.
         nowhere: an empty text, as wide as a topic's name.
-        held: condition that the join has found a row; `{key}` is the first column of the key.
-        text: a value for people.
-        delete: the statement that deletes rows by their fates; ends with a condition. `{table}` is the table, `{same}` that `t`
-            and `w` have one key.
-        update: as `delete`; `{values}` are assignments, `{more}` is a further join behind those of `t`, `f` and `w`.
-        make: the statement that makes a temporary relation `{name}` of `{select}`.
-        folded: the relation of folded rows (conflict_update.py), and `rows` that of the rows they make.
-        folding: how the writes of a key are folded by the expressions of the rule.
+        held: condition that the join has found a row; `{key}` is the first key column.
+        text: a value as text, for messages.
+        delete: the statement that deletes rows by their fates; ends with a condition. `{table}` is the table, `{same}` the
+            condition that `t` and `w` have one key.
+        update: as `delete`; `{values}` are assignments, `{more}` is a further join after those of `t`, `f` and `w`.
+        make: the statement that creates a temporary relation `{name}` of `{select}`.
+        folded: the relation of folded rows (conflict_update.py).
+        rows: the relation of the rows to insert that are made from folded rows.
+        folding: how the expressions of the rule fold the writes of a key.
         assign: an assignment of the column `{0}` from the relation `{1}`.
-        cause: what can have kept a row from being written, and what to do.
+        cause: possible causes of a row that was not written, and what to do.
     """
 
     writes: str
@@ -75,7 +76,7 @@ def met(sql: MergeSql, batch: KeyedBatch) -> str:
     keys = ", ".join(f"w.{quote(name)} AS k{at}" for at, name in enumerate(batch.key))
     tn, oldtn = (f"coalesce({side}.{TOPIC}, '')" if topics else sql.nowhere for side in "wt")
     return (
-        f"SELECT w.{sql.write} AS wid, w.{GONE} AS gone, w.{PLACE} AS place, {tn} AS tn, {oldtn} AS oldtn,"
+        f"SELECT w.{sql.write} AS wid, w.{GONE} AS is_delete, w.{PLACE} AS place, {tn} AS tn, {oldtn} AS oldtn,"
         f" w._kafka_partition AS p, w._kafka_offset AS o, {keys}, {sql.held.format(key=quote(batch.key[0]))} AS held{sql.more},"
         f" t._kafka_partition AS oldp, t._kafka_offset AS oldo, {stale} AS stale"
         f" FROM {sql.writes} AS w LEFT JOIN {quote(batch.table)} AS t ON {same_key(batch.key)}"
@@ -89,29 +90,29 @@ def settle(
 
     Args:
         session: inside a transaction, with the relations of writes and of fates.
-        reader: a connection of DuckDB's, which computes the expressions of the rule.
+        reader: a connection of DuckDB, which computes the expressions of the rule.
         sql: of the database.
-        batch: what is written.
+        batch: the writes.
         carried: columns that rows fill, as the table spells them.
 
     Returns:
-        The commit with the outcome of its writes, and what the table gained by partition.
+        The commit with the outcome of its writes, and the change of the table's rows by partition.
 
     Raises:
-        StagingFailed: a write lies outside of the ranges of the batch.
-        SchemaConflict: a row cannot be told by its key; the key exists and the rule makes that an error; or the
-            table takes other rows than it is given.
+        StagingFailed: a write is outside of the ranges of the batch.
+        SchemaConflict: a key is duplicate in the table; a key exists and the rule makes that an error; or the database wrote
+            another number of rows than expected.
     """
     table, rule, same = batch.table, batch.rule, same_key(batch.key)
     _refuse(session, sql, table, batch.key, rule)
     done = batch.commit.settled([counted(session, sql.fates, batch.commit, rule, batch.has_topics)])
     gone, stays = effects(rule)
     delta = gained(session, sql.fates, rule)
-    # A row that is changed keeps the columns that the new rows do not have, unless it was deleted in between.
+    # An updated row keeps the columns that the new rows do not have, unless a delete comes in between.
     changed = "f.held AND NOT f.cut" if rule.on_conflict == "update" else "false"
     name = quote(table)
     _apply(session, sql, table, sql.delete.format(table=name, same=same), f"{gone} AND NOT ({changed})")
-    if not carried:  # there are deletes only
+    if not carried:  # all writes are deletes
         return done, delta
     given: tuple[str, ...] = ()
     made = ""
@@ -132,7 +133,7 @@ def settle(
 
 
 def _make_rows(session: Any, sql: MergeSql, carried: Sequence[str], given: Sequence[str]) -> None:
-    """Of each key the row that a table without it gets, but for coordinates, which are those of its last write."""
+    """Create the row to insert for each new key. Its coordinates are not included: they are those of the last write."""
     first = [column for column in carried if column not in given and column not in COORDINATES]
     columns = [f"k.{LAST}", *(f"w.{quote(column)}" for column in first), *(f"k.{quote(column)}" for column in given)]
     select = f"SELECT {', '.join(columns)} FROM {sql.folded} AS k JOIN {sql.writes} AS w ON w.{sql.write} = k.{FIRST}"
@@ -140,7 +141,7 @@ def _make_rows(session: Any, sql: MergeSql, carried: Sequence[str], given: Seque
 
 
 def _side(column: str, given: Sequence[str], made: str) -> str:
-    """The relation that a column comes from: `r`, rows made of folded writes, or `w`, a write."""
+    """Return the relation that contains a column: `r`, rows made of folded writes, or `w`, a write."""
     return "r" if made and (column in given or column not in COORDINATES) else "w"
 
 
@@ -148,7 +149,7 @@ def _refuse(session: Any, sql: MergeSql, table: str, key: tuple[str, ...], rule:
     found = session.execute(f"SELECT (SELECT count(*) FROM {sql.fates}) > (SELECT count(*) FROM {sql.writes})").fetchone()
     if found[0]:
         raise SchemaConflict(
-            f"table {table} holds a key ({', '.join(key)}) more than once",
+            f"table {table} contains a key ({', '.join(key)}) more than once",
             "remove all but one row of each key, or name another key",
         )
     if rule.on_conflict != "error" or rule.duplicates != "fail":
@@ -160,16 +161,16 @@ def _refuse(session: Any, sql: MergeSql, table: str, key: tuple[str, ...], rule:
     ).fetchone()
     if row is not None:
         raise SchemaConflict(
-            f"partition {row[0]} offset {row[1]}: a row of the key {', '.join(map(str, row[2:]))} is in table {table} already",
+            f"partition {row[0]} offset {row[1]}: duplicate key {', '.join(map(str, row[2:]))}: table {table} has it already",
             "set into.on_conflict (replace, ignore, update), or errors.duplicate_key: dead_letter or skip",
         )
 
 
 def _apply(session: Any, sql: MergeSql, table: str, statement: str, which: str) -> None:
-    """One statement over the fates of which a condition is true: each must find, or make, one row."""
+    """Run a statement over the fates that match a condition: each must find, or insert, one row."""
     count = session.execute(f"{statement} AND {which}").rowcount
     expected = session.execute(f"SELECT count(*) FROM {sql.fates} AS f WHERE {which}").fetchone()[0]
     if count != expected:
         raise SchemaConflict(
-            f"table {table}: {statement.split()[0]} of {expected} rows has changed {count}; nothing was written", sql.cause
+            f"table {table}: {statement.split()[0]}: expected {expected} rows, found {count}; nothing was written", sql.cause
         )

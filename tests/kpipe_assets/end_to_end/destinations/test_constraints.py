@@ -61,7 +61,7 @@ def test_records_that_the_table_refuses(kpipe: Any, topic: Any, write: Any, plac
     kpipe.define("orders", name, into=into)
     failed = kpipe("run", "orders", status=1)
     assert "SchemaConflict" in failed.stderr or "constraint" in failed.stderr.lower()
-    assert f"{name}/0 offset 3: the table refuses it: " in failed.stderr and "2 more records" in failed.stderr
+    assert f"{name}/0 offset 3: rejected by the table: " in failed.stderr and "2 more records" in failed.stderr
     assert "errors.constraint: dead_letter" in failed.stderr
     assert ask("SELECT count(*) FROM orders") == [(0,)]
     kpipe.define("orders", name, into=into, errors={"constraint": "dead_letter"})

@@ -290,5 +290,5 @@ def test_records_that_a_check_of_mysql_8_refuses_are_named(place: MySQLPlace, mo
     with pytest.raises(SchemaConflict, match="Check constraint 'odd ones' is violated") as caught:
         destination.commit(commit)
     (found,) = caught.value.refused.values()
-    assert list(found) == [3] and found[3].startswith("the table refuses it: odd ones CHECK ")
+    assert list(found) == [3] and found[3].startswith("rejected by the table: odd ones CHECK ")
     assert destination.ledger()[1].positions() == dict.fromkeys(destination.ledger()[1].positions(), 0) and place.rows() == []

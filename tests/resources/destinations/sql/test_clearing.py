@@ -117,7 +117,7 @@ def test_rows_that_come_back_by_hand_are_no_proof(place: Place) -> None:
 def test_the_rows_of_another_pipeline_are_taken_back_in_its_ledger(place: Place) -> None:
     one, two = filled(place), filled(place, "two")
     assert len(place.rows()) == 22
-    with pytest.raises(NotAvailable, match="table tweets holds rows of pipeline two, too") as refused:
+    with pytest.raises(NotAvailable, match="table tweets also contains rows of pipeline two") as refused:
         one.clear(["tweets"], "me", only=["tweets"])
     assert refused.value.hint.startswith("RESET PIPELINE tweets, two")
     assert len(place.rows()) == 22 and proof(one).ok and proof(two).ok
