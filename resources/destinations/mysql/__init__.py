@@ -1,4 +1,4 @@
-"""MariaDB and MySQL as a destination: the table, its dead letters and its ledger in one database."""
+"""MariaDB and MySQL destination: tables, dead letters and ledger in one database."""
 
 from resources.destinations.mysql.engine import MySQLEngine
 

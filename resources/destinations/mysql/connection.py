@@ -1,4 +1,4 @@
-"""Where a MariaDB or MySQL server is, and how to connect: each connection fresh, encrypted where it leaves this machine."""
+"""Connect to a MariaDB or MySQL server: every connection is new, and encrypted if it leaves this machine."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ __all__ = ["SECRETS", "Server"]
 
 _NAP_S = 0.2  # between two attempts to connect
 _CONNECT_S = 10
-#: What `into.credentials` may hold.
+#: Fields of `into.credentials`.
 SECRETS = ("password", "ssl-key-password")
-#: What may stand behind `?`, in the words of MySQL's own clients.
+#: Options after `?`, with the names that MySQL's own clients use.
 OPTIONS = ("ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket")
 MODES = ("DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
-# Server's and client's errors that waiting does not change: access, unknown database, TLS, plugins and accounts.
+# Errors of server and client that waiting does not change: access, unknown database, TLS, plugins and accounts.
 _FOR_GOOD = {1044, 1045, 1049, 1130, 1251, 1524, 1698, 1820, 2026, 2049, 2054, 2059, 2061, 3118, 3159, 4151}
-# A dead network is noticed after about a minute; the kernel's own default is a quarter of an hour.
+# A dead network is detected after about a minute; with the kernel's default, after a quarter of an hour.
 _ALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000))
 
 
 class Server:
-    """Where to connect to, and how.
+    """Address and settings of a server.
 
     Args:
-        address: `mysql://user@host:3306/database`, options behind `?`, without secrets.
+        address: `mysql://user@host:3306/database`, options after `?`, without secrets.
         secrets: `password` and `ssl-key-password`.
-        name: what the server shows of the connection (performance_schema, where it keeps it): `program_name`.
+        name: `program_name` of the connection, which the server shows in performance_schema, if that is on.
         lock_timeout_s: longest wait for a lock, and for a server that does not answer (`patience`).
         idle_timeout_s: see `Session`.
 
     Raises:
-        InvalidPipeline: the address is none, or holds a password.
+        InvalidPipeline: the address is invalid, or contains a password.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Server:
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = [key for key in given if key not in OPTIONS]
         if unknown:
-            raise InvalidPipeline(f"into.database has an option {unknown[0]!r}", f"options are {', '.join(OPTIONS)}")
+            raise InvalidPipeline(f"into.database: unknown option {unknown[0]!r}", f"use one of: {', '.join(OPTIONS)}")
         self.host, self.port = parts.hostname or "localhost", parts.port or 3306
         self.database, self.socket = unquote(parts.path[1:]), given.get("socket")
         mode = given.get("ssl-mode", "").upper().replace("-", "_")
         if "ssl-mode" in given and mode not in MODES:
-            raise InvalidPipeline("into.database: ssl-mode is none", f"write one of: {', '.join(MODES)}")
-        # What PyMySQL does by itself would take any server, and no encryption.
+            raise InvalidPipeline("into.database: invalid ssl-mode", f"use one of: {', '.join(MODES)}")
+        # PyMySQL's default would accept any server, without encryption.
         self.mode = mode or ("DISABLED" if self.socket or _is_near(self.host) else "VERIFY_IDENTITY")
         self._user, self._ssl = unquote(parts.username or ""), given
         self._secrets, self._name = secrets, name[:64]
@@ -70,19 +70,19 @@ class Server:
 
     @property
     def place(self) -> str:
-        """Host, port and database, for people."""
+        """Return host, port and database, for messages."""
         return f"{self.socket or f'{self.host}:{self.port}'}/{self.database}"
 
     @contextmanager
     def session(self, mode: str = READ) -> Iterator[Session]:
-        """A fresh connection, closed at the end; what it has not committed is rolled back.
+        """Open a new connection, and close it at the end, which rolls back an open transaction.
 
         Args:
             mode: isolation level of its transactions.
 
         Raises:
             DestinationBusy: the server did not answer in time.
-            DestinationError: it refuses.
+            DestinationError: the server rejects the connection.
         """
         raw = self._connect()
         try:
@@ -102,12 +102,13 @@ class Server:
                 lost = getattr(error, "original_exception", error)
                 if code in _FOR_GOOD or isinstance(lost, ssl.SSLError):
                     raise DestinationError(
-                        f"the database server {self.place} refuses: {text}", "check into.database and into.credentials"
+                        f"the database server {self.place} rejects the connection: {text}",
+                        "check into.database and into.credentials",
                     ) from None
                 if time.monotonic() >= deadline:
                     raise self.patience.over(f"the database server {self.place}", text) from None
                 time.sleep(_NAP_S)
-            except RuntimeError as error:  # PyMySQL's for what it does not do
+            except RuntimeError as error:  # PyMySQL does not support what the server requires
                 raise unwilling(error, f"the database server {self.place}") from None
 
     def _connected(self) -> pymysql.Connection:
@@ -128,13 +129,13 @@ class Server:
             raw = pymysql.connect(
                 host=self.host,
                 user=self._user,
-                password=str(self._secrets.get("password", "")).encode(),  # PyMySQL would take Latin-1
+                password=str(self._secrets.get("password", "")).encode(),  # PyMySQL would encode it as Latin-1
                 database=self.database,
                 charset="utf8mb4",
                 autocommit=None,
-                # Rows that a statement finds, not those that it changes: a lane may be swapped for itself.
+                # Count the rows that a statement finds, not those that it changes: a lane may be swapped for itself.
                 client_flag=CLIENT.FOUND_ROWS,
-                # LOAD DATA LOCAL would let the server ask for any file of this machine's.
+                # LOAD DATA LOCAL would let the server read any file of this machine.
                 local_infile=False,
                 program_name=self._name,
                 read_default_file=None,
@@ -144,7 +145,7 @@ class Server:
                 **self._tls(),
             )
             raw.connect(line)
-            # A server that takes a connection and says nothing is none; a statement may take its time.
+            # Limit the wait for the handshake of a silent server; afterwards, a statement may take any time.
             vars(raw).update(_read_timeout=None, _write_timeout=None)
         except BaseException:
             line.close()
@@ -164,7 +165,7 @@ class Server:
 
 
 def _parts(address: str) -> SplitResult:
-    """The parts of an address; messages never show it, for it may hold a password in a place where none is looked for."""
+    """Return the parts of an address. Messages never contain it: it may have a password in an unexpected position."""
     hint = "write mysql://user@host:3306/database"
     try:
         parts = urlsplit(address)
@@ -173,17 +174,17 @@ def _parts(address: str) -> SplitResult:
     except ValueError:
         known = False
     if not known:
-        raise InvalidPipeline("into.database is no address of a MySQL server", hint) from None
+        raise InvalidPipeline("into.database: not a MySQL URL", hint) from None
     if parts.password is not None:
         raise InvalidPipeline(
-            "into.database holds a password",
-            "take it out, and write under into.credentials: password: \"{{ env('NAME') }}\"",
+            "into.database: contains a password",
+            "remove it, and write under into.credentials: password: \"{{ env('NAME') }}\"",
         )
     return parts
 
 
 def _is_near(host: str) -> bool:
-    """Whether a connection stays on this machine."""
+    """Return whether a connection stays on this machine."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Which staged rows a constraint of the table in MariaDB or MySQL refuses: CHECK of MariaDB and MySQL 8, and NOT NULL."""
+"""Find the staged rows that a constraint of a MariaDB or MySQL table rejects: CHECK (MariaDB, MySQL 8) and NOT NULL."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECK = re.compile(
 
 
 def checks(made: str) -> list[tuple[str, str]]:
-    """Names and conditions of the CHECKs that MySQL 8 enforces, as SHOW CREATE TABLE has them: a line for each, names quoted."""
+    """Return names and conditions of the CHECKs that MySQL 8 enforces, from SHOW CREATE TABLE: one per line, names quoted."""
     found = []
     for line in made.splitlines():
         match = _CHECK.fullmatch(line.strip())
@@ -47,10 +47,10 @@ def violations(
             [table],
         ).fetchall()
     else:
-        # MySQL's check_constraints says no table's name, and escapes conditions twice: they would be no SQL.
+        # MySQL's check_constraints contains no table name, and escapes conditions twice: they would be invalid SQL.
         rules = checks(session.execute(f"SHOW CREATE TABLE {quote(table)}").fetchone()[1])
-    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {_TRIED}")  # of another table of the batch
-    # From an outer join, so that all columns take NULL; checks stay behind.
+    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {_TRIED}")  # left by another table of the batch
+    # From an outer join, so that all columns are nullable; checks are not copied.
     session.execute(
         f"CREATE TEMPORARY TABLE {_TRIED} ENGINE=InnoDB AS SELECT {', '.join(f't.{quote(name)}' for name in known.names())}"
         f" FROM (SELECT 1 AS one) AS o LEFT JOIN {quote(table)} AS t ON false WHERE o.one = 0"

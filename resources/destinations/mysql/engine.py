@@ -34,12 +34,12 @@ from resources.destinations.staged_file_check import Proven
 
 __all__ = ["MySQLEngine"]
 
-_INSTANT = 12  # DATETIME; the ledger's are all UTC
-# Errors by number, as MariaDB and MySQL list them. Deadlock, snapshot too old, a definition that has changed meanwhile.
+_INSTANT = 12  # DATETIME; all of the ledger's are UTC
+# Errors by number, as MariaDB and MySQL list them. Deadlock, snapshot too old, a definition that has changed since.
 _CONFLICTS = {1020, 1050, 1060, 1061, 1213, 1412, 1615, 3572}
 _TAKEN = {1022, 1062, 1586}
-_GONE = {1054, 1146, 1356}  # column, table, what a view needs
-# Connection, server going down or coming up, no resources, killed, idle for too long.
+_GONE = {1054, 1146, 1356}  # column, table, base of a view
+# Connection, shutdown or start of the server, no resources, killed, idle for too long.
 _LOST = {
     0,
     1040,
@@ -65,13 +65,13 @@ _LOST = {
 }
 _RIGHTS = {1044, 1142, 1143, 1227, 1370}
 _WAITED = {1205, 3024, 1969}
-# Data, constraints, definitions, what the account may not do with the table, triggers.
+# Data, constraints, definitions, missing rights on the table, triggers.
 _REFUSED = {
     1048, 1054, 1059, 1062, 1067, 1071, 1074, 1101, 1103, 1104, 1113, 1117, 1118, 1138, 1142, 1143, 1166, 1169, 1216, 1217, 1264,
     1265, 1292, 1348, 1361, 1364, 1366, 1369, 1406, 1416, 1419, 1426, 1439, 1442, 1451, 1452, 1471, 1526, 1644, 1690, 1748, 1901,
     1906, 1907, 3105, 3140, 3819, 4025, 4078,
 }  # fmt: skip
-_WHO = "see who: SELECT * FROM information_schema.innodb_trx; SHOW PROCESSLIST; KILL id ends it"
+_WHO = "find the blocking session: SELECT * FROM information_schema.innodb_trx; SHOW PROCESSLIST; KILL id ends it"
 
 
 class MySQLEngine(Engine):
@@ -85,7 +85,7 @@ class MySQLEngine(Engine):
 
     dialect: MySQLDialect = sql_dialect.DIALECT
     errors = (pymysql.err.Error,)
-    recovery_hint = "restore a backup of the database; or go on in another database (into.database)"
+    recovery_hint = "restore a backup of the database; or continue in another database (into.database)"
     staging: tuple[Path, ...] = ()
     is_keyed = True
 
@@ -116,7 +116,7 @@ class MySQLEngine(Engine):
         return self.session(READ)
 
     def writing(self, keyed: bool) -> AbstractContextManager[Session]:
-        """See `Engine`. Only REPEATABLE READ locks gaps: a key that is not in the table must not come meanwhile."""
+        """See `Engine`. Only REPEATABLE READ locks gaps: no other session may insert a missing key before the commit."""
         return self.session(READ if keyed else WRITE)
 
     @contextmanager
@@ -151,7 +151,7 @@ class MySQLEngine(Engine):
         """
         if connection.read_only:
             raise DestinationError(
-                f"{self.describe()}: the server is read-only, as a replica is",
+                f"{self.describe()}: the server is read-only, like a replica",
                 "connect to the primary",
             )
         if not self.ledger_exists(connection):
@@ -173,11 +173,11 @@ class MySQLEngine(Engine):
         known = self.ledger_exists(connection)
         there = [self.table_exists(connection, table.name) for table in tables]
         if known and not self.table_exists(connection, FORMAT.name):
-            connection.define(FORMAT.ddl(self.dialect))  # it commits at once; a table without a row is as good as none
+            connection.define(FORMAT.ddl(self.dialect))  # commits at once; an empty table counts as missing
         connection.begin()
         if known:
             format_table.upgrade(connection, self.dialect)
-        for name in sorted(table.name for table in tables if table.rule is not None):  # all pipelines in one order
+        for name in sorted(table.name for table in tables if table.rule is not None):  # all pipelines lock in one order
             sql_dialect.key_alone(connection, name)
         if known:
             sql_dialect.lock(connection, pipeline)
@@ -242,6 +242,6 @@ class MySQLEngine(Engine):
             return violations(connection, staged, table, commit, files, known)
 
     def headers(self, stored: Any) -> list[tuple[str, bytes | None]]:
-        """See `Engine`: a JSON text, values are base64."""
+        """See `Engine`: the column is a JSON text with values in base64."""
         found = json.loads(stored)
         return [(item["name"], None if item["value"] is None else b64decode(item["value"])) for item in found]

@@ -1,6 +1,6 @@
-"""Staged Parquet files as rows of an INSERT: DuckDB writes them as literals, in blocks; no row passes through Python."""
+"""Insert rows of staged Parquet files: DuckDB writes blocks of SQL literals, no row passes through Python."""
 
-# ruff: noqa: S608 - names in statements are constants or quoted; values become literals here, that is what this module is for
+# ruff: noqa: S608 - names in statements are constants or quoted; values become literals here, which is the purpose of this module
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from resources.duckdb_engine.sql_types import READ, fitted
 __all__ = ["field", "filled", "insert"]
 
 _BLOCK_ROWS = 8192
-# Bytes of a statement: 100 KB cost the server a fifth less than a megabyte does (docs/adr/0021).
+# Bytes of a statement: the server needs a fifth less time per row than with a megabyte (docs/adr/0021).
 _STATEMENT = 100_000
 _BARE = {
     "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
@@ -28,17 +28,19 @@ _INSTANT = Scalar("TIMESTAMP WITH TIME ZONE")
 
 
 def field(match: Match) -> str:
-    """A literal: an expression over a staged file that gives a text."""
+    """Return a literal: an expression over a staged file that results in a text."""
     return filled(fitted(*match), match[2])
 
 
 def filled(value: str, kind: Type) -> str:
-    """A literal from an expression of that type."""
+    """Return a literal from an expression of that type."""
     if kind == Scalar("BLOB"):
         return f"coalesce('x''' || hex({value}) || '''', 'NULL')"
     if isinstance(kind, Scalar) and (kind.name in _BARE or kind.name.startswith("DECIMAL")):
         return f"coalesce(CAST({value} AS VARCHAR), 'NULL')"
-    instant = f"CAST(coalesce(make_timestamp(epoch_us({value})), CAST({value} AS TIMESTAMP)) AS VARCHAR)"  # infinity is refused
+    instant = (
+        f"CAST(coalesce(make_timestamp(epoch_us({value})), CAST({value} AS TIMESTAMP)) AS VARCHAR)"  # the server rejects infinity
+    )
     text = instant if kind == _INSTANT else csv_copy.text(value, kind)
     if isinstance(kind, (ListOf, MapOf, Struct)) or kind.name in ("VARCHAR", "JSON"):
         text = rf"replace(replace({text}, '\', '\\'), '''', '''''')"
@@ -55,20 +57,20 @@ def insert(
     where: str,
     source: str = "",
 ) -> int:
-    """Insert the rows of files; how many the server has taken.
+    """Insert the rows of files, and return the number of rows that the server inserted.
 
     Args:
         session: inside a transaction.
         reader: DuckDB's connection to the staged files.
         into: the table, as SQL.
         columns: its columns, as SQL.
-        fields: an expression for each.
+        fields: an expression for each column.
         paths: the files.
         where: the table, for messages.
-        source: a relation of DuckDB's instead of files.
+        source: a relation of DuckDB, instead of files.
 
     Raises:
-        SchemaConflict: the server would change a value, or a row is longer than it takes (max_allowed_packet).
+        SchemaConflict: the server would change a value, or a row is longer than max_allowed_packet.
     """
     head = f"INSERT INTO {into} ({', '.join(columns)}) VALUES ".encode()
     longest, count = session.packet - len(head) - 1, 0
@@ -76,7 +78,7 @@ def insert(
     rows_of, parameters = source or READ.format("?"), [] if source else [list(paths)]
     statement = f"SELECT concat(',(', {between}, ')') FROM {rows_of}"
     too_long = 0
-    # Ended here: DuckDB 2 runs nothing else on a connection while a result of it is open.
+    # Close the result before the next query: DuckDB 2 runs one query at a time on a connection.
     with reader.sql(statement, params=parameters).to_arrow_reader(_BLOCK_ROWS) as blocks:
         for rows in (part for block in blocks for part in _cut(block.column(0))):
             if len(rows) > longest:
@@ -89,7 +91,7 @@ def insert(
 
 
 def _cut(array: Any) -> Iterator[bytes]:
-    """The rows of a block in parts of some 100 KB; a longer row is a part of its own."""
+    """Yield the rows of a block in parts of about 100 KB; a longer row is a part of its own."""
     if not len(array):
         return
     data = csv_copy.joined(array)
@@ -112,7 +114,7 @@ def _too_long(
     row = reader.execute(f"SELECT {found} FROM {source} ORDER BY strlen({line}) DESC LIMIT 1", parameters).fetchone()
     record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
     return SchemaConflict(
-        f"{where}: the row of the record at {record} is {size} bytes long, the server takes {session.packet} at once"
+        f"{where}: the row of the record at {record} is {size} bytes long: expected at most {session.packet}"
         " (max_allowed_packet); nothing was written",
-        "SET GLOBAL max_allowed_packet to more than that; or let a program take such records out",
+        "SET GLOBAL max_allowed_packet to a larger value; or remove such records in a transform",
     )

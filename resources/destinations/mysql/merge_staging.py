@@ -1,4 +1,4 @@
-"""The writes of a batch with a key, inserted into one temporary table."""
+"""Insert the writes of a batch with a key into one temporary table."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = {"key": "LONGBLOB", "value": "LONGBLOB", "headers": "LONGTEXT"}
 
 
 def duplicates(dialect: MySQLDialect) -> str:
-    """Records whose rows were duplicates, in the columns of staged dead letters, for `history_tables.letters`."""
+    """Return a `SELECT` of the records whose rows were duplicates, as staged dead letters for `history_tables.letters`."""
     return (
         'SELECT r.topic, w._kafka_partition AS "partition", w._kafka_offset AS "offset", w._kafka_timestamp AS "timestamp",'
         f' w.{RECORD["key"]} AS "key", w.{RECORD["value"]} AS "value", w.{RECORD["headers"]} AS headers,'
@@ -38,13 +38,13 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
     """Create `kpipe_writes`, which is dropped with the connection. For arguments, result and errors see `collect`.
 
     Raises:
-        SchemaConflict: a value is one that the table does not take.
+        SchemaConflict: the table does not accept a value.
     """
-    if not batch.is_first:  # those of another table of the same commit
+    if not batch.is_first:  # left by another table of the same commit
         session.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}")
     made = [f"{ID} BIGINT AUTO_INCREMENT PRIMARY KEY", f"{GONE} BOOLEAN", f"{PLACE} BIGINT"]
     made += [f"{RECORD[name]} {kind}" for name, kind in _KINDS.items()]
-    # From the table, so that types and collations are its own; from an outer join, so that all of them take NULL.
+    # From the table, to get its types and collations; from an outer join, so that all columns are nullable.
     session.execute(
         f"CREATE TEMPORARY TABLE {WRITES} ({', '.join(made)}) ENGINE=InnoDB CHARACTER SET utf8mb4 AS"
         f" SELECT {', '.join(f't.{quote(name)}' for name in batch.known.names())} FROM (SELECT 1 AS one) AS o"

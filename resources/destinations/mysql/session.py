@@ -1,4 +1,4 @@
-"""A connection to MariaDB or MySQL as the ledger's code uses it: what the session must be like, parameters, transactions."""
+"""Adapt a MariaDB or MySQL connection to the ledger's code: session settings, parameters, transactions."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from kpipe.errors import DestinationError, SchemaConflict
 
 __all__ = ["READ", "WRITE", "Session", "literal", "unwilling"]
 
-#: Each statement sees what is committed: the ledger's lanes are locked before they are read, and nothing else is believed.
+#: Each statement sees the current commits. Decisions depend on the ledger's lanes only, which are locked before they are read.
 WRITE = "READ COMMITTED"
-#: All statements see one state.
+#: All statements of a transaction see one state.
 READ = "REPEATABLE READ"
 
-# Strict, so that no value is changed to one that fits; `"` quotes names, as everywhere else; backslashes stay what they are by
-# default, which literals here and in insert_literals.py count on.
+# Strict: no value is changed to fit. `"` quotes names, as in other databases. Backslashes escape, which is the default: literals
+# here and in insert_literals.py depend on it.
 _MODE = (
     "ANSI_QUOTES,STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
     "NO_ENGINE_SUBSTITUTION,ONLY_FULL_GROUP_BY"
 )
-# A parameter, or what may hold a `$` that is none: a name, a text.
+# A parameter; or a name or a text, which may contain a `$` that is not a parameter.
 _TOKEN = re.compile(r'"(?:[^"]|"")*"|\'(?:[^\'\\]|\'\'|\\.)*\'|\$(\d+)')
 
 
 class Session:
-    """A connection that notices what MySQL does not say. A transaction begins with the first statement, or with BEGIN.
+    """A connection that detects changed values and ended transactions, which MySQL does not report as errors.
+
+    A transaction begins with the first statement, or with BEGIN.
 
     Args:
         raw: PyMySQL's connection.
         lock_timeout_s: longest wait for a lock.
-        idle_timeout_s: a run that is stopped inside of a transaction loses its connection, and its locks, after this.
+        idle_timeout_s: a run that is suspended inside a transaction loses its connection, and its locks, after this time.
         mode: isolation level of its transactions.
 
     Raises:
-        DestinationError: the server does not take the settings that kpipe relies on.
+        DestinationError: the server does not accept the required settings.
     """
 
     def __init__(self, raw: Any, lock_timeout_s: float, idle_timeout_s: float, mode: str) -> None:
@@ -58,11 +60,13 @@ class Session:
         self.database, modes, self.version, self.comment, self.packet, self.folds, self.read_only = found
         missing = {"ANSI_QUOTES", "STRICT_ALL_TABLES"} - set(modes.upper().split(","))
         if missing or "NO_BACKSLASH_ESCAPES" in modes.upper():
-            raise DestinationError(f"{self.comment} {self.version} does not take sql_mode = '{_MODE}'", "allow it; see the guide")
+            raise DestinationError(
+                f"{self.comment} {self.version} does not accept sql_mode = '{_MODE}'", "allow it; see the guide"
+            )
 
     @property
     def maria(self) -> bool:
-        """Whether this is MariaDB, which calls some collations otherwise than MySQL."""
+        """Return whether this is MariaDB, which has other names for some collations than MySQL."""
         return "mariadb" in f"{self.version} {self.comment}".lower()
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Any:
@@ -78,11 +82,11 @@ class Session:
         return self._run(bound(statement, parameters))
 
     def begin(self, mode: str = "", snapshot: bool = False) -> None:
-        """Begin a transaction; what was open is rolled back.
+        """Begin a transaction; roll back an open one.
 
         Args:
-            mode: isolation level; the session's own if there is none.
-            snapshot: whether it sees the state of this very moment.
+            mode: isolation level; empty: the session's own.
+            snapshot: whether it sees the state of now, not of its first statement.
         """
         self.leave()
         self._run(f"SET TRANSACTION ISOLATION LEVEL {mode or self._mode}")
@@ -90,13 +94,13 @@ class Session:
         self._open, self._broken = True, False
 
     def leave(self) -> None:
-        """Roll back what is open: a statement that changes definitions would commit it."""
+        """Roll back an open transaction: DDL would commit it."""
         if self._open:
             self._run("ROLLBACK")
         self._open = False
 
     def define(self, statement: str) -> None:
-        """A statement that changes definitions, which MySQL commits at once."""
+        """Run a DDL statement, which MySQL commits at once."""
         self.leave()
         self._run(statement)
 
@@ -104,20 +108,20 @@ class Session:
         """Commit.
 
         Raises:
-            DestinationError: a statement of the transaction had failed (MySQL would commit the others), or the server has ended
-                the transaction before, which it says nowhere else.
+            DestinationError: a statement of the transaction failed (MySQL would commit the others); or the server has ended the
+                transaction before, which it reports only by its status.
         """
         if self._broken or not self.raw.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS:
-            why = "a statement of it had failed" if self._broken else "something had ended it before"
+            why = "one of its statements failed" if self._broken else "the server ended it before"
             raise DestinationError(f"the transaction cannot be committed: {why}", "nothing was written; run it again")
         self._run("COMMIT")
         self._open = False
 
     def insert(self, statement: bytes, where: str) -> int:
-        """An INSERT of rows, literally; how many the server has taken.
+        """Run an INSERT of literals, and return the number of inserted rows.
 
         Raises:
-            SchemaConflict: it has changed a value.
+            SchemaConflict: the server has changed a value.
         """
         cursor = self._run(statement)
         if cursor.warning_count:
@@ -142,25 +146,27 @@ class Session:
 
 
 def unwilling(error: RuntimeError, server: str) -> DestinationError:
-    """What PyMySQL does not do for a server: give it a file (any server may ask for one in place of an answer), or log in by
-    a method for which a package is missing.
+    """Return the error of a request that PyMySQL does not support.
+
+    Either the server requested a file, which any server can do instead of a response; or the package for its method of
+    authentication is missing.
     """
     if "LOAD_LOCAL" in str(error):
         return DestinationError(
-            f"{server} asks for a file of this machine instead of answering; it was given none",
-            "find out who answers at that address: kpipe never sends LOAD DATA LOCAL",
+            f"{server} requested a file of this machine instead of responding; no file was sent",
+            "check which server runs at that address: kpipe never sends LOAD DATA LOCAL",
         )
-    return DestinationError(f"{server}: {error}", "install what is missing, or give the account another way to log in")
+    return DestinationError(f"{server}: {error}", "install the missing package, or change the account's authentication method")
 
 
 def bound(statement: str, parameters: Sequence[Any]) -> str:
-    """The statement with literals in the places of its parameters: MySQL has no other way without preparing each statement."""
+    """Replace the parameters of a statement with literals: MySQL has parameters in prepared statements only."""
     texts = [literal(value) for value in parameters]
     return _TOKEN.sub(lambda found: texts[int(found[1]) - 1] if found[1] else found[0], statement) if texts else statement
 
 
 def literal(value: Any) -> str:
-    """A value as an SQL literal."""
+    """Return a value as an SQL literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Which tables a database has, and what differs in MariaDB's, MySQL's and SingleStore's SQL."""
+"""Find and create the ledger's tables, and define the SQL of MariaDB, MySQL and SingleStore."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from resources.destinations.sql.sql_dialect import Dialect, quote
 
 __all__ = ["DIALECT", "NOTES", "SINGLESTORE", "MySQLDialect", "create", "exists", "fitting", "key_alone", "lock", "present"]
 
-# Characters of what is in a primary key, which may have 3,072 bytes: a topic's name has 249, its id 22.
+# Characters of columns in a primary key, which may have 3,072 bytes: a topic's name has 249 at most, its id 22.
 _CHARACTERS = {"topic": 249, "topic_id": 64}
 _OTHERS = 128
 
 
 @dataclass(frozen=True)
 class MySQLDialect(Dialect):
-    """What differs besides.
+    """The SQL that differs between these databases, in addition to `Dialect`.
 
     Attributes:
-        collation: of the tables that kpipe makes: two texts are the same when their bytes are, spaces at the end included.
-        made: what stands behind the columns of a table that kpipe makes, with `{collation}`.
-        json_rows: whether there is JSON_TABLE.
-        keyed: whether rows with a key are known, and the tables' engine is InnoDB.
+        collation: of the tables that kpipe creates: texts are equal if their bytes are, trailing spaces included.
+        made: end of the CREATE TABLE statement of such a table, after the columns, with `{collation}`.
+        json_rows: whether JSON_TABLE exists.
+        keyed: whether rows with a key are supported, and the tables' engine is InnoDB.
     """
 
     collation: str = "utf8mb4_nopad_bin"
@@ -73,7 +73,7 @@ class MySQLDialect(Dialect):
         return f"DELETE l FROM {table} AS l JOIN ({source}) AS c WHERE {where}"
 
     def change(self, connection: Any, statement: str, parameters: Sequence[Any] = ()) -> int:
-        """See `Dialect`. The client asks for rows found, not for rows changed."""
+        """See `Dialect`. The connection counts rows that are found, not rows that change."""
         return int(connection.execute(statement, parameters).rowcount)
 
     def insert(self, connection: Any, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
@@ -90,7 +90,7 @@ DIALECT = MySQLDialect(
     same_name="{0} = {1}",
     micros="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {0})",
     # Ranges and rows in one order: a row is in the last range that begins at or before it. A join on both bounds would compare
-    # every row with every range. Texts are compared in a collation of their own, since a user's table may have any.
+    # every row with every range. Texts are compared in a fixed collation, as a user's table may have any.
     hits=(
         "SELECT b.id, x.at, x.n FROM (SELECT g.p, g.topic, g.at, g.n,"
         " max(g.begins) OVER (PARTITION BY g.p, g.topic ORDER BY g.at) AS begins"
@@ -118,9 +118,10 @@ DIALECT = MySQLDialect(
     place="concat('MySQL database ', database())",
     drop_temporary="DROP TEMPORARY TABLE",
 )  # fmt: skip
-#: Never run; what of it is from SingleStore's documentation is in docs/how-to/destinations/mysql.md.
+#: Never run against a server. docs/how-to/destinations/mysql.md lists what is taken from SingleStore's documentation.
 SINGLESTORE = replace(DIALECT, collation="utf8mb4_bin", made=" COLLATE {collation}", json_rows=False, keyed=False, share="")
-#: What columns mean whose types do not tell (types.py). A comment would be too short, and no part of a transaction.
+#: kpipe's types of columns whose MySQL type is ambiguous (types.py). A column's comment is too short, and DDL is not in a
+#: transaction.
 NOTES = table_definitions.Table(
     "kpipe_columns", {"target_table": "VARCHAR", "column_name": "VARCHAR", "kind": "VARCHAR"}, ("target_table", "column_name")
 )
@@ -130,43 +131,43 @@ _INDEXES = (
     ("kpipe_errors", "kpipe_errors_order", "pipeline_name(100), error_id"),
     ("kpipe_pipelines", "kpipe_pipelines_target", "target_table(100)"),
 )
-_LAST = "kpipe_cursors"  #: made when all else is there
+_LAST = "kpipe_cursors"  #: created last
 
 
 def exists(session: Session, name: str, view: bool = False) -> bool:
-    """Whether the database has a table of that name, or a view.
+    """Return whether the database has a table of that name, or a view.
 
     Raises:
-        SchemaConflict: it is something else, or a table that cannot take part in a transaction.
+        SchemaConflict: the name is another object, or a table without transactions.
     """
     if session.folds and name != name.lower():
-        raise SchemaConflict(f"{name}: this server knows names of tables in lower case only", "write it so: into.table")
+        raise SchemaConflict(f"{name}: this server supports table names in lower case only", "write into.table in lower case")
     rows = session.execute(
         "SELECT table_name, table_type, engine FROM information_schema.tables"
         " WHERE table_schema = database() AND table_name = $1",
         [name],
     ).fetchall()
-    found = next((row for row in rows if row[0] == name), None)  # names are compared without case there
+    found = next((row for row in rows if row[0] == name), None)  # information_schema compares names without case
     if found is None:
         return False
     _, kind, engine = found
     if view:
         return True
     if kind != "BASE TABLE":
-        raise SchemaConflict(f"{name} is {kind.lower()}, not a table", "name a table: into.table")
+        raise SchemaConflict(f"{name}: not a table: found {kind.lower()}", "set into.table to a table")
     if "singlestore" not in session.comment.lower() and (engine or "").lower() != "innodb":
         raise SchemaConflict(
-            f"table {name} is kept by the engine {engine}, whose rows are in no transaction",
+            f"table {name}: storage engine {engine} has no transactions",
             f"ALTER TABLE `{name}` ENGINE=InnoDB",
         )
     return True
 
 
 def present(session: Session) -> bool:
-    """Whether the ledger's tables are there, all of them: MySQL makes them one by one.
+    """Return whether all of the ledger's tables exist: MySQL creates them one by one.
 
     Raises:
-        LedgerMismatch: only some of them are, and they hold something.
+        LedgerMismatch: only some of them exist, and they contain rows.
         FormatTooNew: a newer kpipe has written them.
     """
     if not _tables_present(session):
@@ -182,18 +183,18 @@ def _tables_present(session: Session) -> bool:
         table_definitions.PIPELINES,
         table_definitions.LANES,
         table_definitions.COMMITS,
-    ):  # nothing in them: somebody was killed while they were made
+    ):  # if they are empty, a run was killed while it created them
         if exists(session, table.name) and session.execute(f"SELECT 1 FROM {table.sql} LIMIT 1").fetchone():  # noqa: S608
             if table is table_definitions.PIPELINES:
                 return True
             raise LedgerMismatch(
-                f"table {table_definitions.PIPELINES.name} is gone, and {table.name} is there", "restore a backup"
+                f"table {table_definitions.PIPELINES.name} is missing, but {table.name} exists", "restore a backup"
             )
     return False
 
 
 def create(session: Session, dialect: MySQLDialect) -> None:
-    """Make the ledger's tables and views that are missing. Each statement is committed at once; any of them may be the last."""
+    """Create missing tables and views of the ledger. Each statement commits at once, and a run may die after any of them."""
     for table in (NOTES, *table_definitions.TABLES):
         session.define(table.ddl(dialect))
     for table_name, name, columns in _INDEXES if dialect.keyed else ():
@@ -204,27 +205,27 @@ def create(session: Session, dialect: MySQLDialect) -> None:
 
 
 def fitting(dialect: MySQLDialect, session: Session) -> MySQLDialect:
-    """The dialect for this server: MySQL 8 calls the collation of bytes otherwise than MariaDB."""
+    """Return the dialect for this server: MySQL 8 has another name for the binary collation than MariaDB."""
     if dialect.keyed and not session.maria:
         return replace(dialect, collation="utf8mb4_0900_bin")
     return dialect
 
 
 def lock(session: Session, pipeline: str) -> None:
-    """Wait until no other commit of the pipeline is on its way any more, and let none begin until the transaction ends.
+    """Wait until no other commit of the pipeline is in flight, and let none begin until the transaction ends.
 
-    A commit whose answer was lost has changed this row, and holds it until it has ended.
+    A commit whose response was lost has changed this row, and locks it until it ends.
     """
     session.execute(f"SELECT 1 FROM {table_definitions.PIPELINES.sql} WHERE pipeline_name = $1 FOR UPDATE", [pipeline])  # noqa: S608
 
 
 def key_alone(session: Session, table: str) -> None:
-    """As `lock`, for all pipelines that write the table, so that what a key meets stays true.
+    """Do the same as `lock` for all pipelines that write the table, so that a join by key stays valid.
 
-    Others who write it are kept out by the locks of the rows and gaps that the writes of a batch meet.
+    Other clients are blocked by the locks of the rows and gaps that the join reads.
 
     Raises:
-        SchemaConflict: another table differs from this one in case only, and the sums of both would be one.
+        SchemaConflict: another table's name differs from this one in case only, so both would share one balance.
     """
     session.execute(
         f"SELECT 1 FROM {table_definitions.PIPELINES.sql} WHERE target_table = $1 ORDER BY pipeline_name FOR UPDATE",  # noqa: S608
@@ -236,4 +237,6 @@ def key_alone(session: Session, table: str) -> None:
     ).fetchall()
     other = next((row[0] for row in rows if row[0] != table), None)
     if other is not None:
-        raise SchemaConflict(f"tables {table} and {other} differ in case only, which rows with a key cannot", "rename one")
+        raise SchemaConflict(
+            f"tables {table} and {other}: names differ in case only, which into.key does not support", "rename one"
+        )

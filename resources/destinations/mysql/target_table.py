@@ -1,7 +1,7 @@
-"""The table that rows go to in MariaDB or MySQL: its columns, making and widening it, and the INSERT of staged rows.
+"""Read, create and widen the target table in MariaDB or MySQL, and insert staged rows into it.
 
-MySQL commits at once what changes a definition. So a table is made and widened before the transaction of the commit, which then
-sees that the table still is what it needs, and keeps others from changing it until it ends.
+MySQL commits DDL at once, so a table is created and widened before the transaction of the commit. The transaction then checks
+that the table still has the needed columns, and locks its definition until it ends.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -31,7 +31,7 @@ from resources.type_compatibility import COORDINATES, carried
 __all__ = ["columns", "insert", "make", "needed_by", "prepare", "primary_key", "required", "set_aside"]
 
 _LONGEST = 64  # characters of a name
-_INDEXED = 191  # characters of a text that an index holds: four bytes each, 3,072 bytes for all of a key
+_INDEXED = 191  # characters of a text in an index: four bytes each, 3,072 bytes for the whole key
 _LETTERS = {
     "topic": "longtext", "partition": "int", "offset": "bigint", "timestamp": "datetime(6)", "key": "longblob",
     "value": "longblob", "headers": "longtext", "stage": "longtext", "reason": "longtext",
@@ -39,10 +39,10 @@ _LETTERS = {
 
 
 def columns(session: Session, table: str) -> Columns:
-    """All columns of a table that exists and that can be written, coordinates too.
+    """Return all columns of an existing table that can be written, coordinates included.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write the type of a column.
     """
     rows = session.execute(
         "SELECT column_name, column_type, extra FROM information_schema.columns"
@@ -54,7 +54,7 @@ def columns(session: Session, table: str) -> Columns:
     result: list[tuple[str, Type]] = []
     for name, found, extra in rows:
         if "GENERATED" in extra.upper():
-            continue  # the server's own affair
+            continue  # the server computes it
         own = COORDINATES.get(name)
         shown = "json" if name in documents else found
         kind = kpipe_type(shown, notes.get(name) or (str(own) if own is not None else ""))
@@ -65,7 +65,7 @@ def columns(session: Session, table: str) -> Columns:
 
 
 def _documents(session: Session, table: str) -> set[str]:
-    """Columns of MariaDB's type JSON, which is a text with a check."""
+    """Return the columns of MariaDB's type JSON, which is a text with a CHECK."""
     if not session.maria:
         return set()
     rows = session.execute(
@@ -77,7 +77,7 @@ def _documents(session: Session, table: str) -> set[str]:
 
 
 def required(session: Session, table: str) -> list[str]:
-    """Payload columns that take no NULL: an INSERT names every column of the file, so no default stands in."""
+    """Return payload columns that are NOT NULL: an INSERT names every column of the file, so defaults do not apply."""
     rows = session.execute(
         "SELECT column_name, extra FROM information_schema.columns"
         " WHERE table_schema = database() AND table_name = $1 AND is_nullable = 'NO' ORDER BY ordinal_position",
@@ -87,7 +87,7 @@ def required(session: Session, table: str) -> list[str]:
 
 
 def primary_key(session: Session, table: str) -> tuple[str, ...]:
-    """Columns of the table's primary key; none where it has none, or is not there."""
+    """Return the columns of the table's primary key; none if it has no primary key or does not exist."""
     rows = session.execute(
         "SELECT column_name FROM information_schema.statistics WHERE table_schema = database() AND table_name = $1"
         " AND index_name = 'PRIMARY' ORDER BY seq_in_index",
@@ -97,27 +97,27 @@ def primary_key(session: Session, table: str) -> tuple[str, ...]:
 
 
 def needed_by(commit: Commit, staged: Sequence[Proven]) -> Columns:
-    """Columns that the table must have.
+    """Return the columns that the table must have.
 
     Raises:
-        SchemaConflict: a name is none in MySQL.
+        SchemaConflict: a name is invalid in MySQL.
     """
     needed = carried(commit, [name for file in staged for name in file.names])
     for name in needed.names():
         if len(name) > _LONGEST or name.endswith(" ") or "\x00" in name or any(ord(char) > 0xFFFF for char in name):
             raise SchemaConflict(
-                f"column {name!r} of batch {commit.id} is no name in MySQL: at most {_LONGEST} characters, no space at the end,"
-                " none beyond U+FFFF",
-                "let a program rename it, or leave it out: declare `columns` with `schema: ignore`",
+                f"column {name!r} of batch {commit.id}: invalid name in MySQL: expected at most {_LONGEST} characters, no"
+                " trailing space, no NUL, no character beyond U+FFFF",
+                "rename it in a transform, or leave it out: declare `columns` with `schema: ignore`",
             )
     return needed
 
 
 def make(session: Session, dialect: MySQLDialect, table: str, there: bool, needed: Columns, key: Sequence[str]) -> None:
-    """Create the table, or add columns to it. Each step is committed at once; any of them may be the last.
+    """Create the table, or add columns to it. Each step commits at once, and a run may die after any of them.
 
     Raises:
-        SchemaConflict: the table cannot take them.
+        SchemaConflict: the table cannot be widened for the columns.
     """
     if not there:
         if needed:
@@ -139,7 +139,7 @@ def make(session: Session, dialect: MySQLDialect, table: str, there: bool, neede
 
 
 def _collated(dialect: MySQLDialect, kind: Type) -> str:
-    """A user's table may have another default."""
+    """Return a column's collation as SQL: a user's table may have another default."""
     return f" CHARACTER SET utf8mb4 COLLATE {dialect.collation}" if kind == Scalar("VARCHAR") else ""
 
 
@@ -149,17 +149,17 @@ def _indexed(name: str, kind: Type, parts: int) -> str:
 
 
 def prepare(session: Session, table: str, exists: bool, needed: Columns) -> Columns:
-    """All columns of the table, which holds what is needed; nobody changes its definition until the transaction ends.
+    """Check that the table has the needed columns, lock its definition until the transaction ends, and return all columns.
 
     Raises:
-        pymysql.err.OperationalError: somebody has just changed it: to be tried again.
-        SchemaConflict: the table cannot take the columns.
+        pymysql.err.OperationalError: another session has just changed the definition; the attempt is repeated.
+        SchemaConflict: the table cannot be widened for the columns.
     """
     if not exists:
         if needed:
             raise pymysql.err.OperationalError(1412, f"table {table} has just been dropped")
         return needed
-    session.execute(f"SELECT 1 FROM {quote(table)} LIMIT 0")  # holds its definition
+    session.execute(f"SELECT 1 FROM {quote(table)} LIMIT 0")  # locks its definition
     known = columns(session, table)
     steps = widening(known, needed)
     for path, _ in steps:
@@ -171,7 +171,7 @@ def prepare(session: Session, table: str, exists: bool, needed: Columns) -> Colu
 
 
 def _note(session: Session, table: str, kinds: Any) -> None:
-    """Note what these columns mean, where their types do not tell."""
+    """Record kpipe's types of the columns whose MySQL type is ambiguous."""
     for name, kind in kinds:
         if noted(kind):
             session.execute(f"REPLACE INTO {NOTES.sql} VALUES ($1, $2, $3)", [table, name, str(kind)])
@@ -186,19 +186,19 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         session: inside a transaction.
         reader: DuckDB's connection to the staged files.
         table: name of the table.
-        commit: what is written.
-        staged: its files of rows.
+        commit: the commit.
+        staged: its staged files of rows.
         known: all columns of the table.
 
     Raises:
-        StagingFailed: a file holds other columns than the commit, or other rows than were counted.
-        SchemaConflict: a value is one that the table does not take.
+        StagingFailed: a file has other columns than the commit, or another number of rows than reported.
+        SchemaConflict: the table does not accept a value.
     """
     copy_checked(reader, commit, staged, known, partial(_copy, session, reader, quote(table), f"table {table}"))
 
 
 def set_aside(session: Session, dialect: MySQLDialect, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
-    """Insert the staged dead letters; how many there were."""
+    """Insert the staged dead letters, and return their number."""
     temporary(session, dialect, "kpipe_letters", _LETTERS)
     copy_as_stored(reader, staged, partial(_copy, session, reader, "kpipe_letters", "dead letters"))
     statement, parameters = history_tables.letters(dialect, commit, events, "kpipe_letters")
@@ -219,6 +219,6 @@ def _copy(
 
 
 def temporary(session: Session, dialect: MySQLDialect, name: str, kinds: Mapping[str, str]) -> None:
-    """An empty table that is gone with the connection; that it is made commits nothing."""
+    """Create an empty temporary table, which is dropped with the connection; this does not commit."""
     parts = ", ".join(f"{quote(column)} {kind}" for column, kind in kinds.items())
     session.execute(f"CREATE TEMPORARY TABLE {quote(name)} ({parts}){dialect.ending()}")

@@ -1,4 +1,4 @@
-"""kpipe's types in MariaDB and MySQL. What they have no type for is kept in one that holds it, and noted."""
+"""Map kpipe's types to MariaDB and MySQL. A type without an equivalent is stored in another type, and recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BACK = {
 
 
 def sql_type(kind: Type) -> str:
-    """The type that a column of kpipe's type has."""
+    """Return the database's type for kpipe's type."""
     if isinstance(kind, (ListOf, MapOf, Struct)):
         return "json"
     decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
@@ -32,12 +32,12 @@ def sql_type(kind: Type) -> str:
 
 
 def noted(kind: Type) -> bool:
-    """Whether the column's type does not tell kpipe's."""
+    """Return whether kpipe's type is ambiguous by the database's type, so that it must be recorded."""
     return isinstance(kind, (ListOf, MapOf, Struct)) or kind.name in _NOTED
 
 
 def kpipe_type(found: str, note: str) -> Type | None:
-    """kpipe's type of a column, from the database's and what was noted (or nothing); None if kpipe cannot write it."""
+    """Return kpipe's type for the database's type and the recorded type (or empty); None if kpipe cannot write it."""
     plain = _plain(found)
     if note:
         try:
@@ -59,6 +59,6 @@ def kpipe_type(found: str, note: str) -> Type | None:
 
 
 def _plain(found: str) -> str:
-    """Without the widths of integers that MariaDB shows, which mean nothing but that of `tinyint(1)`."""
+    """Remove the widths of integers that MariaDB shows. Only that of `tinyint(1)` has a meaning."""
     text = found.lower().strip()
     return text if text == "tinyint(1)" else re.sub(r"^((?:tiny|small|big)?int)\(\d+\)", r"\1", text)

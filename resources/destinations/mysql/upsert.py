@@ -1,7 +1,7 @@
-"""Rows with a key in MariaDB and MySQL. Rows have no name but their key.
+"""Merge rows with a key in MariaDB and MySQL. Rows have no row id, only their key.
 
-Not with ON DUPLICATE KEY UPDATE or REPLACE, which need a unique index, and count a row as one, two or none. The join of the
-writes with the table locks the rows that it finds, and the gaps where it finds none, so nobody else changes what it has seen.
+ON DUPLICATE KEY UPDATE and REPLACE are not used: they need a unique index, and count a row as 0, 1 or 2. The join of the writes
+with the table locks the rows that it finds, and the gaps where it finds none. So no other session changes its result.
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -26,21 +26,21 @@ from resources.destinations.sql.sql_dialect import quote
 
 __all__ = ["merge"]
 
-_SORTED, _LONGEST = 1024, 8_388_608  # max_sort_length: its default, and the most that it can be
-_WEIGHT = 4  # bytes by which a collation compares one byte of a text, at most
+_SORTED, _LONGEST = 1024, 8_388_608  # max_sort_length: its default, and its maximum
+_WEIGHT = 4  # maximum of bytes by which a collation compares one byte of a text
 
 
 def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[str]) -> tuple[Commit, dict[Part, Holding]]:
-    """Merge the writes of the batch into the table. Rows that are dead letters now are in `duplicates`.
+    """Merge the writes of the batch into the table. `duplicates` selects the rows that became dead letters.
 
     Args:
         session: inside a transaction of REPEATABLE READ, with `kpipe_writes`.
-        reader: see `settle`, also for the result and the errors.
-        batch: see there.
-        carried: see there.
+        reader: see `settle`, also for the result and the other errors.
+        batch: see `settle`.
+        carried: see `settle`.
 
     Raises:
-        SchemaConflict: besides, a key is longer than can be compared.
+        SchemaConflict: a key is longer than MySQL can compare.
     """
     _sort_all(session, batch.key)
     session.execute(f"CREATE TEMPORARY TABLE {MET} ENGINE=InnoDB AS {met(_SQL, batch)} FOR UPDATE")
@@ -52,7 +52,7 @@ def _shown(value: str, kind: Type) -> str:
     if kind == Scalar("BLOB"):
         return f"hex({value})"
     if kind == Scalar("FLOAT"):
-        return f"CAST({value} + 0e0 AS CHAR)"  # as it is, MySQL shows six digits of it
+        return f"CAST({value} + 0e0 AS CHAR)"  # without the sum, MySQL shows six digits only
     text = f"CAST({value} AS CHAR)"
     return f"concat({text}, '+00')" if kind == Scalar("TIMESTAMP WITH TIME ZONE") else text
 
@@ -71,13 +71,15 @@ def _put(session: Session, reader: Any, table: str, columns: Columns, source: st
 
 
 def _sort_all(session: Session, key: tuple[str, ...]) -> None:
-    """Let windows compare keys to their ends: MySQL takes those for one that differ behind max_sort_length bytes only."""
+    """Let window functions compare whole keys: for MySQL, keys are equal if their first max_sort_length bytes are."""
     row = session.execute(
         f"SELECT {', '.join(f'coalesce(max(length({quote(name)})), 0)' for name in key)} FROM {WRITES}"
     ).fetchone()
     longest = _WEIGHT * max(map(int, row))
     if longest > _LONGEST:
-        raise SchemaConflict(f"a key ({', '.join(key)}) has {longest // _WEIGHT} bytes", f"{_LONGEST // _WEIGHT} can be compared")
+        raise SchemaConflict(
+            f"key ({', '.join(key)}): a value has {longest // _WEIGHT} bytes", f"expected at most {_LONGEST // _WEIGHT} bytes"
+        )
     if longest > _SORTED:
         session.execute(f"SET SESSION max_sort_length = {longest:d}")
 
@@ -99,12 +101,12 @@ _SQL = MergeSql(
     folding=Folding(
         writes=f"{FATES} AS f JOIN {WRITES} AS w ON w.{ID} = f.wid",
         held=_FOUND,
-        lock=" FOR UPDATE",  # a snapshot of before the lock would be read else
+        lock=" FOR UPDATE",  # otherwise the statement would read a snapshot from before the lock
         write="CAST(f.wid AS CHAR)",
         group="CAST(f.gid AS CHAR)",
         shown=_shown,
         put=_put,
     ),
     assign="t.{0} = {1}.{0}",
-    cause="a trigger of the table or another user has changed rows meanwhile: remove it, or load into another table",
+    cause="a trigger of the table or another user has changed rows during the merge: remove it, or load into another table",
 )

@@ -96,7 +96,7 @@ def test_the_first_and_the_last_times_are_exact(place: MySQLPlace) -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ("CREATE VIEW tweets AS SELECT 1 AS id", "tweets is view"),
+        ("CREATE VIEW tweets AS SELECT 1 AS id", "tweets: not a table: found view"),
         ("CREATE TABLE tweets (id bigint) ENGINE=Aria", "engine Aria"),
         ("CREATE TABLE tweets (id datetime(3))", "which kpipe cannot write"),
     ],
@@ -144,7 +144,7 @@ def test_secrets_stay_where_they_belong(place: MySQLPlace, tmp_path: Path, monke
             open_destination(definition(database=text), home)
         assert PASSWORD not in repr(caught.value) + str(caught.value.__cause__) + str(caught.value.__context__)
     wrong = open_destination(definition(database=address, credentials={"password": "{{ env('MY_CANARY') }}"}), home)
-    with pytest.raises(DestinationError, match="refuses: Access denied") as refused:
+    with pytest.raises(DestinationError, match="rejects the connection: Access denied") as refused:
         wrong.ledger()
     assert PASSWORD not in repr(refused.value) + wrong.describe() + str(vars(wrong))
 
