@@ -1,4 +1,4 @@
-"""PostgreSQL as a destination: the table, its dead letters and its ledger in one schema of one database."""
+"""PostgreSQL destination: tables, dead letters and ledger in one schema of one database."""
 
 from resources.destinations.postgres.engine import PostgresEngine
 

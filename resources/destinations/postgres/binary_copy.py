@@ -1,6 +1,7 @@
-"""Staged Parquet files as PostgreSQL's binary COPY format, which costs its server half of what lines of CSV do (docs/adr/0015).
+"""Convert staged Parquet files to PostgreSQL's binary COPY format: half of the server's time for CSV (docs/adr/0015).
 
-DuckDB gives every column as PostgreSQL's own type holds it, compiled code writes the rows (resources/native/pgcopy.c).
+DuckDB converts every column to the representation of PostgreSQL's type, compiled code writes the rows
+(resources/native/pgcopy.c).
 """
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
@@ -26,7 +27,7 @@ _BLOCK_ROWS = 8192
 _HEAD, _END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 # Arrow counts from 1970, PostgreSQL from 2000.
 _DAYS, _MICROSECONDS = -10_957, -946_684_800_000_000
-#: By PostgreSQL's type: what it is to the compiled code, and what is added.
+#: By PostgreSQL's type: its code in the compiled library, and the number to add to each value.
 _CODES = {
     "boolean": (_BOOLEAN, 0), "smallint": (_FIXED, 0), "integer": (_FIXED, 0), "bigint": (_FIXED, 0), "real": (_FIXED, 0),
     "double precision": (_FIXED, 0), "text": (_BYTES, 0), "bytea": (_BYTES, 0), "date": (_FIXED, _DAYS),
@@ -42,7 +43,7 @@ def _type(match: Match, plain: bool) -> str:
 
 
 def _value(match: Match, found: str) -> str:
-    """An expression over a staged file: the column in a type that has the bytes of PostgreSQL's."""
+    """Return an expression over a staged file: the column in a type with the same bytes as PostgreSQL's."""
     value, have = fitted(*match), match[2]
     if found in _DUCKDB:
         return f"CAST({value} AS {_DUCKDB[found]})"
@@ -54,23 +55,23 @@ def _value(match: Match, found: str) -> str:
 
 
 def _select(matches: Sequence[Match]) -> str:
-    """The statement that gives the columns; its parameter are the files."""
-    # Named by number: two of them may differ in case only.
+    """Return the statement that selects the columns; its parameter is the list of files."""
+    # Named by number: two names may differ in case only.
     fields = (f"{_value(match, types.sql_type(match[2]))} AS c{at}" for at, match in enumerate(matches))
     return f"SELECT {', '.join(fields)} FROM {READ.format('?')}"
 
 
 def blocks(connection: Any, matches: Sequence[Match], plain: Sequence[bool], paths: Sequence[str]) -> Generator[Any, None, None]:
-    """Rows of files as COPY takes them, in blocks.
+    """Yield rows of files in COPY's format, in blocks.
 
     Args:
         connection: DuckDB's.
         matches: the columns.
-        plain: of each whether the table has it as `json`, not as `jsonb`; told apart only where it matters.
+        plain: of each column, whether its type in the table is `json`, not `jsonb`.
         paths: the files.
 
     Raises:
-        DestinationError: a value is longer than a field of PostgreSQL's can be, or a number is no number.
+        DestinationError: a value is longer than a field of PostgreSQL, or a number is not a number.
     """
     found = library()
     assert found is not None
@@ -84,15 +85,15 @@ def blocks(connection: Any, matches: Sequence[Match], plain: Sequence[bool], pat
             used = found.kp_pgcopy(address, count, batch.num_rows, made.ctypes.data)
             if used < 0:
                 raise DestinationError(
-                    "a value is longer than 2 GB, or a number is not one; PostgreSQL does not take it, nothing was written",
-                    "let a program leave it out",
+                    "a value is longer than 2 GB, or a number is invalid: PostgreSQL does not accept it; nothing was written",
+                    "remove it in a transform",
                 )
             yield made.data[:used]
     yield _END
 
 
 def _column(array: pa.Array, code: int, add: int) -> tuple[int, ...]:
-    """A column as pgcopy.c reads it."""
+    """Return the description of a column that pgcopy.c reads."""
     valid, *rest = array.buffers()
     known = valid.address if valid is not None and array.null_count else 0
     if code in (_FIXED, _BOOLEAN):

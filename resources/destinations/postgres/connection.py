@@ -1,6 +1,6 @@
-"""Connections to a PostgreSQL server: each one fresh, its transactions with settings of their own, lost ones noticed.
+"""Connect to a PostgreSQL server: connections are new, transactions have their own settings, lost connections are detected.
 
-Settings are made inside of each transaction, so a pool that hands out connections by transaction may stand in between.
+Settings are set inside each transaction, so a connection pool in transaction mode may be in between.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ __all__ = ["SECRETS", "Server", "Session"]
 
 _NAP_S = 0.2  # between two attempts to connect
 _CONNECT_S = 10  # for one attempt
-#: What `into.credentials` may hold.
+#: Fields of `into.credentials`.
 SECRETS = ("password", "sslpassword")
-# What waiting does not change. Everything else may: a server that starts, recovers, fails over, or has no connection left.
+# Errors that waiting does not change. Others may pass: the server starts, recovers, fails over, or has no free connection.
 _FOR_GOOD = (
     "authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied", "not permitted", "no password",
     "certificate", "does not support SSL", "requires encryption", "unsupported", "unrecognized", "invalid",
 )  # fmt: skip
-# A dead network is noticed after about a minute; the kernel's own default is a quarter of an hour.
+# A dead network is detected after about a minute; with the kernel's default, after a quarter of an hour.
 _ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 
 
 class Session:
-    """A connection as the ledger's code uses it. A transaction begins with the first statement, or with BEGIN.
+    """A connection for the ledger's code. A transaction begins with the first statement, or with BEGIN.
 
     Args:
         raw: psycopg's connection, in autocommit mode.
         lock_timeout_s: longest wait for a lock.
-        idle_timeout_s: a run that is stopped inside of a transaction loses its locks after this.
-        mode: mode of transactions that a statement begins; the server's own if there is none.
+        idle_timeout_s: a run that is suspended inside a transaction loses its locks after this time.
+        mode: mode of transactions that a statement begins; empty: the server's default.
     """
 
     def __init__(self, raw: psycopg.Connection[Any], lock_timeout_s: float, idle_timeout_s: float, mode: str = "") -> None:
@@ -64,7 +64,7 @@ class Session:
         """Begin a transaction that sees one schema, UTC and ISO dates, and whose commits are durable.
 
         Raises:
-            DestinationError: there is no schema, the server is a replica, or texts are not kept as UTF-8.
+            DestinationError: the schema does not exist, the server is a replica, or the encoding is not UTF-8.
         """
         if self._open:
             self._run("ROLLBACK")
@@ -72,11 +72,11 @@ class Session:
         self._open = True
         row = self._run(
             "SELECT s.name, current_setting('server_encoding'), pg_is_in_recovery(),"
-            # Nothing but this schema and the catalogue: no other table or function can stand in for one of ours.
+            # Only this schema and the catalog: no other table or function can replace one of kpipe's.
             " set_config('search_path', quote_ident(s.name), true), set_config('TimeZone', 'UTC', true),"
             " set_config('DateStyle', 'ISO, YMD', true), set_config('lock_timeout', $1, true),"
             " set_config('idle_in_transaction_session_timeout', $2, true),"
-            # Off, a crash of the server would take back what kpipe has told of as committed.
+            # If off, a crash of the server would roll back commits that kpipe has reported.
             " set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'"
             "  ELSE current_setting('synchronous_commit') END, true)"
             " FROM (SELECT current_schema()::text AS name) AS s",
@@ -86,11 +86,11 @@ class Session:
         schema, encoding, replica, *_ = row
         if schema is None:
             raise DestinationError(
-                "PostgreSQL: the search_path names no schema that is there",
-                "create it, or name another: into.database with ?options=-csearch_path%3DSCHEMA",
+                "PostgreSQL: search_path: no existing schema",
+                "create it, or set another: into.database with ?options=-csearch_path%3DSCHEMA",
             )
         if encoding != "UTF8":
-            raise DestinationError(f"PostgreSQL: the database keeps texts as {encoding}", "use a database with encoding UTF8")
+            raise DestinationError(f"PostgreSQL: the database has encoding {encoding}", "use a database with encoding UTF8")
         if replica and "READ ONLY" not in mode:
             raise DestinationError("PostgreSQL: the server is a replica, which cannot be written", "connect to the primary")
 
@@ -98,15 +98,17 @@ class Session:
         """Commit.
 
         Raises:
-            DestinationError: the server has rolled back instead.
+            DestinationError: the server has rolled back.
         """
         answer = self._run("COMMIT").statusmessage
         self._open = False
         if answer != "COMMIT":
-            raise DestinationError(f"PostgreSQL answered COMMIT with {answer}", "nothing was written; run it again")
+            raise DestinationError(
+                f"PostgreSQL: COMMIT failed: expected COMMIT, found {answer}", "nothing was written; run it again"
+            )
 
     def copy(self, statement: str, blocks: Generator[memoryview | bytes, None, None]) -> int:
-        """COPY … FROM STDIN; how many rows the server has taken. The blocks are closed, however it ends."""
+        """Run COPY … FROM STDIN, and return the number of copied rows. Close the blocks in any case."""
         cursor = self.raw.cursor()
         with closing(blocks), cursor.copy(statement.encode()) as copy:
             for block in blocks:
@@ -114,7 +116,7 @@ class Session:
         return cursor.rowcount
 
     def literal(self, text: str) -> str:
-        """A text as an SQL literal, for statements that take no parameters."""
+        """Return a text as an SQL literal, for statements without parameters."""
         return psycopg.sql.Literal(text).as_string(self.raw)
 
     def _run(self, statement: str, parameters: Sequence[Any] = ()) -> psycopg.RawCursor[Any]:
@@ -123,24 +125,24 @@ class Session:
 
 
 def _plain(value: Any) -> Any:
-    """Messages may hold NUL, which no text of PostgreSQL's can; records come another way."""
+    """Replace NUL in messages: no text of PostgreSQL can contain it. Records are not affected: they are copied."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.replace("\x00", "\\x00") if isinstance(value, str) else value
 
 
 class Server:
-    """Where to connect to, and how.
+    """Address and settings of a server.
 
     Args:
         address: a connection string of libpq, `postgresql://user@host:5432/database` or `host=… dbname=…`, without secrets.
-        secrets: `password` and `sslpassword`, when they are not in libpq's own places (PGPASSWORD, ~/.pgpass).
-        name: what the server shows of the connection: `application_name`.
+        secrets: `password` and `sslpassword`, if libpq does not read them from PGPASSWORD or ~/.pgpass.
+        name: `application_name` of the connection, which the server shows.
         lock_timeout_s: longest wait for a lock, and for a server that does not answer (`patience`).
         idle_timeout_s: see `Session`.
 
     Raises:
-        InvalidPipeline: the address is none, or holds a password.
+        InvalidPipeline: the address is invalid, or contains a password.
     """
 
     def __init__(
@@ -149,38 +151,38 @@ class Server:
         try:
             known: dict[str, Any] = dict(conninfo.conninfo_to_dict(address))
         except psycopg.Error:
-            raise _no_address() from None  # the message of the client shows the text
+            raise _no_address() from None  # the client's message contains the address
         if not re.fullmatch(r"[\d,]*", str(known.get("port") or "")):
-            raise _no_address()  # a password without its @
+            raise _no_address()  # perhaps a password without @ after it
         given = [key for key in SECRETS if known.get(key)]
         if given:
             raise InvalidPipeline(
-                f"into.database holds a {given[0]}",
-                f"take it out, and write under into.credentials: {given[0]}: \"{{{{ env('NAME') }}}}\"; or use PGPASSWORD",
+                f"into.database: contains a {given[0]}",
+                f"remove it, and write under into.credentials: {given[0]}: \"{{{{ env('NAME') }}}}\"; or use PGPASSWORD",
             )
         self._secrets, self.lock_timeout_s, self._idle_timeout_s = secrets, lock_timeout_s, idle_timeout_s
         if "sslmode" not in known and not all(_is_near(host) for host in str(known.get("host") or "").split(",")):
-            known["sslmode"] = "verify-full"  # libpq's own default would take any server, and no encryption
+            known["sslmode"] = "verify-full"  # libpq's default would accept any server, without encryption
         self.patience = Patience(lock_timeout_s)
         self._parameters = {**_ALIVE, "connect_timeout": _CONNECT_S, "application_name": name[:63], **known}
 
     @property
     def place(self) -> str:
-        """Host, port and database, for people."""
+        """Return host, port and database, for messages."""
         host = self._parameters.get("host") or self._parameters.get("service") or "localhost"
         port = self._parameters.get("port")
         return f"{host}{f':{port}' if port else ''}/{self._parameters.get('dbname') or ''}"
 
     @contextmanager
     def session(self, mode: str = "") -> Iterator[Session]:
-        """A fresh connection, closed at the end; what it has not committed is rolled back.
+        """Open a new connection, and close it at the end, which rolls back an open transaction.
 
         Args:
             mode: see `Session`.
 
         Raises:
             DestinationBusy: the server did not answer in time.
-            DestinationError: it refuses.
+            DestinationError: the server rejects the connection.
         """
         raw = self.connect()
         try:
@@ -189,11 +191,11 @@ class Server:
             raw.close()
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A fresh connection, in autocommit mode; see `session`."""
+        """Open a new connection in autocommit mode; see `session`."""
         deadline = self.patience.deadline()
         parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
         if self.patience.seconds < _CONNECT_S:
-            parameters["connect_timeout"] = max(2, int(self.patience.seconds))  # libpq takes no less
+            parameters["connect_timeout"] = max(2, int(self.patience.seconds))  # libpq's minimum
         while True:
             try:
                 return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
@@ -201,7 +203,7 @@ class Server:
                 text = redact(" ".join(str(error).split()), self._secrets.values())
                 if any(word in text for word in _FOR_GOOD):
                     raise DestinationError(
-                        f"PostgreSQL {self.place} refuses: {text}", "check into.database and into.credentials"
+                        f"PostgreSQL {self.place} rejects the connection: {text}", "check into.database and into.credentials"
                     ) from None
                 if time.monotonic() >= deadline:
                     raise self.patience.over(f"PostgreSQL {self.place}", text) from None
@@ -209,11 +211,11 @@ class Server:
 
 
 def _no_address() -> InvalidPipeline:
-    return InvalidPipeline("into.database is no connection string of PostgreSQL", "write postgresql://user@host:5432/database")
+    return InvalidPipeline("into.database: not a PostgreSQL connection string", "write postgresql://user@host:5432/database")
 
 
 def _is_near(host: str) -> bool:
-    """Whether a connection stays on this machine."""
+    """Return whether a connection stays on this machine."""
     if host in ("", "localhost") or host.startswith(("/", "@")):
         return True
     try:

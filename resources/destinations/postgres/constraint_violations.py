@@ -1,4 +1,4 @@
-"""Which staged rows a constraint of the table in PostgreSQL refuses."""
+"""Find the staged rows that a constraint of a PostgreSQL table rejects."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted
 from __future__ import annotations
@@ -24,13 +24,13 @@ _TRIED = "pg_temp.kpipe_tried"
 def violations(
     session: Session, reader: Any, table: str, commit: Commit, staged: Sequence[Proven], known: Columns
 ) -> list[tuple[int, int | None, str]]:
-    """See `relational.found`; the table has been widened in the transaction at hand."""
+    """See `relational.found`; the current transaction has widened the table."""
     rules = session.execute(
         "SELECT conname, pg_get_expr(conbin, conrelid) FROM pg_constraint"
         f" WHERE contype = 'c' AND conrelid = {target_table.THIS}",
         [table],
     ).fetchall()
-    session.execute(f"DROP TABLE IF EXISTS {_TRIED}")  # of another table of the batch
+    session.execute(f"DROP TABLE IF EXISTS {_TRIED}")  # left by another table of the batch
     session.execute(f"CREATE TEMP TABLE kpipe_tried ON COMMIT DROP AS SELECT * FROM {quote(table)} WITH NO DATA")
 
     def put(into: Sequence[str], _: Sequence[tuple[str, Type]], matches: Sequence[Match], paths: Sequence[str]) -> int:

@@ -29,14 +29,14 @@ from resources.destinations.staged_file_check import Proven
 __all__ = ["PostgresEngine"]
 
 _INSTANT = 1184  # oid of timestamptz
-# SQLSTATE, appendix A of PostgreSQL's manual. Made, or widened, between the look and the statement; deadlock; serialization.
+# SQLSTATE, appendix A of PostgreSQL's manual. Created or widened between check and statement; deadlock; serialization.
 _CONFLICTS = {"42P07", "42701", "40001", "40P01"}
-_REFUSED = ("22", "23", "42", "44", "54", "0A", "P0")  # data, constraints, definitions, views' checks, limits, triggers
+_REFUSED = ("22", "23", "42", "44", "54", "0A", "P0")  # data, constraints, definitions, checks of views, limits, triggers
 _RIGHTS = "42501"  # insufficient_privilege
-_LOST = ("08", "57P", "25P03")  # connection, server going down or coming up, idle too long
-_LACKS = "53"  # room on a disk, memory, connections
+_LOST = ("08", "57P", "25P03")  # connection, shutdown or start of the server, idle too long
+_LACKS = "53"  # disk space, memory, connections
 _WHO = (
-    "see who: SELECT pid, application_name, state FROM pg_stat_activity WHERE application_name LIKE 'kpipe%';"
+    "find the blocking session: SELECT pid, application_name, state FROM pg_stat_activity WHERE application_name LIKE 'kpipe%';"
     " pg_terminate_backend(pid) ends it"
 )
 
@@ -51,7 +51,7 @@ class PostgresEngine(Engine):
 
     dialect = sql_dialect.DIALECT
     errors = (psycopg.Error,)
-    recovery_hint = "restore a backup of the database; or go on in another schema or database (into.database)"
+    recovery_hint = "restore a backup of the database; or continue in another schema or database (into.database)"
     staging: tuple[Path, ...] = ()
     is_keyed = True
 
@@ -80,7 +80,7 @@ class PostgresEngine(Engine):
         return True
 
     def reading(self) -> AbstractContextManager[Session]:
-        """See `Engine`. All statements see one state: else the pipeline's row and its lanes could be those of two commits."""
+        """See `Engine`. All statements see one state: otherwise the pipeline's row and its lanes could be of two commits."""
         return self.server.session("ISOLATION LEVEL REPEATABLE READ")
 
     def writing(self, keyed: bool) -> AbstractContextManager[Session]:
@@ -94,10 +94,10 @@ class PostgresEngine(Engine):
         if state == "55P03":
             return ErrorClass(busy=_WHO)
         if state.startswith(_LACKS):
-            return ErrorClass(busy="the server lacks room, memory or connections: free some, then run it again")
+            return ErrorClass(busy="the server has no free disk space, memory or connections: free some, then run it again")
         if state.startswith(_LOST) or (isinstance(error, psycopg.OperationalError) and not state):
             return ErrorClass(busy="the connection was lost; run it again")
-        catalogue = state == "23505" and 'constraint "pg_' in text  # two that make the same table
+        catalogue = state == "23505" and 'constraint "pg_' in text  # two transactions create the same table
         return ErrorClass(
             conflict=state in _CONFLICTS or catalogue,
             refused=state.startswith(_REFUSED),
@@ -114,11 +114,11 @@ class PostgresEngine(Engine):
         known = self.ledger_exists(connection)
         if known:
             format_table.upgrade(connection, self.dialect, self.table_exists(connection, FORMAT.name))
-            # Commits of a pipeline run one after another, even with a client that takes no advisory lock.
+            # Commits of a pipeline are serial, even with a client that takes no advisory lock.
             lock = f"SELECT 1 FROM {PIPELINES.sql} WHERE pipeline_name = $1 FOR UPDATE"  # noqa: S608 - a name of ours
             connection.execute(lock, [pipeline])
         there = {table.name: self.table_exists(connection, table.name) for table in tables}
-        for name in sorted(keyed):  # all pipelines in one order
+        for name in sorted(keyed):  # all pipelines lock in one order
             if there[name]:
                 sql_dialect.keep_out(connection, name)
         return known, list(there.values())
@@ -133,7 +133,7 @@ class PostgresEngine(Engine):
 
     def await_commits(self, connection: Session, pipeline: str) -> None:
         """See `Engine`."""
-        connection.begin("ISOLATION LEVEL READ COMMITTED")  # what is seen then is what is there after the wait
+        connection.begin("ISOLATION LEVEL READ COMMITTED")  # statements after the wait see the state after the wait
         sql_dialect.take_turns(connection, pipeline)
 
     def view_columns(self, connection: Session, view: str) -> list[tuple[str, bool]]:
@@ -169,5 +169,5 @@ class PostgresEngine(Engine):
             return violations(connection, staged, table, commit, files, known)
 
     def headers(self, stored: Any) -> list[tuple[str, bytes | None]]:
-        """See `Engine`: values are base64."""
+        """See `Engine`: values are in base64."""
         return [(item["name"], None if item["value"] is None else b64decode(item["value"])) for item in stored]

@@ -1,4 +1,4 @@
-"""The writes of a batch with a key, copied into one temporary table."""
+"""Copy the writes of a batch with a key into one temporary table."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -23,8 +23,8 @@ WRITES, FATES = "pg_temp.kpipe_writes", "pg_temp.kpipe_fates"
 FOLDED, ROWS = "pg_temp.kpipe_folded", "pg_temp.kpipe_rows"
 _KINDS = {"key": "bytea", "value": "bytea", "headers": "json"}
 
-#: Records whose rows were duplicates, in the columns of staged dead letters, with the topics and partitions of the batch as $7
-#: and $8; there until the transaction ends.
+#: Selects the records whose rows were duplicates, in the columns of staged dead letters. $7 and $8 are the topics and partitions
+#: of the batch. It works until the transaction ends.
 DUPLICATES = (
     "SELECT coalesce(nullif(f.tn, ''), ($7::VARCHAR[])[array_position($8::INTEGER[], w._kafka_partition)]) AS topic,"
     " w._kafka_partition AS partition,"
@@ -38,16 +38,16 @@ DUPLICATES = (
 def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
     """Create `kpipe_writes`, which is dropped when the transaction ends. For arguments, result and errors see `collect`.
 
-    If the rule has expressions, columns that the rows do not fill have the table's defaults there: an inserted row has these
-    values, and an update expression sees them.
+    If the rule has expressions, columns that the rows do not fill get the table's defaults: an inserted row has these values,
+    and an update expression reads them.
 
     Raises:
-        SchemaConflict: a value is one that PostgreSQL does not take.
+        SchemaConflict: PostgreSQL does not accept a value.
     """
-    if not batch.is_first:  # those of another table of the same commit
+    if not batch.is_first:  # left by another table of the same commit
         session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
     originals = [f"NULL::{kind} AS {RECORD[name]}" for name, kind in _KINDS.items()]
-    # From the table, so that collations are its own: two that differ cannot be compared.
+    # From the table, to get its collations: texts of different collations cannot be compared.
     session.execute(
         f"CREATE TEMP TABLE kpipe_writes ON COMMIT DROP AS SELECT NULL::boolean AS {GONE}, NULL::bigint AS {PLACE},"
         f" {', '.join([*originals, *map(quote, batch.known.names())])} FROM {quote(batch.table)} WITH NO DATA"

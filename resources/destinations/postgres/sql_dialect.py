@@ -1,4 +1,4 @@
-"""Which tables a schema has, and what differs in PostgreSQL's SQL."""
+"""Find and create the ledger's tables in a schema, and define PostgreSQL's SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DIALECT = Dialect(
     create_view="CREATE OR REPLACE VIEW ",
     same_name="{0} = {1}",
     micros="(extract(epoch FROM {0}) * 1000000)::BIGINT",
-    # width_bucket searches the ranges of a partition by halves: a join on both bounds would compare every row with each.
+    # width_bucket is a binary search in the ranges of a partition; a join on both bounds would compare every row with each.
     hits=(
         "SELECT r.id, x.at, x.n FROM ("
         "  SELECT b.ids[width_bucket(t._kafka_offset, b.starts)] AS id, t._kafka_offset AS at, count(*) AS n"
@@ -29,9 +29,9 @@ DIALECT = Dialect(
     lock=" FOR UPDATE",
     share=" FOR SHARE",
     place="concat('PostgreSQL database ', current_database(), ', schema ', current_schema())",
-    types={"HEADERS": "JSON"},  # not JSONB, which refuses a NUL in a header's name
+    types={"HEADERS": "JSON"},  # not JSONB, which rejects a NUL in a header's name
 )
-# What runs, sensors and views ask for stays fast when there are many commits.
+# Queries of runs, sensors and views stay fast with many commits.
 _INDEXES = (
     "CREATE INDEX IF NOT EXISTS kpipe_commits_waiting ON kpipe_commits (pipeline_name, seq)"
     " WHERE published_at IS NULL AND metadata IS NOT NULL",
@@ -42,10 +42,10 @@ _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S"
 
 
 def exists(session: Session, name: str) -> bool:
-    """Whether the schema has a table of that name.
+    """Return whether the schema has a table of that name.
 
     Raises:
-        SchemaConflict: it is something else, or a table whose rows a crash of the server would take away.
+        SchemaConflict: the name is another object, or a table that a crash of the server would empty.
     """
     row = session.execute(
         "SELECT relkind, relpersistence FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace",
@@ -55,27 +55,27 @@ def exists(session: Session, name: str) -> bool:
         return False
     kind, persistence = (value.decode() if isinstance(value, bytes) else value for value in row)
     if kind not in ("r", "p"):
-        raise SchemaConflict(f"{name} is {_KINDS.get(kind, 'no table')} in PostgreSQL", "name a table: into.table")
+        raise SchemaConflict(f"{name}: not a table: found {_KINDS.get(kind, 'another object')}", "set into.table to a table")
     if persistence != "p":
         raise SchemaConflict(
-            f"table {name} is UNLOGGED: a crash of the server would empty it, and the ledger would not know",
+            f"table {name} is UNLOGGED: a crash of the server would empty it, but not the ledger",
             f'ALTER TABLE "{name}" SET LOGGED',
         )
     return True
 
 
 def present(session: Session) -> bool:
-    """Whether the ledger's tables are there.
+    """Return whether the ledger's tables exist.
 
     Raises:
-        LedgerMismatch: only some of them are.
+        LedgerMismatch: only some of them exist.
         FormatTooNew: a newer kpipe has written them.
     """
     return format_table.present(session, DIALECT, lambda name: exists(session, name))
 
 
 def create(session: Session) -> None:
-    """Make the ledger's tables and views that are missing, inside the transaction at hand; one transaction at a time."""
+    """Create missing tables and views of the ledger, inside the current transaction; one transaction at a time."""
     take_turns(session, "")
     table_definitions.create(session, DIALECT)
     for statement in _INDEXES:
@@ -84,12 +84,12 @@ def create(session: Session) -> None:
 
 
 def keep_out(session: Session, table: str) -> None:
-    """Let nobody else write the table until the transaction ends, so that what a key meets stays true; all may read it.
+    """Lock the table against other writers until the transaction ends, so that a join by key stays valid; all may read it.
 
-    A policy of row security would hide rows from the look at what is there: PostgreSQL now says so instead.
+    A policy of row security would hide rows from the join: with `row_security` off, PostgreSQL raises an error instead.
 
     Raises:
-        SchemaConflict: another table differs from this one in case only, and the sums of both would be one.
+        SchemaConflict: another table's name differs from this one in case only, so both would share one balance.
     """
     session.execute("SELECT set_config('row_security', 'off', true)")
     session.execute(f"LOCK TABLE {quote(table)} IN SHARE ROW EXCLUSIVE MODE")
@@ -99,14 +99,16 @@ def keep_out(session: Session, table: str) -> None:
         [table],
     ).fetchone()
     if other is not None:
-        raise SchemaConflict(f"tables {table} and {other[0]} differ in case only, which rows with a key cannot", "rename one")
+        raise SchemaConflict(
+            f"tables {table} and {other[0]}: names differ in case only, which into.key does not support", "rename one"
+        )
 
 
 def take_turns(session: Session, pipeline: str) -> None:
-    """Wait until no other transaction that has called this for the pipeline is on its way any more.
+    """Wait until no other transaction that has called this for the pipeline is in flight.
 
-    Not the fence: that are the compare-and-swap and the lock of the pipeline's row. It is how a commit whose answer was lost
-    is waited for, and it keeps a run that is too late from copying rows for nothing. The lock ends with the transaction.
+    Fencing does not depend on it, but on the compare-and-swap and the lock of the pipeline's row. It waits for a commit whose
+    response was lost, and keeps a late run from copying rows in vain. The lock ends with the transaction.
     """
     session.execute(
         "SELECT pg_advisory_xact_lock(hashtextextended('kpipe:' || current_schema() || ':' || $1::text, 0))", [pipeline]

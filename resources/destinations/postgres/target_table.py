@@ -1,4 +1,4 @@
-"""The table that rows go to in PostgreSQL: its columns, making and widening it, and the COPY of staged rows."""
+"""Read, create and widen the target table in PostgreSQL, and copy staged rows into it."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -27,10 +27,10 @@ from resources.type_compatibility import COORDINATES, carried
 
 __all__ = ["THIS", "columns", "defaults", "explained", "insert", "prepare", "primary_key", "required", "set_aside"]
 
-#: The table whose name is $1, in the schema where kpipe's tables are.
+#: The table whose name is $1, in the schema of kpipe's tables.
 THIS = "(SELECT oid FROM pg_class WHERE relname = $1 AND relnamespace = current_schema()::regnamespace)"
 
-_LONGEST = 63  # bytes of a name; PostgreSQL would cut the rest off without a word
+_LONGEST = 63  # bytes of a name; PostgreSQL truncates longer names without an error
 _LETTERS = {
     "topic": "text", "partition": "integer", "offset": "bigint", "timestamp": "timestamptz", "key": "bytea", "value": "bytea",
     "headers": "json", "stage": "text", "reason": "text",
@@ -38,15 +38,15 @@ _LETTERS = {
 
 
 def columns(session: Session, table: str) -> Columns:
-    """All columns of a table that exists and that can be written, coordinates too.
+    """Return all columns of an existing table that can be written, coordinates included.
 
     Raises:
-        SchemaConflict: a column's type is none that kpipe can write.
+        SchemaConflict: kpipe cannot write the type of a column.
     """
     rows = session.execute(
         "SELECT attname, format_type(atttypid, atttypmod), col_description(attrelid, attnum) FROM pg_attribute"
         f" WHERE attrelid = {THIS}"
-        # Generated columns are PostgreSQL's own affair.
+        # PostgreSQL computes generated columns.
         " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum",
         [table],
     ).fetchall()
@@ -60,7 +60,7 @@ def columns(session: Session, table: str) -> Columns:
 
 
 def required(session: Session, table: str) -> list[str]:
-    """Payload columns that take no NULL: COPY names every column of the file, so no default stands in."""
+    """Return payload columns that are NOT NULL: COPY names every column of the file, so defaults do not apply."""
     rows = session.execute(
         "SELECT attname FROM pg_attribute"
         f" WHERE attrelid = {THIS}"
@@ -85,7 +85,7 @@ def defaults(session: Session, table: str) -> dict[str, str]:
 
 
 def primary_key(session: Session, table: str) -> tuple[str, ...]:
-    """Columns of the table's primary key; none where it has none, or is not there."""
+    """Return the columns of the table's primary key; none if it has no primary key or does not exist."""
     rows = session.execute(
         "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)"
         " WHERE i.indisprimary"
@@ -103,14 +103,14 @@ def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: 
         All columns of the table afterwards.
 
     Raises:
-        SchemaConflict: the table cannot take them.
+        SchemaConflict: the table cannot be widened for the columns.
     """
     needed = carried(commit, [name for file in staged for name in file.names])
     for name in needed.names():
         if len(name.encode()) > _LONGEST:
             raise SchemaConflict(
-                f"column {name!r} of batch {commit.id} has a name of more than {_LONGEST} bytes, which PostgreSQL would cut",
-                "let a program rename it, or leave it out: declare `columns` with `schema: ignore`",
+                f"column {name!r} of batch {commit.id}: name too long: expected at most {_LONGEST} bytes",
+                "rename it in a transform, or leave it out: declare `columns` with `schema: ignore`",
             )
     if not exists:
         if not needed:
@@ -123,7 +123,7 @@ def prepare(session: Session, table: str, exists: bool, commit: Commit, staged: 
     known = columns(session, table)
     steps = widening(known, needed)
     fresh = [(path[0], kind) for path, kind in steps if len(path) == 1]
-    if fresh:  # one statement: each takes as long as the table has columns
+    if fresh:  # one statement: each takes time in proportion to the table's columns
         more = ", ".join(f"ADD COLUMN {quote(name)} {sql_type(kind)}" for name, kind in fresh)
         session.execute(f"ALTER TABLE {quote(table)} {more}")
     for name, kind in nested_growth(known, steps, dict(fresh)).items():
@@ -143,13 +143,13 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
         session: inside a transaction.
         reader: DuckDB's connection to the staged files.
         table: name of the table.
-        commit: what is written.
-        staged: its files of rows.
+        commit: the commit.
+        staged: its staged files of rows.
         known: all columns of the table.
 
     Raises:
-        StagingFailed: a file holds other columns than the commit, or other rows than were counted.
-        SchemaConflict: a value is one that PostgreSQL does not take.
+        StagingFailed: a file has other columns than the commit, or another number of rows than reported.
+        SchemaConflict: PostgreSQL does not accept a value.
     """
     plain = _plain(session, table, known)
 
@@ -167,7 +167,7 @@ def insert(session: Session, reader: Any, table: str, commit: Commit, staged: Se
 
 
 def _plain(session: Session, table: str, known: Columns) -> set[str]:
-    """Columns of the type `json`, whose binary form is not that of `jsonb`; to everything else they are the same."""
+    """Return the columns of type `json`: its binary format differs from that of `jsonb`. Only COPY distinguishes the two."""
     if not any(sql_type(kind) == "jsonb" for _, kind in known):
         return set()
     rows = session.execute(
@@ -179,7 +179,7 @@ def _plain(session: Session, table: str, known: Columns) -> set[str]:
 
 
 def explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths: Sequence[str], table: str) -> SchemaConflict:
-    """Which record holds a NUL, which is what PostgreSQL's texts and its jsonb refuse; else what PostgreSQL says."""
+    """Return an error that names the record with a NUL, which texts and jsonb reject; otherwise PostgreSQL's own message."""
     at = [name for name, _, _ in matches if name in ("_kafka_topic", "_kafka_partition", "_kafka_offset")]
     for match in matches:
         sign = f"contains({csv_copy.field(match)}, chr(0)) OR contains({csv_copy.field(match)}, '\\u0000')"
@@ -190,23 +190,23 @@ def explained(error: psycopg.Error, reader: Any, matches: Sequence[Match], paths
         if row is not None and error.sqlstate in ("22021", "22P05"):
             record = ", ".join(f"{name.removeprefix('_kafka_')} {value}" for name, value in zip(at, row, strict=False))
             return SchemaConflict(
-                f"table {table}, column {match[0]!r}: the record at {record} holds the character NUL, which PostgreSQL's"
-                f" {sql_type(match[2])} cannot; nothing was written",
+                f"table {table}, column {match[0]!r}: the record at {record} contains the character NUL, which PostgreSQL's"
+                f" {sql_type(match[2])} cannot store; nothing was written",
                 "set such records aside with `errors: {constraint: dead_letter}`; or declare the column as BLOB under `columns`",
             )
     return SchemaConflict(
-        f"table {table} refuses a value: {error.diag.message_primary or error}; nothing was written",
+        f"table {table} rejects a value: {error.diag.message_primary or error}; nothing was written",
         "change the column's type, or declare another one under `columns`",
     )
 
 
 def set_aside(session: Session, reader: Any, commit: Commit, staged: Sequence[Proven], events: int) -> int:
-    """Insert the staged dead letters; how many there were."""
+    """Insert the staged dead letters, and return their number."""
     parts = ", ".join(f"{quote(name)} {kind}" for name, kind in _LETTERS.items())
     session.execute(f"CREATE TEMP TABLE kpipe_letters ({parts}) ON COMMIT DROP")
 
     def copy(into: Sequence[str], matches: Sequence[Match], paths: Sequence[str]) -> int:
-        select = csv_copy.lines(matches, nul="\\x00")  # reasons may quote what was found
+        select = csv_copy.lines(matches, nul="\\x00")  # reasons may quote the record
         return session.copy(
             f"COPY pg_temp.kpipe_letters ({', '.join(map(quote, into))}) FROM STDIN (FORMAT csv)",
             csv_copy.blocks(reader, select, [list(paths)]),

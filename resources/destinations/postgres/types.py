@@ -1,4 +1,4 @@
-"""kpipe's types in PostgreSQL. What PostgreSQL has no type for is kept in one that holds it, and noted in a comment."""
+"""Map kpipe's types to PostgreSQL. A type without an equivalent is stored in another one, and recorded in a comment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOTE = "kpipe: "
 
 
 def sql_type(kind: Type) -> str:
-    """The type that a column of kpipe's type has, as PostgreSQL itself spells it."""
+    """Return PostgreSQL's type for kpipe's type, as PostgreSQL spells it."""
     if isinstance(kind, (ListOf, MapOf, Struct)):
         return "jsonb"
     decimal = re.fullmatch(r"DECIMAL(\(\d+,\d+\))", kind.name)
@@ -32,17 +32,17 @@ def sql_type(kind: Type) -> str:
 
 
 def note(kind: Type) -> str:
-    """The comment of a column whose type in PostgreSQL does not tell kpipe's; empty for others."""
+    """Return the comment of a column whose PostgreSQL type is ambiguous; empty for others."""
     return "" if _plainly(sql_type(kind)) == kind else f"{_NOTE}{kind}"
 
 
 def kpipe_type(found: str, comment: str | None) -> Type | None:
-    """kpipe's type of a column, from PostgreSQL's and the column's comment; None if kpipe cannot write it."""
+    """Return kpipe's type for PostgreSQL's type and the column's comment; None if kpipe cannot write it."""
     if comment and comment.startswith(_NOTE):
         try:
             noted = parse_type(comment[len(_NOTE) :])
         except InvalidPipeline:
-            return _plainly(found)  # somebody else's words
+            return _plainly(found)  # not a comment of kpipe
         if sql_type(noted) == found:
             return noted
     return _plainly(found)

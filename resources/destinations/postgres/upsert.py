@@ -1,4 +1,4 @@
-"""Merge rows with a key in PostgreSQL. A lock keeps other writers out (`sql_dialect.keep_out`), so a row keeps its ctid."""
+"""Merge rows with a key in PostgreSQL. A lock blocks other writers (`sql_dialect.keep_out`), so a row keeps its ctid."""
 
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["merge"]
 
 
 def merge(session: Session, reader: Any, batch: KeyedBatch, carried: Sequence[str]) -> tuple[Commit, dict[Part, Holding]]:
-    """Merge the writes of the batch into the table. Rows that are dead letters now are in `DUPLICATES`.
+    """Merge the writes of the batch into the table. `DUPLICATES` selects the rows that became dead letters.
 
     Args:
-        session: inside a transaction that keeps others from writing the table, with `kpipe_writes`.
+        session: inside a transaction that has locked the table against other writers, with `kpipe_writes`.
         reader: see `settle`, also for the result and the errors.
-        batch: see there.
-        carried: see there.
+        batch: see `settle`.
+        carried: see `settle`.
     """
     fates = judged(f"({met(_SQL, batch)})", len(batch.key), batch.rule)
     session.execute(f"CREATE TEMP TABLE kpipe_fates ON COMMIT DROP AS {fates}")
@@ -83,5 +83,5 @@ _SQL = MergeSql(
         put=_put,
     ),
     assign="{0} = {1}.{0}",
-    cause="a trigger or a rule of the table leaves rows out: remove it, or load into another table",
+    cause="a trigger or a rule of the table skips rows: remove it, or load into another table",
 )

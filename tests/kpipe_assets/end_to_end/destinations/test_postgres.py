@@ -118,7 +118,7 @@ def test_what_postgresql_cannot_hold_fails_or_is_set_aside(kpipe: Any, topic: An
     write(name, ['{"id": 32, "text": "\\\\u0000", "user": {"name": "a", "tags": [1]}}'])
     kpipe.define("plain", name, into={**into, "table": "plain"})
     failed = kpipe("run", "plain", status=1).stderr
-    assert "partition 0, offset 30 holds the character NUL" in failed and "constraint: dead_letter" in failed
+    assert "partition 0, offset 30 contains the character NUL" in failed and "constraint: dead_letter" in failed
     kpipe.define("plain", name, into={**into, "table": "plain"}, errors={"constraint": "dead_letter"})
     summary = kpipe.json("run", "plain")[-1]
     assert (summary["rows"], summary["dead_letters"]) == (31, 2)

@@ -95,7 +95,7 @@ def test_a_value_that_postgresql_cannot_hold_is_named(place: PostgresPlace) -> N
     ledger = destination.ledger()[1]
     columns = Columns.of({"id": "BIGINT", "text": "VARCHAR", "s": "STRUCT(a VARCHAR)"})
     for values in ({"id": 1, "text": "a\x00b", "s": None}, {"id": 1, "text": "", "s": {"a": "\x00"}}):
-        with pytest.raises(SchemaConflict, match=r"record at partition 0, offset 0 holds the character NUL") as caught:
+        with pytest.raises(SchemaConflict, match=r"record at partition 0, offset 0 contains the character NUL") as caught:
             destination.commit(batch(place, ledger, {0: 3}, columns, values))
         assert ("'s'" if values["s"] else "'text'") in str(caught.value)
     assert destination.ledger()[1] == ledger and destination.columns() is None
@@ -134,7 +134,7 @@ def test_a_table_that_was_there(place: PostgresPlace) -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ("CREATE VIEW tweets AS SELECT 1 AS id", "tweets is a view"),
+        ("CREATE VIEW tweets AS SELECT 1 AS id", "tweets: not a table: found a view"),
         ("CREATE UNLOGGED TABLE tweets (id bigint)", "UNLOGGED"),
         ("CREATE TABLE tweets (id char(3))", r"has type character\(3\), which kpipe cannot write"),
         ("CREATE TABLE tweets (id numeric)", "has type numeric"),
@@ -201,7 +201,7 @@ def test_secrets_stay_where_they_belong(
     assert PASSWORD not in destination.describe() + str(destination.view("pipelines"))
     assert PASSWORD not in str(vars(destination)) + str(vars(destination.engine))
     wrong = open_destination(definition(database=address, credentials={"password": f"x{PASSWORD}"}), home)
-    with pytest.raises(DestinationError, match=r"refuses: .*password authentication failed") as refused:
+    with pytest.raises(DestinationError, match=r"rejects the connection: .*password authentication failed") as refused:
         wrong.ledger()
     assert PASSWORD not in repr(refused.value)
     activity = place.server.sql("SELECT application_name, query FROM pg_stat_activity")

@@ -118,7 +118,7 @@ def test_a_commit_that_postgresql_rolls_back_is_not_believed(place: PostgresPlac
             connection.execute("SELECT 1/0")
 
     monkeypatch.setattr(history_tables, "history", swallowing)
-    with pytest.raises(DestinationError, match="answered COMMIT with ROLLBACK"):
+    with pytest.raises(DestinationError, match="expected COMMIT, found ROLLBACK"):
         destination.commit(batch(place, ledger, {0: 12}))
     assert (destination.ledger()[1], place.rows()) == (ledger, rows)
 
