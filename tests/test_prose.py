@@ -8,6 +8,7 @@ import pytest
 
 from tests import prose
 
+
 @pytest.mark.parametrize("folder", prose.PRODUCT)
 def test_docstrings_comments_and_messages(folder: str) -> None:
     paths = [path for path in prose.tracked("*.py") if path.is_relative_to(prose.ROOT / folder)]
