@@ -40,7 +40,7 @@ from kpipe.ingest.loop import Ingest
 from kpipe.schema.columns import Columns
 from kpipe_assets.dagster_server.instance import open_instance, prepare
 from kpipe_assets.runs.runner import Run
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from resources.destinations import open_destination
 from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
@@ -147,9 +147,9 @@ def measure(number: int, seconds: float) -> dict[str, Any]:
         load_before = os.getloadavg()[0]
         process, start_s = _started(home)
         try:
-            with Switches(home) as switches:
+            with SensorStates(home) as sensor_states:
                 for name in names:
-                    switches.turn(name, on=True)
+                    sensor_states.turn(name, on=True)
             _settle(environ["DAGSTER_HOME"], number)
             roles = _roles(process.pid)
             broker_pid = int(broker.status().pid or 0)

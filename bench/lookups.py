@@ -28,26 +28,26 @@ from kpipe.topics import PartitionId, TopicId
 from resources.home import Home
 from resources.kafka import replay_reader
 from resources.kafka.range_reader import BLOCK_RECORDS
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task import range_task
-from resources.spark.task.task_spec import Job
+from resources.spark.task.task_spec import JobSpec
 
 SOURCE = PartitionId(TopicId("c", "t", "orders"), 0)
 KEYS = {"number": "n(k).name", "text": "t(code).name", "computed": "n(id % {rows}).name"}
 _PIECE = 200_000  # records of a task
 
 
-def _records(count: int, rows: int) -> Held:
+def _records(count: int, rows: int) -> RecordBlock:
     items = (
         {"id": n, "k": n * 7919 % rows, "code": f"key-{n * 7919 % rows}", "text": f"record {n} with text", "lang": "en"}
         for n in range(count)
     )
     values = [json.dumps(item).encode() for item in items]
-    return Held.of(range(count), [0] * count, values)
+    return RecordBlock.of(range(count), [0] * count, values)
 
 
-def _job(folder: Path, rows: int, expression: str | None) -> Job:
+def _job(folder: Path, rows: int, expression: str | None) -> JobSpec:
     lookups = {"n": {"path": str(folder / "n.parquet"), "key": "k"}, "t": {"path": str(folder / "t.parquet"), "key": "k"}}
     pipeline = Pipeline.model_validate(
         {
@@ -62,7 +62,7 @@ def _job(folder: Path, rows: int, expression: str | None) -> Job:
     return LocalStager(pipeline, Home(folder / "home").make())._shaped(Batch("b", "p", ()), [kinds], None)
 
 
-def _cpu(job: Job, held: Held) -> float:
+def _cpu(job: JobSpec, held: RecordBlock) -> float:
     """Return the CPU seconds for all records."""
     from dataclasses import replace
 

@@ -81,14 +81,14 @@ class TopicSnapshot:
         return any(known.name == topic for known in self.topics()) or bool(self.pattern and re.search(self.pattern, topic))
 
 
-def part(source: PartitionId, several: bool) -> Part:
+def part(source: PartitionId, multi_topic: bool) -> Part:
     """Return the partition's name: `0`, or `web:0` if the pipeline reads several topics."""
-    return f"{source.topic.name}:{source.partition}" if several else source.partition
+    return f"{source.topic.name}:{source.partition}" if multi_topic else source.partition
 
 
-def parts(sources: Iterable[PartitionId], several: bool) -> list[Part]:
+def parts(sources: Iterable[PartitionId], multi_topic: bool) -> list[Part]:
     """Return the partitions' names, by topic, then by number."""
-    return sorted({part(source, several) for source in sources}, key=in_order)
+    return sorted({part(source, multi_topic) for source in sources}, key=in_order)
 
 
 def names(sources: Iterable[PartitionId]) -> set[Part]:
@@ -107,19 +107,19 @@ def chosen(source: PartitionId, only: Collection[Part] | None) -> bool:
     return only is None or source.partition in only or part(source, True) in only
 
 
-def unnamed(names: Iterable[Part], several: bool) -> str:
+def unnamed(names: Iterable[Part], multi_topic: bool) -> str:
     """Return the error of names without a required topic, or with a superfluous one; empty if all are valid."""
     for name in names:
-        if several and isinstance(name, int):
+        if multi_topic and isinstance(name, int):
             return f"{name} is a partition of each of several topics: write TOPIC:{name}"
-        if not several and isinstance(name, str):
+        if not multi_topic and isinstance(name, str):
             return f"{name}: the pipeline reads one topic: write {in_order(name)[1]}"
     return ""
 
 
-def folded(values: Mapping[Part, int], several: bool) -> Mapping[Part, int]:
+def folded(values: Mapping[Part, int], multi_topic: bool) -> Mapping[Part, int]:
     """Return numbers by partition; for one topic, add them up by partition number, with or without the topic's name."""
-    if several:
+    if multi_topic:
         return values
     sums: dict[Part, int] = {}
     for name, value in values.items():

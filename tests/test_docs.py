@@ -142,7 +142,7 @@ def test_functions_that_the_architecture_names_exist(module: str, name: str) -> 
 
 
 def test_both_walkthroughs_name_functions() -> None:
-    assert {"plan", "collect", "tell_in_run", "read_all", "Home.save"} <= {name for _, name in NAMED_FUNCTIONS}
+    assert {"plan", "collect", "publish_in_run", "read_all", "Home.save"} <= {name for _, name in NAMED_FUNCTIONS}
 
 
 def test_the_architecture_lists_every_package() -> None:

@@ -66,7 +66,7 @@ class RangeReport:
         dead_letters: file of dead letters; None without dead letters.
         seconds: time spent reading, decoding and writing.
         sample_dead_letter: reason of the first dead letter, for messages; empty without dead letters.
-        killers: records that make the program fail, with the reasons, by offset; they were left out of its input.
+        poison_records: records that make the program fail, with the reasons, by offset; they were left out of its input.
         lookups: version of each lookup that was used, by name (kpipe/definition/lookups.py).
         host: the machine that read the range; empty on a single machine.
     """
@@ -78,7 +78,7 @@ class RangeReport:
     dead_letters: StagedFile | None = None
     seconds: float = 0.0
     sample_dead_letter: str = ""
-    killers: Mapping[int, str] = field(default_factory=dict)
+    poison_records: Mapping[int, str] = field(default_factory=dict)
     lookups: Mapping[str, Version] = field(default_factory=dict)
     host: str = ""
 
@@ -111,7 +111,7 @@ class Commit:
         started_ms: wall clock, UTC.
         seconds: time since the plan.
         note: text of a ledger-only commit: the decision and its author.
-        several: whether the metadata names partitions with their topic.
+        multi_topic: whether the metadata names partitions with their topic.
     """
 
     id: str
@@ -129,7 +129,7 @@ class Commit:
     started_ms: int = 0
     seconds: float = 0.0
     note: str = ""
-    several: bool = False
+    multi_topic: bool = False
 
     @cached_property
     def counts(self) -> Mapping[ByLane, Counts]:

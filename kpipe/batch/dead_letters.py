@@ -46,13 +46,13 @@ class Replay:
         commit: of kind `replay`, without lanes, steps and counts: its files are the new rows and the new dead letters.
         registered: registration id of the pipeline when the dead letters were read.
         letters: the retried dead letters; no two have the same partition number and offset.
-        several: whether a record may have given several rows.
+        fan_out: whether a record may have given several rows.
     """
 
     commit: Commit
     registered: str
     letters: tuple[DeadLetter, ...]
-    several: bool = False
+    fan_out: bool = False
 
 
 @dataclass(frozen=True)

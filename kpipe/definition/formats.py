@@ -106,7 +106,7 @@ class Format(Model):
     validated: bool = Field(default=False, alias="validate")
 
     @property
-    def several(self) -> bool:
+    def fan_out(self) -> bool:
         """True if a record may give several rows."""
         return self.type == "csv"
 

@@ -85,7 +85,7 @@ class Source(Model):
     on_data_loss: Literal["fail", "record"] = "fail"
 
     @property
-    def several(self) -> bool:
+    def multi_topic(self) -> bool:
         """True if partitions are named with their topic: several topics are named, or a pattern selects them."""
         return self.topic_pattern is not None or len(set(self.topics or ())) > 1
 
@@ -139,7 +139,7 @@ class Source(Model):
     @model_validator(mode="after")
     def _parts(self) -> Source:
         for name, given in (("start", self.start), ("end", self.end)):
-            if isinstance(given, dict) and (wrong := unnamed(given, self.several)):
+            if isinstance(given, dict) and (wrong := unnamed(given, self.multi_topic)):
                 msg = f"{name}: {wrong}"
                 raise ValueError(msg)
         return self
@@ -332,7 +332,7 @@ class Pipeline(Model):
     @property
     def coordinates(self) -> tuple[CoordinateName, ...]:
         """Kafka's coordinates that are columns. With several topics the topic is one: verification of rows needs it."""
-        return (*self.metadata, *(("topic",) if self.source.several and "topic" not in self.metadata else ()))
+        return (*self.metadata, *(("topic",) if self.source.multi_topic and "topic" not in self.metadata else ()))
 
     @property
     def declared(self) -> Columns:

@@ -70,7 +70,7 @@ class AtMostOnce(Delivery):
             self._survey.commit_only("release", open.release, f"release: {open.words}")
         except KpipeError as error:
             text = f"{open.words}: the claim could not be released, its offsets are recorded as lost: {error}"
-            self._survey.tell(Event("decided", text=text))
+            self._survey.on_event(Event("decided", text=text))
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class Ingest:
         seen: last commit that this home has seen.
         run_id: id of the run.
         version: version of pipeline and program, stored with every commit.
-        `tell`: callback for every event.
+        `on_event`: callback for every event.
         wait: sleeps for that many seconds, or less after a wake-up.
         stopped: whether to end after the current batch.
         contend: whether a fenced pass is planned and tried again, for runs that hand over to each other.
@@ -90,7 +90,7 @@ class Ingest:
     seen: Seen = field(default_factory=Seen)
     run_id: str = ""
     version: str = ""
-    tell: Callable[[Event], None] = lambda _: None
+    on_event: Callable[[Event], None] = lambda _: None
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
     contend: bool = False
@@ -101,12 +101,12 @@ class Ingest:
 
     def __post_init__(self) -> None:
         self.survey = Survey(
-            self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.tell
+            self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.on_event
         )
         self.isolation = Skipping(self.pipeline.errors.batch == "skip")
         self.delivery = self._delivery()
         read_ledger = self.survey.read_ledger
-        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read_ledger, self.tell)
+        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read_ledger, self.on_event)
 
     def _delivery(self) -> Delivery:
         if rows_first(self.pipeline):
@@ -152,11 +152,13 @@ class Ingest:
                 if not again or failures > self.pipeline.batch.max_retries:
                     if not self.isolation.failed(error, self._batch):
                         raise
-                    self.tell(Event("narrowed", self._batch, text=f"{error.what}; searching for the records to skip"))
+                    self.on_event(Event("narrowed", self._batch, text=f"{error.what}; searching for the records to skip"))
                     failures = 0
                     continue
                 seconds = self.pipeline.batch.backoff_s(failures)
-                self.tell(Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})"))
+                self.on_event(
+                    Event("retry", text=f"{error}; again in {seconds:g} s ({failures}/{self.pipeline.batch.max_retries})")
+                )
                 self.wait(seconds)
                 continue
             failures = 0
@@ -205,7 +207,7 @@ class Ingest:
             return None
         self.survey.read_ledger()
         self._batch = batch = Batch(commit.id, commit.pipeline, commit.steps)
-        self.tell(Event("resumed", batch, text="finishing the batch that an earlier run began to send"))
+        self.on_event(Event("resumed", batch, text="finishing the batch that an earlier run began to send"))
         return self.publish(replace(self.destination.commit(commit), batch=batch))
 
     def observe(self) -> Observed:
@@ -230,10 +232,10 @@ class Ingest:
         snapshot, ledger = observed.snapshot, observed.ledger
         batch = self._next_batch(self._limits(), ledger, snapshot)
         if isinstance(batch, Idle):
-            self.tell(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
+            self.on_event(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
         else:
             self._batch = batch
-            self.tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+            self.on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         return batch
 
     def _limits(self) -> Limits:
@@ -248,7 +250,7 @@ class Ingest:
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
-        found = staged_for(self.pipeline, tables_of(self.pipeline, self.destination), self.stager, batch, self.tell)
+        found = staged_for(self.pipeline, tables_of(self.pipeline, self.destination), self.stager, batch, self.on_event)
         return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
 
     def check(self, staged: StagedBatch) -> Commit:
@@ -267,7 +269,7 @@ class Ingest:
         tables = table_writes(batch, reports, parts, staged.columns, plain, fans_out(self.pipeline))
         check_dead_letters(self.pipeline, staged.ledger, records, reports)
         check_still_there(self.topics, staged.ledger, batch)
-        self.tell(Event("staged", batch))
+        self.on_event(Event("staged", batch))
         reach("collect.all")
         seconds = time.monotonic() - staged.began
         lookups = lookup_versions(reports)
@@ -286,7 +288,7 @@ class Ingest:
             version=self.version,
             started_ms=staged.started_ms,
             seconds=seconds,
-            several=self.pipeline.source.several,
+            multi_topic=self.pipeline.source.multi_topic,
         )
 
     def commit(self, commit: Commit, staged: StagedBatch, last: bool = True) -> Committed:
@@ -307,7 +309,7 @@ class Ingest:
             committed = self.destination.commit(commit)
         except SchemaConflict as error:
             self.prefetch.drop()
-            if (again := set_aside(self.pipeline, self.stager, staged, error, self.tell)) is None:
+            if (again := set_aside(self.pipeline, self.stager, staged, error, self.on_event)) is None:
                 raise
         else:
             self.delivery.landed(batch)
@@ -321,5 +323,5 @@ class Ingest:
         reach("mirror.before")
         self.seen.note(self.seen.uid or self.destination.ledger()[0], committed.seq)
         looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
-        self.tell(Event("committed", committed.batch, committed, "", *looked))
+        self.on_event(Event("committed", committed.batch, committed, "", *looked))
         return committed

@@ -35,7 +35,7 @@ class Prefetch:
         pipeline: the definition. Only `exactly_once` prefetches, since it needs only one commit for a batch.
         topics, stager, destination: see kpipe/interfaces.py.
         read_ledger: returns the committed ledger.
-        `tell`: callback for every event.
+        `on_event`: callback for every event.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Prefetch:
         stager: Stager,
         destination: Destination,
         read_ledger: Callable[[], Ledger],
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
     ) -> None:
         self._pipeline, self._topics, self._stager, self._destination = pipeline, topics, stager, destination
-        self._read_ledger, self._tell = read_ledger, tell
+        self._read_ledger, self._on_event = read_ledger, on_event
         self._next: _Thread | None = None
         self._missed = 0
 
@@ -68,7 +68,7 @@ class Prefetch:
             return
         ledger = current.ledger.apply(step.change for step in current.batch.steps)
         if not isinstance(ledger, Conflict):
-            self._next = _Thread(lambda tell: self._extract(ledger, current.columns, plan, tell), ledger, current.columns)
+            self._next = _Thread(lambda on_event: self._extract(ledger, current.columns, plan, on_event), ledger, current.columns)
 
     def take(self) -> StagedBatch | None:
         """Return the prefetched batch if ledger and tables are as planned for; None if no such batch exists.
@@ -84,7 +84,7 @@ class Prefetch:
             tables = tables_of(self._pipeline, self._destination)
             if thread.foresaw(ledger, tuple(table and filled(part, table) for part, table in tables)):
                 self._missed = 0
-                result = thread.result(self._tell)
+                result = thread.result(self._on_event)
                 return result and replace(result, ledger=ledger)
         except BaseException:
             thread.drop(self._stager)
@@ -104,7 +104,7 @@ class Prefetch:
         ledger: Ledger,
         columns: tuple[Columns, ...],
         plan: Callable[[Ledger, TopicSnapshot], Batch | Idle],
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
     ) -> StagedBatch | None:
         """Plan and stage the next batch; None if no batch can be planned, or a decision or commit must come first."""
         began, started_ms = time.monotonic(), int(time.time() * 1000)
@@ -116,8 +116,8 @@ class Prefetch:
         batch = plan(ledger, snapshot) if not arrivals(ledger, snapshot) else None
         if batch is None or isinstance(batch, Idle):
             return None
-        tell(Event("planned", batch, snapshot=snapshot, ledger=ledger))
-        found = staged(self._pipeline, self._stager, batch, columns, tell)
+        on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
+        found = staged(self._pipeline, self._stager, batch, columns, on_event)
         return StagedBatch(batch, snapshot, ledger, *found, began, started_ms)
 
 
@@ -150,7 +150,7 @@ class _Thread:
         """Return whether ledger and tables are as expected."""
         return (ledger.seq, ledger.lanes) == (self._ledger.seq, self._ledger.lanes) and tables == self._tables
 
-    def result(self, tell: Callable[[Event], None]) -> StagedBatch | None:
+    def result(self, on_event: Callable[[Event], None]) -> StagedBatch | None:
         """Wait for the result, and report the events of the thread.
 
         Raises:
@@ -158,7 +158,7 @@ class _Thread:
         """
         self._thread.join()
         for event in self._events:
-            tell(event)
+            on_event(event)
         if isinstance(self._result, BaseException):
             raise self._result
         return self._result

@@ -24,7 +24,19 @@ from kpipe.errors import DestinationError, Fenced, LedgerMismatch
 from kpipe.offsets import Overlap, Range, RangeSet
 from kpipe.topics import PartitionId
 
-__all__ = ["LOST", "READ", "SKIPPED", "Conflict", "Lane", "LaneChange", "Ledger", "Step", "check_disjoint", "check_seal", "seal"]
+__all__ = [
+    "LOST",
+    "READ",
+    "SKIPPED",
+    "Conflict",
+    "Lane",
+    "LaneChange",
+    "Ledger",
+    "Step",
+    "check_disjoint",
+    "checksum",
+    "verify_checksum",
+]
 
 READ = "read"
 SKIPPED = "skipped"
@@ -80,7 +92,7 @@ class Lane:
         return self.next > self.start
 
     @property
-    def seal(self) -> int:
+    def checksum(self) -> int:
         """Checksum of the lane: 63 bits over all its fields."""
         topic = self.source.topic
         values = (topic.cluster, topic.topic_id, topic.name, self.source.partition, self.start, self.next, self.end, self.kind)
@@ -144,26 +156,26 @@ class Step:
         return LaneChange(self.lane, self.lane.advanced(self.end))
 
 
-def seal(lanes: Iterable[Lane | None]) -> int:
+def checksum(lanes: Iterable[Lane | None]) -> int:
     """Combine the checksums of lanes (XOR), in any order.
 
     A destination stores the checksum of all lanes of a pipeline apart from the lanes. A commit changes it by the checksums
-    of the lanes that it expects and makes. So `check_seal` detects a lane that was removed or edited, and kpipe does not take
-    its partition for a new one.
+    of the lanes that it expects and makes. So `verify_checksum` detects a lane that was removed or edited, and kpipe does not
+    take its partition for a new one.
     """
-    checksum = 0
+    combined = 0
     for lane in lanes:
-        checksum ^= 0 if lane is None else lane.seal
-    return checksum
+        combined ^= 0 if lane is None else lane.checksum
+    return combined
 
 
-def check_seal(ledger: Ledger, kept: int, where: str) -> None:
+def verify_checksum(ledger: Ledger, kept: int, where: str) -> None:
     """Check that the lanes are those that commits have left.
 
     Raises:
         LedgerMismatch: a lane was removed, added or edited by something other than kpipe.
     """
-    if seal(ledger.lanes.values()) != kept:
+    if checksum(ledger.lanes.values()) != kept:
         heads = ", ".join(f"{source}: {offset}" for source, offset in ledger.positions().items()) or "none"
         raise LedgerMismatch(
             f"pipeline {ledger.pipeline}: the ledger in {where} was changed by hand: lanes are missing or edited"

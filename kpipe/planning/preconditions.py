@@ -23,13 +23,13 @@ def check_chosen(pipeline: Pipeline, only: Collection[Part] | None, snapshot: To
     """
     if only is None:
         return
-    several = pipeline.source.several
-    if wrong := unnamed(sorted(only, key=in_order), several):
+    multi_topic = pipeline.source.multi_topic
+    if wrong := unnamed(sorted(only, key=in_order), multi_topic):
         raise InvalidPipeline(f"pipeline {pipeline.name}: {wrong}")
-    known = names([*snapshot.partitions, *(ledger.sources() if several else ())])
+    known = names([*snapshot.partitions, *(ledger.sources() if multi_topic else ())])
     unknown = sorted((name for name in only if name not in known), key=in_order)
     if unknown:
-        present = parts(snapshot.partitions, several)
+        present = parts(snapshot.partitions, multi_topic)
         raise InvalidPipeline(
             f"pipeline {pipeline.name}: partition {unknown[0]} does not exist",
             f"use partitions {present[0]} to {present[-1]}" if present else "",

@@ -29,7 +29,7 @@ class Survey:
         decisions: operator overrides.
         seen: last commit that this home has seen.
         run_id, version: stored with every decision.
-        `tell`: callback for every event.
+        `on_event`: callback for every event.
         forgetting: whether topics may be missing (kpipe/planning/planner.py).
     """
 
@@ -40,7 +40,7 @@ class Survey:
     seen: Seen = field(default_factory=Seen)
     run_id: str = ""
     version: str = ""
-    tell: Callable[[Event], None] = lambda _: None
+    on_event: Callable[[Event], None] = lambda _: None
     forgetting: bool = False
 
     def look(self) -> tuple[TopicSnapshot, Ledger]:
@@ -164,7 +164,7 @@ class Survey:
         self.commit_only(kind, changes, note, steps, batch)
         uid, ledger = self.destination.ledger()
         self.seen.note(uid, max(ledger.seq, self.seen.seq) if kind != "accept_ledger" else ledger.seq)
-        self.tell(Event("decided", text=note, ledger=ledger))
+        self.on_event(Event("decided", text=note, ledger=ledger))
         return ledger
 
     def commit_only(

@@ -24,7 +24,7 @@ from kpipe.errors import (
     StagingFailed,
 )
 from kpipe.interfaces import Publication
-from kpipe.ledger.ledger import Ledger, check_seal, seal
+from kpipe.ledger.ledger import Ledger, checksum, verify_checksum
 from kpipe.schema.columns import Columns
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
 from kpipe.topics import Part, PartitionId, part
@@ -74,7 +74,7 @@ class MemoryDestination:
             known = self.store.pipelines.get(self.pipeline)
             if known is None:
                 return "", Ledger(self.pipeline)
-            check_seal(known.ledger, known.seal, self.describe())
+            verify_checksum(known.ledger, known.seal, self.describe())
             return known.uid, known.ledger
 
     def commit(self, commit: Commit) -> Committed:
@@ -161,7 +161,7 @@ class MemoryDestination:
             done = [] if known is None else [item for item, _ in known.commits.values() if item.commit.metadata]
             waiting = [item for item in done if known is not None and item.commit.id not in known.published]
             return [
-                Publication(item.commit.id, item.seq, _keyed(item.commit.metadata, item.commit.several))
+                Publication(item.commit.id, item.seq, _keyed(item.commit.metadata, item.commit.multi_topic))
                 for item in waiting[:limit]
             ]
 
@@ -202,7 +202,7 @@ class MemoryDestination:
             self.store.tables[self.table] = table
         self.store.pipelines[self.pipeline] = known
         known.ledger = replace(ledger, dead_letters=ledger.dead_letters + len(dead))
-        known.seal ^= seal(lane for change in commit.changes for lane in (change.expect, change.become))
+        known.seal ^= checksum(lane for change in commit.changes for lane in (change.expect, change.become))
         known.written += len(rows)
         known.dead_letters += dead
         known.ends.update(commit.ends)
@@ -229,15 +229,15 @@ class MemoryDestination:
             )
 
 
-def _ranges(rows: Sequence[Row], entries: Sequence[Entry], several: bool) -> tuple[list[tuple[Entry, int]], Counter[Part]]:
+def _ranges(rows: Sequence[Row], entries: Sequence[Entry], multi_topic: bool) -> tuple[list[tuple[Entry, int]], Counter[Part]]:
     """Return ranges with a wrong number of rows, and repeated offsets by partition; only if every row has an offset."""
-    held = Counter((_part(row) if several else int(row["_kafka_partition"]), row.get("_kafka_offset")) for row in rows)
+    held = Counter((_part(row) if multi_topic else int(row["_kafka_partition"]), row.get("_kafka_offset")) for row in rows)
     blind = {number for number, offset in held if offset is None}
-    blind |= {part(entry.source, several) for entry in entries if entry.reread or entry.loose}  # there ranges overlap
+    blind |= {part(entry.source, multi_topic) for entry in entries if entry.reread or entry.loose}  # there ranges overlap
     wrong: list[tuple[Entry, int]] = []
     repeated: Counter[Part] = Counter()
     for entry in entries:
-        number = part(entry.source, several)
+        number = part(entry.source, multi_topic)
         if number in blind:
             continue
         counts = [n for (at, offset), n in held.items() if at == number and offset is not None and offset in entry.range]
@@ -255,5 +255,5 @@ def _part(row: Row) -> Part:
     return f"{topic}:{number}" if topic else number
 
 
-def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]], several: bool) -> dict[str, Mapping[str, Any]]:
-    return {str(part(source, several)): dict(values) for source, values in metadata.items()}
+def _keyed(metadata: Mapping[PartitionId, Mapping[str, object]], multi_topic: bool) -> dict[str, Mapping[str, Any]]:
+    return {str(part(source, multi_topic)): dict(values) for source, values in metadata.items()}

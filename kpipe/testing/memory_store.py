@@ -35,7 +35,7 @@ class Registered:
     Attributes:
         uid: registration id, made at the first commit.
         ledger: lanes and sequence number.
-        seal: checksum of the lanes after the last commit (`kpipe.ledger.ledger.seal`).
+        seal: checksum of the lanes after the last commit (`kpipe.ledger.ledger.checksum`).
         state: state for display.
         written: rows written by all commits.
         commits: committed batches in order, with the table of each, by batch id.

@@ -94,7 +94,7 @@ class FakeStager:
         records = self.topics.read(source, within)
         for offset, slot in records:
             where: dict[str, Any] = {"_kafka_partition": source.partition, "_kafka_offset": offset}
-            if self.topics.several:
+            if self.topics.multi_topic:
                 where["_kafka_topic"] = source.topic.name
             size += len(json.dumps(slot.value)) if slot.value is not None else 0
             if slot.bad:

@@ -78,7 +78,7 @@ class FakeTopics:
         self._first = next(iter(wanted))
         self.pattern, self._named = pattern, tuple(wanted)
         #: Whether rows contain their topic.
-        self.several = bool(pattern) or len(wanted) > 1
+        self.multi_topic = bool(pattern) or len(wanted) > 1
         self._errors: list[Exception] = []
         #: Calls of `snapshot` so far, including failed ones.
         self.asked = 0

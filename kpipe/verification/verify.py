@@ -68,14 +68,14 @@ class Audit:
         }
 
 
-def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: bool = False) -> Audit:
+def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic: bool = False) -> Audit:
     """Compare the ledger with itself, the history with the ledger, and the table with the history.
 
     Args:
         ledger: the ledger now.
         history: every committed range.
         found: the recount of the destination.
-        several: whether the pipeline has several topics. Partitions are then compared one by one, unless rows of a number
+        multi_topic: whether the pipeline has several topics. Partitions are then compared one by one, unless rows of a number
             do not name their topic; all partitions of that number are then compared together.
     """
     problems: list[str] = []
@@ -88,9 +88,9 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
     partitions: dict[str, dict[str, Any]] = {}
     by_part: dict[Part, list[PartitionId]] = {}
     for source in by_source:
-        by_part.setdefault(part(source, several), []).append(source)
+        by_part.setdefault(part(source, multi_topic), []).append(source)
     rows, dead, expected, repeated = (
-        dict(folded(values, several)) for values in (found.rows, found.dead_letters, found.expected_rows, found.duplicates)
+        dict(folded(values, multi_topic)) for values in (found.rows, found.dead_letters, found.expected_rows, found.duplicates)
     )
     for name in sorted({*by_part, *rows, *dead, *expected}, key=in_order):
         sources = by_part.get(name, [])
@@ -114,7 +114,7 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, several: boo
             "rows_found": rows.get(name, 0),
         }
     problems += [*_rows(rows, expected), *_held(found), *found.problems]
-    problems += [f"table {name}: {text}" for name, item in found.also.items() for text in _further(item, several)]
+    problems += [f"table {name}: {text}" for name, item in found.also.items() for text in _further(item, multi_topic)]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
         counts=total(entry.counts for entry in history),
@@ -147,9 +147,9 @@ def _held(found: Recount) -> list[str]:
     ]
 
 
-def _further(found: Recount, several: bool) -> list[str]:
+def _further(found: Recount, multi_topic: bool) -> list[str]:
     """Compare a further table with the ledger."""
-    rows, expected, repeated = (folded(values, several) for values in (found.rows, found.expected_rows, found.duplicates))
+    rows, expected, repeated = (folded(values, multi_topic) for values in (found.rows, found.expected_rows, found.duplicates))
     twice = [
         f"partition {name}: {repeated[name]} rows repeat an offset" for name in sorted(repeated, key=in_order) if repeated[name]
     ]

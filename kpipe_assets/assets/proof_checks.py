@@ -82,7 +82,9 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
         tables = [table for _, table in table_destinations(pipeline, destination)]
         evaluate: dict[str, Callable[[int], _Result]] = {
             "complete": lambda at: (
-                _complete(destination, pipeline.source.several) if not at else _complete_table(destination, parts[at].into.table)
+                _complete(destination, pipeline.source.multi_topic)
+                if not at
+                else _complete_table(destination, parts[at].into.table)
             ),
             "mirror": lambda at: _mirror(context.instance, pipeline, home, destination, at),
             "lag": lambda _: _lag(destination, kafka.topics(pipeline), bounds.lag),
@@ -114,9 +116,9 @@ def _audit(passed: bool, summary: str, metadata: dict[str, Any]) -> Callable[[in
     return lambda _: (passed, _ERROR, summary, metadata)
 
 
-def _complete(destination: Destination, several: bool) -> _Result:
+def _complete(destination: Destination, multi_topic: bool) -> _Result:
     _, ledger = destination.ledger()
-    result = audit(ledger, destination.history(), destination.recount(), several)
+    result = audit(ledger, destination.history(), destination.recount(), multi_topic)
     records = [
         dg.TableRecord(
             {
@@ -160,7 +162,7 @@ def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destin
     rows = destination.view("targets" if at else "batches")
     for row in rows if not at else [row for row in rows if row["target_table"] == asset.path[-1]]:
         number, seq = str(row["batch_source_partition_id"]), int(row["seq"])
-        if pipeline.source.several:
+        if pipeline.source.multi_topic:
             number = f"{row['topic']}:{number}"
         if seq > newest.get(number, (0, 0))[0]:
             newest[number] = (seq, int(row["batch_latest_offset"]))

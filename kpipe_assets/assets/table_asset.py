@@ -21,7 +21,7 @@ from kpipe.topics import Part, part
 from kpipe_assets.assets.quality_checks import audit_news
 from kpipe_assets.assets.topic_asset import table_partitions, topic_key, topic_names
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
-from kpipe_assets.publishing.events import describe, tell, tell_in_run
+from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
 from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer
 from kpipe_assets.publishing.publisher import Publisher, materializations
 from kpipe_assets.runs.handover import Turn
@@ -189,7 +189,7 @@ def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publishe
                 with publisher.waiting() as assets:
                     for asset, events in assets.items():
                         events |= _unchanged(silent - set(events), run, publisher, asset)
-                        tell_in_run(context, materializations(asset, events))
+                        publish_in_run(context, materializations(asset, events))
                     silent.clear()
             if config.idle_seconds is not None and now - busy_at > config.idle_seconds:
                 break
@@ -213,8 +213,8 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.
     if not keys:
         return {}
     _, ledger = run.destination.ledger()
-    several = run.pipeline.source.several
-    positions = {str(part(source, several)): offset for source, offset in ledger.positions().items()}
+    multi_topic = run.pipeline.source.multi_topic
+    positions = {str(part(source, multi_topic)): offset for source, offset in ledger.positions().items()}
     return {key: nothing_new(positions.get(key, 0), shown) for key, shown in publisher.shown(keys, asset).items()}
 
 
@@ -231,7 +231,7 @@ def _closing(
             events |= _unchanged(set(keys) - set(events), run, publisher, asset)
             describe(context, asset, {key: events.pop(key) for key in keys})
             # Partitions outside of this run may have unpublished commits, too.
-            tell(context.instance, materializations(asset, events))
+            publish_events(context.instance, materializations(asset, events))
             yield dg.MaterializeResult(asset_key=asset, metadata={**of_table(run.destination, topics, at), **of_work(_done(run))})
 
 
@@ -247,7 +247,7 @@ def _linked(context: dg.AssetExecutionContext, run: Run) -> bool:
         linked = dg.AssetObservation(
             key, description="Spark's page of this run, available until the run ends", metadata=of_work(done)
         )
-        tell_in_run(context, [linked])
+        publish_in_run(context, [linked])
     return bool(done.url)
 
 
@@ -257,7 +257,7 @@ def _chosen(context: dg.AssetExecutionContext) -> frozenset[Part]:
 
 def _deps(pipeline: Pipeline, home: Home) -> list[dg.AssetDep]:
     """Return the topics as dependencies. A table of several topics depends on all their partitions."""
-    mapping = dg.AllPartitionMapping() if pipeline.source.several else None
+    mapping = dg.AllPartitionMapping() if pipeline.source.multi_topic else None
     return [dg.AssetDep(topic_key(topic), partition_mapping=mapping) for topic in topic_names(pipeline, home)]
 
 
@@ -273,5 +273,5 @@ def _failure(error: KpipeError) -> dg.Failure:
 def _description(pipeline: Pipeline) -> str:
     program = f", through `{PurePath(pipeline.transform.program).name}`" if pipeline.transform else ""
     source = pipeline.source
-    topics = f"Kafka topic **{source}**" if not source.several else f"Kafka topics **{source}**"
+    topics = f"Kafka topic **{source}**" if not source.multi_topic else f"Kafka topics **{source}**"
     return f"Rows of {topics}{program}, exactly once."

@@ -33,7 +33,7 @@ def partitions(topic: str) -> dg.DynamicPartitionsDefinition:
 def table_partitions(pipeline: Pipeline) -> dg.DynamicPartitionsDefinition:
     """Return the partitions definition of the table: its topic's, or with several topics one with keys `TOPIC:NUMBER`."""
     source = pipeline.source
-    return dg.DynamicPartitionsDefinition(name=f"kpipe/{pipeline.name}") if source.several else partitions(source.names[0])
+    return dg.DynamicPartitionsDefinition(name=f"kpipe/{pipeline.name}") if source.multi_topic else partitions(source.names[0])
 
 
 def topic_names(pipeline: Pipeline, home: Home) -> tuple[str, ...]:
@@ -74,8 +74,8 @@ def missing_partitions(pipeline: Pipeline, snapshot: TopicSnapshot, store: dg.Da
     expected = {
         f"kafka/{topic.name}": partition_keys(s for s in snapshot.partitions if s.topic == topic) for topic in snapshot.topics()
     }
-    if pipeline.source.several:
-        expected[str(table_partitions(pipeline).name)] = partition_keys(snapshot.partitions, several=True)
+    if pipeline.source.multi_topic:
+        expected[str(table_partitions(pipeline).name)] = partition_keys(snapshot.partitions, multi_topic=True)
     missing = {}
     for name, keys in expected.items():
         existing = set(store.get_dynamic_partitions(name))

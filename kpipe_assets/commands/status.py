@@ -16,7 +16,7 @@ from kpipe.planning.planner import lag
 from kpipe.topics import part
 from kpipe_assets.commands.options import as_json, listing, wide
 from kpipe_assets.runs.status import state_of
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import first_sentence
 from resources.destinations import open_destination
@@ -39,8 +39,8 @@ def status(name: str | None, as_json: bool) -> int:
       kpipe status tweets --json
     """
     home = Home.from_env()
-    with Switches(home) as switches:
-        on, served = switches.on(), switches.is_served()
+    with SensorStates(home) as sensor_states:
+        on, served = sensor_states.on(), sensor_states.is_served()
     names = [name] if name else home.names()
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # most of the time is spent waiting for brokers that do not answer
         seen = list(pool.map(lambda item: describe(home, item, item in on, served), names))
@@ -97,7 +97,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
     from resources.kafka.topic_metadata import KafkaTopics
 
     pipeline = home.pipeline(name)
-    destination, several = open_destination(pipeline, home), pipeline.source.several
+    destination, multi_topic = open_destination(pipeline, home), pipeline.source.multi_topic
     _, ledger = destination.ledger()
     recorded: Mapping[str, Any] = next(iter(destination.view("pipelines")), {})
     if not recorded:  # before the first commit, only the home records how the last run ended
@@ -107,14 +107,14 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
     try:
         snapshot = KafkaTopics(pipeline.source).snapshot()
         positions = {source: offset for source, offset in positions.items() if source in snapshot.partitions}
-        high = {str(part(source, several)): state.high for source, state in sorted(snapshot.partitions.items())}
+        high = {str(part(source, multi_topic)): state.high for source, state in sorted(snapshot.partitions.items())}
         behind = sum(lag(ledger, snapshot).values())
     except KpipeError as error:
         trouble = str(error)
     return {
         "pipeline": name,
         "state": state_of(home, name, on, served),
-        "positions": {str(part(source, several)): offset for source, offset in sorted(positions.items())},
+        "positions": {str(part(source, multi_topic)): offset for source, offset in sorted(positions.items())},
         "high": high,
         "lag": behind,
         **{

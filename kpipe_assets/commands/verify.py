@@ -55,7 +55,7 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
     seen = home.seen(pipeline.name)
     if not uid and not seen.uid:
         raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
-    result = audit(ledger, destination.history(), destination.recount(), pipeline.source.several)
+    result = audit(ledger, destination.history(), destination.recount(), pipeline.source.multi_topic)
     if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
         problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}"
         return replace(result, problems=[*result.problems, problem])

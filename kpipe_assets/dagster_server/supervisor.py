@@ -37,7 +37,7 @@ load_from:
 """
 
 
-class Guard:
+class Supervisor:
     """Dagster's processes: first the code server, and when it answers, the web server and the daemon.
 
     Args:
@@ -177,7 +177,7 @@ def main() -> int:
     """See the module."""
     folder, host, port, listening, module = sys.argv[1:6]
     try:
-        return Guard(Path(folder), host, int(port), int(listening), module).run()
+        return Supervisor(Path(folder), host, int(port), int(listening), module).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -25,14 +25,14 @@ from dagster._core.instance.utils import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 
-__all__ = ["describe", "newest", "numbers", "tell", "tell_in_run"]
+__all__ = ["describe", "newest", "numbers", "publish_events", "publish_in_run"]
 
 # Events or ids in one query: each id is a parameter of SQL, and Dagster's own limit is ten times as high.
 _AT_ONCE = 1000
 _Event = TypeVar("_Event")
 
 
-def tell(instance: dg.DagsterInstance, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]) -> None:
+def publish_events(instance: dg.DagsterInstance, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]) -> None:
     """Store events without a run, in order, as `report_runless_asset_event` does for each. Returns after they are stored."""
     for event, batch in _batch(events):
         event_type, data = (
@@ -44,7 +44,7 @@ def tell(instance: dg.DagsterInstance, events: Sequence[dg.AssetMaterialization 
         instance.report_dagster_event(entry, run_id=RUNLESS_RUN_ID, batch_metadata=batch)
 
 
-def tell_in_run(context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]) -> None:
+def publish_in_run(context: dg.AssetExecutionContext, events: Sequence[dg.AssetMaterialization | dg.AssetObservation]) -> None:
     """Store events of the current run, in order, as if each were yielded. Returns after they are stored."""
     step = context.get_step_execution_context()
     for event, batch in _batch(events):

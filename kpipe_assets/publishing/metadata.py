@@ -42,9 +42,9 @@ _SUMMED = ("messages", "rows", *SETTLED, "dead_letters", "filtered", "gaps", "by
 _MOST_RANGES = 50
 
 
-def partition_keys(sources: Iterable[PartitionId], several: bool = False) -> list[str]:
+def partition_keys(sources: Iterable[PartitionId], multi_topic: bool = False) -> list[str]:
     """Return Dagster's partition keys by topic and number: `0`, or `web:0` with several topics."""
-    return [str(name) for name in parts(sources, several)]
+    return [str(name) for name in parts(sources, multi_topic)]
 
 
 def of_one(publications: Sequence[Publication], tables: Sequence[str], table: str) -> list[Publication]:

@@ -23,7 +23,7 @@ import dagster as dg
 
 from kpipe.interfaces import Destination, Publication
 from kpipe.topics import in_order
-from kpipe_assets.publishing.events import numbers, tell
+from kpipe_assets.publishing.events import numbers, publish_events
 from kpipe_assets.publishing.metadata import LAST_SEQ, ROWS, of_one, of_publications, of_table
 from resources.home import Home
 
@@ -100,7 +100,7 @@ class Publisher:
         """Store events without a run, as a sensor does. Return their number."""
         with self.waiting() as assets:
             for asset, events in assets.items():
-                tell(self._instance, materializations(asset, events))
+                publish_events(self._instance, materializations(asset, events))
             return sum(map(len, assets.values()))
 
 

@@ -209,8 +209,8 @@ def _landed(
         note=f"retry of {done.tried} dead letters: {done.answered} gave {done.rows} rows, {done.filtered} were filtered,"
         f" {done.failed} failed again{f'; {who}' if who else ''}{_lookup_note(reports)}",
     )
-    several = pipeline.format.several or fans_out(pipeline)
-    committed = destination.replay(Replay(commit, uid, tuple(letters), several))
+    fan_out = pipeline.format.fan_out or fans_out(pipeline)
+    committed = destination.replay(Replay(commit, uid, tuple(letters), fan_out))
     return replace(done, seq=committed.seq)
 
 

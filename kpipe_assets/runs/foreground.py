@@ -66,7 +66,7 @@ def batch_line(committed: Committed) -> dict[str, Any]:
         "event": "batch",
         "batch": commit.id,
         "seq": committed.seq,
-        "ranges": {str(part(step.source, commit.several)): [step.range.start, step.range.end] for step in commit.steps},
+        "ranges": {str(part(step.source, commit.multi_topic)): [step.range.start, step.range.end] for step in commit.steps},
         **_numbers(commit.totals),
         "seconds": round(commit.seconds, 3),
         "closed_by": batch.closed_by if batch else "caught_up",
@@ -102,7 +102,7 @@ def run_pipeline(
 
     totals, began = Totals(), time.monotonic()
     stop = stop or Stop()
-    progress = Progress(pipeline.name, as_json, partitions, pipeline.source.several)
+    progress = Progress(pipeline.name, as_json, partitions, pipeline.source.multi_topic)
 
     def spark() -> Any:
         if not started():
@@ -119,7 +119,7 @@ def run_pipeline(
                 spark,
                 only=partitions,
                 decisions=decisions or Decisions(),
-                tell=progress.tell,
+                on_event=progress.on_event,
                 wait=stop.wait,
                 stopped=stop.requested,
             )

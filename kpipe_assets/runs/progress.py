@@ -30,7 +30,7 @@ class Progress:
         name: the pipeline's name.
         quiet: print nothing; the attributes are still updated.
         only: selected partitions; None for all.
-        several: whether partitions are shown with their topic.
+        multi_topic: whether partitions are shown with their topic.
 
     Attributes:
         positions: next offsets, by partition as text.
@@ -40,8 +40,8 @@ class Progress:
         skipped: number of skipped offsets in the ledger.
     """
 
-    def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, several: bool = False) -> None:
-        self._name, self._quiet, self._only, self._several = name, quiet, only, several
+    def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, multi_topic: bool = False) -> None:
+        self._name, self._quiet, self._only, self._multi_topic = name, quiet, only, multi_topic
         self._console = Terminal(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
         self._bars: Bars | None = None
         self._task: TaskID | None = None
@@ -81,11 +81,11 @@ class Progress:
         if not self._quiet:
             self._console.print(f"[dim]{self._name}:[/dim] {escape(text)}", markup=True)
 
-    def tell(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Show an event of the loop."""
         if event.ledger is not None and event.snapshot is not None:
             present = event.snapshot.partitions
-            self.positions = {str(part(s, self._several)): n for s, n in event.ledger.positions().items() if s in present}
+            self.positions = {str(part(s, self._multi_topic)): n for s, n in event.ledger.positions().items() if s in present}
             behind = lag(event.ledger, event.snapshot)
             self.behind = sum(n for s, n in behind.items() if chosen(s, self._only))
             selected = [s for s in present if chosen(s, self._only)]
@@ -115,7 +115,7 @@ class Progress:
     def committed(self, committed: Committed) -> None:
         """Show a committed batch."""
         for step in committed.commit.steps:
-            self.positions[str(part(step.source, self._several))] = step.end
+            self.positions[str(part(step.source, self._multi_topic))] = step.end
         self._trouble = ""
         counts, span = committed.commit.totals, sum(len(step.range) for step in committed.commit.steps)
         if not self._done:

@@ -16,7 +16,7 @@ from kpipe.interfaces import Destination, GroupFollower, Stager
 from kpipe.planning.planner import Idle
 from kpipe.tables.upsert import with_key
 from kpipe_assets.runs.run_locks import marked
-from kpipe_assets.runs.stop_requests import Ear
+from kpipe_assets.runs.stop_requests import StopRequests
 from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination, required_columns
 from resources.extras import require
@@ -47,7 +47,7 @@ class Run:
     ready: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self._ear = Ear(self.home, self.pipeline.name, restarts=self.loop.contend)
+        self._stop_requests = StopRequests(self.home, self.pipeline.name, restarts=self.loop.contend)
 
     @classmethod
     def real(cls, pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], **options: Any) -> Run:
@@ -100,8 +100,8 @@ class Run:
             loop,
             seen=self.home.seen(name),
             run_id=loop.run_id or f"pid-{os.getpid()}",
-            wait=lambda seconds: self._ear.wait(seconds, loop.wait),
-            stopped=lambda: loop.stopped() or self._ear.asked(),
+            wait=lambda seconds: self._stop_requests.wait(seconds, loop.wait),
+            stopped=lambda: loop.stopped() or self._stop_requests.asked(),
         ).passes(max_batches, follow)
         with marked(self.home, name, loop.run_id or str(os.getpid())):
             landed = {entry.batch for entry in self.destination.history()}
@@ -133,7 +133,7 @@ class Run:
 
     def asked_to_stop(self) -> bool:
         """Return whether another process has requested a stop (kpipe_assets/runs/stop_requests.py)."""
-        return self._ear.asked()
+        return self._stop_requests.asked()
 
     def _note(self, state: str, error: KpipeError | None = None) -> None:
         """Record the pipeline's state. A failure must not hide the error that is recorded."""

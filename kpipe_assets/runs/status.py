@@ -23,7 +23,7 @@ def state_of(home: Home, name: str, on: bool, served: bool) -> str:
         home: KPIPE_HOME.
         name: the pipeline's name.
         on: whether its sensor is running.
-        served: whether a daemon evaluates the sensor (`Switches.is_served`).
+        served: whether a daemon evaluates the sensor (`SensorStates.is_served`).
     """
     if is_running(home, name):
         return "running"

@@ -16,7 +16,7 @@ import psutil
 
 from resources.home import Home
 
-__all__ = ["Ear", "ask", "stop_at_once"]
+__all__ = ["StopRequests", "ask", "stop_at_once"]
 
 Wish = Literal["stop", "restart"]
 # Time between the two signals that stop `kpipe run` at once. After the first one alone, it finishes its batch.
@@ -41,7 +41,7 @@ def ask(home: Home, name: str, wish: Wish) -> None:
     fresh.replace(file)
 
 
-class Ear:
+class StopRequests:
     """The requests that a run has received since it began.
 
     Args:

@@ -20,7 +20,7 @@ from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import partition_keys
 from kpipe_assets.runs.run_locks import is_alive
 from kpipe_assets.runs.run_workers import is_gone
-from kpipe_assets.sensors.tick import Look, look
+from kpipe_assets.sensors.tick import TickState, check_sources
 from resources.home import Home
 
 __all__ = ["CONTINUOUS_TAG", "Pace", "ingest_sensor"]
@@ -92,7 +92,7 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
         destinations: dg.ResourceParam[Destinations],
     ) -> dg.SensorResult | dg.SkipReason:
         try:
-            seen = look(context, pipeline, home, kafka, destinations)
+            seen = check_sources(context, pipeline, home, kafka, destinations)
         except KpipeError as error:
             if error.retriable:  # a broker or lock that is unavailable for a moment is not a failure of the sensor
                 return dg.SkipReason(str(error))
@@ -106,7 +106,7 @@ def ingest_sensor(pipeline: Pipeline, home: Home, target: dg.AssetsDefinition, p
     return sensor
 
 
-def _skip_reason(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, seen: Look, pace: Pace) -> str:
+def _skip_reason(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, seen: TickState, pace: Pace) -> str:
     """Return the reason to start no run, or an empty string to start one."""
     running = _in_progress(instance, pipeline, home, pace)  # first, because it also reports dead runs as failed
     if seen.trouble:
@@ -149,14 +149,14 @@ def _age(record: dg.RunRecord) -> float:
     return time.time() - (record.start_time or record.create_timestamp.timestamp())
 
 
-def _request(pipeline: Pipeline, seen: Look, instance: dg.DagsterInstance, pace: Pace) -> dg.RunRequest:
+def _request(pipeline: Pipeline, seen: TickState, instance: dg.DagsterInstance, pace: Pace) -> dg.RunRequest:
     """Request a continuous run over all partitions.
 
     It has no run key, because Dagster starts only one run for each key. A range of dynamic partitions is in the order in
     which they were added; for a single topic this is numeric order.
     """
     keys = partition_keys(seen.snapshot.partitions)
-    if pipeline.source.several:
+    if pipeline.source.multi_topic:
         name = str(table_partitions(pipeline).name)
         keys = [*instance.get_dynamic_partitions(name), *seen.new.get(name, ())]
     config = {"max_seconds": pace.run_s, "idle_seconds": pace.idle_s}

@@ -22,7 +22,7 @@ from resources.home import Home
 if TYPE_CHECKING:
     import dagster as dg
 
-__all__ = ["Switches"]
+__all__ = ["SensorStates"]
 
 _REPOSITORY = "__repository__"  # Dagster's name for the definitions of a module
 _INTERVAL_S = 5  # as in ingest_sensor.py; Dagster uses the interval of the definition
@@ -30,7 +30,7 @@ _BEAT_S = 90.0  # a daemon sends a heartbeat every 30 s
 _START_S = 60.0  # time to start Dagster and Spark on a busy machine
 
 
-class Switches:
+class SensorStates:
     """The states of the ingest sensors of a home's pipelines.
 
     A context manager. Dagster is imported only when it is needed, and its instance is closed at the end.
@@ -44,7 +44,7 @@ class Switches:
         self._stack = ExitStack()
         self._opened: dg.DagsterInstance | None = None
 
-    def __enter__(self) -> Switches:
+    def __enter__(self) -> SensorStates:
         return self
 
     def __exit__(self, *_: object) -> None:

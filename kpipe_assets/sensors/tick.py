@@ -32,7 +32,7 @@ from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.runs.run_locks import is_running
 from resources.home import Home
 
-__all__ = ["Look", "look"]
+__all__ = ["TickState", "check_sources"]
 
 # Shortest time between two observations of a partition: Dagster never deletes events.
 _OBSERVE_S = 60.0
@@ -46,7 +46,7 @@ _REPAIR_S = 60.0
 
 
 @dataclass(frozen=True)
-class Look:
+class TickState:
     """The result of a check of ledger and brokers.
 
     Attributes:
@@ -101,9 +101,9 @@ class Look:
         )
 
 
-def look(
+def check_sources(
     context: dg.SensorEvaluationContext, pipeline: Pipeline, home: Home, kafka: Topicsources, destinations: Destinations
-) -> Look:
+) -> TickState:
     """Check a pipeline, and publish its commits that Dagster does not show yet.
 
     If ledger and brokers are unchanged since the last full check in the cursor, nothing else is read.
@@ -118,7 +118,7 @@ def look(
     snapshot = topics.snapshot()
     mark = _mark(uid, ledger, snapshot)
     if mark == waiting.mark and time.time() - waiting.looked < _REST_S and not is_running(home, pipeline.name):
-        return Look(ledger, snapshot, None, {}, (), 0, waiting, mark, rests=True)
+        return TickState(ledger, snapshot, None, {}, (), 0, waiting, mark, rests=True)
     ledger, snapshot, trouble = _checked(pipeline, home, destination, topics, ledger, snapshot)
     remember(pipeline, home, snapshot)
     keys = [topic_key(topic) for topic in topic_names(pipeline, home)]
@@ -133,7 +133,7 @@ def look(
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
     if not is_running(home, pipeline.name):  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
-    return Look(ledger, snapshot, trouble, new, events, shown, waiting, mark)
+    return TickState(ledger, snapshot, trouble, new, events, shown, waiting, mark)
 
 
 def _mark(uid: str, ledger: Ledger, snapshot: TopicSnapshot) -> str:

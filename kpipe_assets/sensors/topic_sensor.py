@@ -8,7 +8,7 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.sensors.ingest_sensor import Pace
-from kpipe_assets.sensors.tick import look
+from kpipe_assets.sensors.tick import check_sources
 from resources.home import Home
 
 __all__ = ["metadata_sensor"]
@@ -32,7 +32,7 @@ def metadata_sensor(pipeline: Pipeline, home: Home, pace: Pace = Pace()) -> dg.S
         destinations: dg.ResourceParam[Destinations],
     ) -> dg.SensorResult | dg.SkipReason:
         try:
-            seen = look(context, pipeline, home, kafka, destinations)
+            seen = check_sources(context, pipeline, home, kafka, destinations)
         except KpipeError as error:
             return dg.SkipReason(str(error))
         if seen.trouble:

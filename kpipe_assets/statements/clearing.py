@@ -16,7 +16,7 @@ from kpipe.tables.multi_table import table_pipelines
 from kpipe.topics import TopicSnapshot
 from kpipe.verification.clearing import Clearing
 from kpipe_assets.runs.run_locks import is_running
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
 from kpipe_assets.statements.seek import decide, survey
 from kpipe_assets.statements.start_stop import start_again, stop
@@ -86,7 +86,7 @@ def _reads_again(former: Sequence[Pipeline], names: Sequence[str]) -> list[str]:
     return [f"ALTER PIPELINE {name} SET OFFSETS EARLIEST reads them again{into.get(name, '')}" for name in names]
 
 
-def reset(home: Home, switches: Switches, statement: Reset, report: Callable[[str], None]) -> Result:
+def reset(home: Home, sensor_states: SensorStates, statement: Reset, report: Callable[[str], None]) -> Result:
     """Execute RESET PIPELINE: stop, clear the tables, seek to the earliest offsets, and start again if it was started.
 
     Checks all pipelines before any change.
@@ -102,9 +102,9 @@ def reset(home: Home, switches: Switches, statement: Reset, report: Callable[[st
         _clearing(open_destination(each, home))
         snapshot, ledger = survey(home, each).look()
         _check_kept(each, ledger, snapshot)
-    on = [each.name for each in pipelines if each.name in switches.on()]
+    on = [each.name for each in pipelines if each.name in sensor_states.on()]
     for each in pipelines:
-        stop(home, switches, Stop(each.name, if_running=True), report)
+        stop(home, sensor_states, Stop(each.name, if_running=True), report)
     by_place: dict[str, list[Pipeline]] = {}
     for each in pipelines:
         by_place.setdefault(_place(home, each), []).append(each)
@@ -117,7 +117,7 @@ def reset(home: Home, switches: Switches, statement: Reset, report: Callable[[st
     for each in pipelines:
         moved = decide(home, each, _earliest)
         words.append(f"pipeline {each.name} reads from the earliest offsets" + ("" if moved else ", as before"))
-    words += [start_again(home, switches, name) for name in on]
+    words += [start_again(home, sensor_states, name) for name in on]
     return Result("; ".join(words))
 
 

@@ -15,7 +15,7 @@ from kpipe.sql.statements import Alter, Create, Drop, SetField, SetOffsets, Show
 from kpipe.topics import Part, part
 from kpipe_assets.runs.status import state_of
 from kpipe_assets.runs.stop_requests import ask
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
 from kpipe_assets.validation import Case, validate_case
 from resources.destinations import open_destination
@@ -118,7 +118,7 @@ def changed(pipeline: Pipeline, changes: list[SetField], places: Places | None =
         raise (places.pointed(invalid, pipeline.name) if places is not None else None) or invalid from None
 
 
-def drop(home: Home, switches: Switches, statement: Drop) -> Result:
+def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
     """Execute DROP PIPELINE for a stopped pipeline."""
     name = statement.pipeline
     if not exists(home, name):
@@ -133,14 +133,14 @@ def drop(home: Home, switches: Switches, statement: Drop) -> Result:
     except KpipeError:  # an unreadable definition can be dropped, too
         kept = "its destination"
     home.remove(name)
-    switches.forget(name)
+    sensor_states.forget(name)
     left = f"; batch {begun.id} is not finished: a new pipeline {name} with this ledger finishes it first" if begun else ""
     return Result(f"pipeline {name} dropped; rows, history and ledger stay in {kept}{left}")
 
 
-def show_pipelines(home: Home, switches: Switches) -> Result:
+def show_pipelines(home: Home, sensor_states: SensorStates) -> Result:
     """Execute SHOW PIPELINES."""
-    on, served = switches.on(), switches.is_served()
+    on, served = sensor_states.on(), sensor_states.is_served()
     rows = [(name, state_of(home, name, name in on, served)) for name in home.names()]
     return Result(columns=("pipeline", "state"), rows=rows)
 
@@ -160,5 +160,5 @@ def _positions(home: Home, pipeline: Pipeline) -> Mapping[Part, int]:
     """Return the next offsets by partition; empty if several topic ids share a name."""
     _, ledger = open_destination(pipeline, home).ledger()
     positions = ledger.positions()
-    numbers = {part(source, pipeline.source.several): offset for source, offset in sorted(positions.items())}
+    numbers = {part(source, pipeline.source.multi_topic): offset for source, offset in sorted(positions.items())}
     return numbers if len(numbers) == len(positions) else {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from kpipe.errors import InvalidStatement, NotAvailable
 from kpipe.sql import statements as s
 from kpipe.sql.source_positions import pointing
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
 from kpipe_assets.wording import count
 from resources.home import Home
@@ -29,13 +29,13 @@ class Session:
         self, home: Home, as_json: bool = False, database: str | None = None, report: Callable[[str], None] = lambda _: None
     ) -> None:
         self._home, self._as_json, self._database, self._report = home, as_json, database, report
-        self._switches = Switches(home)
+        self._sensor_states = SensorStates(home)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._switches.__exit__()
+        self._sensor_states.__exit__()
 
     def execute(self, statement: s.Statement) -> Iterator[Result]:
         """Execute a statement and yield its results. Read the rows of each result before the next one.
@@ -46,7 +46,7 @@ class Session:
         if isinstance(statement, s.Query):
             from kpipe_assets.statements.queries import query  # loads DuckDB only for queries
 
-            yield from query(self._home, self._switches, statement, self._database)
+            yield from query(self._home, self._sensor_states, statement, self._database)
         else:
             with pointing(statement.places if isinstance(statement, s.Placed | s.Alter) else None):
                 result = self._one(statement)
@@ -55,7 +55,7 @@ class Session:
     def _one(self, statement: s.Statement) -> Result:
         from kpipe_assets.statements import clearing, definitions, samples, seek, start_stop
 
-        home, switches, report = self._home.make(), self._switches, self._report
+        home, sensor_states, report = self._home.make(), self._sensor_states, self._report
         match statement:
             case s.Create():
                 return definitions.create(home, statement)
@@ -68,23 +68,23 @@ class Session:
             case s.Truncate():
                 return clearing.truncate(home, statement)
             case s.Reset():
-                return clearing.reset(home, switches, statement, report)
+                return clearing.reset(home, sensor_states, statement, report)
             case s.Drop():
-                if statement.pipeline in home.names() and not start_stop.is_stopped(home, switches, statement.pipeline):
-                    start_stop.stop(home, switches, s.Stop(statement.pipeline, if_running=True), report)
-                return definitions.drop(home, switches, statement)
+                if statement.pipeline in home.names() and not start_stop.is_stopped(home, sensor_states, statement.pipeline):
+                    start_stop.stop(home, sensor_states, s.Stop(statement.pipeline, if_running=True), report)
+                return definitions.drop(home, sensor_states, statement)
             case s.Start():
                 if statement.foreground:
                     return start_stop.foreground(home, statement, self._as_json)
-                return start_stop.start(home, switches, statement)
+                return start_stop.start(home, sensor_states, statement)
             case s.StartMany():
-                return start_stop.start_many(home, switches, statement)
+                return start_stop.start_many(home, sensor_states, statement)
             case s.Stop():
-                return start_stop.stop(home, switches, statement, report)
+                return start_stop.stop(home, sensor_states, statement, report)
             case s.StopAll():
-                return start_stop.stop_all(home, switches, statement, report)
+                return start_stop.stop_all(home, sensor_states, statement, report)
             case s.Detach():
-                return start_stop.detach(home, switches, statement, report)
+                return start_stop.detach(home, sensor_states, statement, report)
             case s.Test():
                 return samples.test(home, statement)
             case s.Extract():
@@ -92,7 +92,7 @@ class Session:
             case s.Infer():
                 return samples.infer(home, statement)
             case s.ShowPipelines():
-                return definitions.show_pipelines(home, switches)
+                return definitions.show_pipelines(home, sensor_states)
             case s.ShowCreate():
                 return definitions.show_create(home, statement)
             case s.ClearErrors():

@@ -13,7 +13,7 @@ from typing import Any
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.expressions.tokens import Word, words
 from kpipe_assets.runs.status import state_of
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.pipeline_views import BASES, MACROS, SCHEMA, VIEWS
 from resources.destinations import database_file, open_destination, summary
 from resources.destinations.sql.ledger import duckdb_dialect
@@ -94,13 +94,13 @@ def _plain(word: Word) -> str:
     return _name(word).upper() if word.kind in ("name", "backticked", "quoted") else ""
 
 
-def gathered(home: Home, views: Collection[str], switches: Switches, file: Path, everywhere: bool) -> Rows:
+def gathered(home: Home, views: Collection[str], sensor_states: SensorStates, file: Path, everywhere: bool) -> Rows:
     """Read the rows of the views from destinations other than the queried file, and the state of every pipeline.
 
     Args:
         home: KPIPE_HOME.
         views: names of the queried views.
-        switches: sensor states of the home.
+        sensor_states: sensor states of the home.
         file: the queried DuckDB file, resolved.
         everywhere: whether to include other destinations; else only pipelines that write the file.
 
@@ -110,7 +110,7 @@ def gathered(home: Home, views: Collection[str], switches: Switches, file: Path,
     bases = {base for name in views for base in VIEWS[name].bases}
     rows: dict[str, list[Mapping[str, Any]]] = {base: [] for base in bases}
     elsewhere: set[str] = set()
-    on, served = (switches.on(), switches.is_served()) if "pipelines" in bases else (frozenset[str](), False)
+    on, served = (sensor_states.on(), sensor_states.is_served()) if "pipelines" in bases else (frozenset[str](), False)
     for name in home.names():
         state = _state(home, name, name in on, served) if "pipelines" in bases else ""
         try:

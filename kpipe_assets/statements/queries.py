@@ -16,7 +16,7 @@ from kpipe.sql.parser import nearest
 from kpipe.sql.source_positions import pointed
 from kpipe.sql.statements import Query
 from kpipe.sql.unsupported_clauses import elsewhere
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.information_schema import Rows, gathered, laid, resolved
 from kpipe_assets.statements.result import Result
 from resources.destinations.sql.ledger import duckdb_dialect
@@ -33,14 +33,14 @@ _IF_EXISTS = re.compile(r"\s*DROP\s+(TABLE|DATABASE)\s+IF\s+EXISTS\s+[`\"]?([\w-
 _TABLE = re.compile(r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\b(?!.*\bkpipe_)", re.IGNORECASE | re.DOTALL)
 
 
-def query(home: Home, switches: Switches, statement: Query, database: str | None = None) -> Iterator[Result]:
+def query(home: Home, sensor_states: SensorStates, statement: Query, database: str | None = None) -> Iterator[Result]:
     """Execute a query through a read-only connection without access to other files, or execute CREATE TABLE.
 
     Rows are read lazily: read all rows of a result before you request the next one.
 
     Args:
         home: KPIPE_HOME.
-        switches: sensor states of the home.
+        sensor_states: sensor states of the home.
         statement: in DuckDB's SQL.
         database: path of another DuckDB file that a pipeline writes.
 
@@ -63,7 +63,7 @@ def query(home: Home, switches: Switches, statement: Query, database: str | None
         yield _made(home, place, statement, table or Made([statement.text]))
         return
     views = rewritten.views
-    rows = gathered(home, views, switches, place.path, everywhere=database is None) if views else Rows()
+    rows = gathered(home, views, sensor_states, place.path, everywhere=database is None) if views else Rows()
     if place.exists():
         with place.read() as connection, laid(connection, views, rows):
             yield _result(connection, question)

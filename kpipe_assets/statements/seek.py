@@ -108,7 +108,7 @@ def check_named(pipeline: Pipeline, *partitions: Part | None) -> None:
     Raises:
         InvalidStatement: a partition lacks its topic, or names one although the pipeline has only one.
     """
-    wrong = unnamed((name for name in partitions if name is not None), pipeline.source.several)
+    wrong = unnamed((name for name in partitions if name is not None), pipeline.source.multi_topic)
     if wrong:
         raise InvalidStatement(f"pipeline {pipeline.name}: {wrong}")
 

@@ -10,7 +10,7 @@ from kpipe.sql.statements import Detach, Start, StartMany, Stop, StopAll
 from kpipe_assets.runs.run_locks import is_running, runs
 from kpipe_assets.runs.status import note_state, state_of
 from kpipe_assets.runs.stop_requests import ask, stop_at_once
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
 from resources.home import Home
 
@@ -21,7 +21,7 @@ _PATIENCE_S = 120.0
 _POLL_S = 0.2
 
 
-def start(home: Home, switches: Switches, statement: Start) -> Result:
+def start(home: Home, sensor_states: SensorStates, statement: Start) -> Result:
     """Execute START PIPELINE: start the sensor, which Dagster's daemon evaluates.
 
     Raises:
@@ -29,34 +29,34 @@ def start(home: Home, switches: Switches, statement: Start) -> Result:
     """
     name = statement.pipeline
     home.pipeline(name)
-    if state_of(home, name, name in switches.on(), switches.is_served()) != "running":
-        return Result(start_again(home, switches, name))
+    if state_of(home, name, name in sensor_states.on(), sensor_states.is_served()) != "running":
+        return Result(start_again(home, sensor_states, name))
     if statement.if_not_running:
         return Result(f"pipeline {name} is running already")
     raise InvalidStatement(f"pipeline {name} is running already", "use START PIPELINE IF NOT RUNNING to ignore this")
 
 
-def start_again(home: Home, switches: Switches, name: str) -> str:
+def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:
     """Start the sensor, also after an error, and return a message."""
     note_state(home, name, "stopped")  # clear the error state of the last run
-    switches.turn(name, on=True)
-    if switches.is_served():
+    sensor_states.turn(name, on=True)
+    if sensor_states.is_served():
         return f"pipeline {name} started"
     return (
         f"pipeline {name} started, but no Dagster daemon is running: start `kpipe ui`, or use kpipe run {name} --follow instead"
     )
 
 
-def start_many(home: Home, switches: Switches, statement: StartMany) -> Result:
+def start_many(home: Home, sensor_states: SensorStates, statement: StartMany) -> Result:
     """Execute START ALL PIPELINES, or START FAILED PIPELINES for those that an error has stopped."""
-    on, served = switches.on(), switches.is_served()
+    on, served = sensor_states.on(), sensor_states.is_served()
     rows = []
     for name in home.names():
         state = state_of(home, name, name in on, served)
         if state == "needs_operator":
             rows.append((name, "needs an operator first: see kpipe status"))
         elif state == "error" or not statement.failed:
-            rows.append((name, "is running already" if state == "running" else start_again(home, switches, name)))
+            rows.append((name, "is running already" if state == "running" else start_again(home, sensor_states, name)))
     return Result(columns=("pipeline", "result"), rows=rows)
 
 
@@ -78,12 +78,12 @@ def foreground(home: Home, statement: Start, as_json: bool) -> Result:
     return Result()
 
 
-def stop(home: Home, switches: Switches, statement: Stop, report: Callable[[str], None]) -> Result:
+def stop(home: Home, sensor_states: SensorStates, statement: Stop, report: Callable[[str], None]) -> Result:
     """Execute STOP PIPELINE: stop the sensor, and let current runs finish their batch or, with CANCEL, discard it.
 
     Args:
         home: KPIPE_HOME.
-        switches: sensor states of the home.
+        sensor_states: sensor states of the home.
         statement: the statement.
         report: called with a message while it waits.
 
@@ -92,57 +92,57 @@ def stop(home: Home, switches: Switches, statement: Stop, report: Callable[[str]
     """
     name = statement.pipeline
     home.pipeline(name)
-    was_on, was_running = switches.turn(name, on=False), is_running(home, name)
+    was_on, was_running = sensor_states.turn(name, on=False), is_running(home, name)
     if not was_on and not was_running:
         if statement.if_running:
             return Result(f"pipeline {name} is not running")
         raise InvalidStatement(f"pipeline {name} is not running", "use STOP PIPELINE IF RUNNING to ignore this")
-    _end(home, switches, name, statement.cancel, report)
+    _end(home, sensor_states, name, statement.cancel, report)
     return Result(f"pipeline {name} stopped")
 
 
-def stop_all(home: Home, switches: Switches, statement: StopAll, report: Callable[[str], None]) -> Result:
+def stop_all(home: Home, sensor_states: SensorStates, statement: StopAll, report: Callable[[str], None]) -> Result:
     """Execute STOP ALL PIPELINES: stop those that are running."""
     rows = []
     for name in home.names():
-        if switches.turn(name, on=False) or is_running(home, name):
-            _end(home, switches, name, statement.cancel, report)
+        if sensor_states.turn(name, on=False) or is_running(home, name):
+            _end(home, sensor_states, name, statement.cancel, report)
             rows.append((name, "stopped"))
     return Result(columns=("pipeline", "result"), rows=rows)
 
 
-def detach(home: Home, switches: Switches, statement: Detach, report: Callable[[str], None]) -> Result:
+def detach(home: Home, sensor_states: SensorStates, statement: Detach, report: Callable[[str], None]) -> Result:
     """Execute DETACH PIPELINE: stop it and record the state `detached`. START PIPELINE attaches it again."""
     name = statement.pipeline
     if statement.if_exists and name not in home.names():
         return Result(f"pipeline {name} does not exist")
     home.pipeline(name)
-    if switches.turn(name, on=False) or is_running(home, name):
-        _end(home, switches, name, cancel=False, report=report)
+    if sensor_states.turn(name, on=False) or is_running(home, name):
+        _end(home, sensor_states, name, cancel=False, report=report)
     note_state(home, name, "detached")
     return Result(f"pipeline {name} detached: you can change its table; START PIPELINE {name} continues")
 
 
-def is_stopped(home: Home, switches: Switches, name: str) -> bool:
+def is_stopped(home: Home, sensor_states: SensorStates, name: str) -> bool:
     """Return whether the pipeline has no current run and its sensor is stopped."""
-    return name not in switches.on() and not is_running(home, name)
+    return name not in sensor_states.on() and not is_running(home, name)
 
 
-def _end(home: Home, switches: Switches, name: str, cancel: bool, report: Callable[[str], None]) -> None:
+def _end(home: Home, sensor_states: SensorStates, name: str, cancel: bool, report: Callable[[str], None]) -> None:
     """Request the end of all runs and wait for it. Repeat the request for runs that were starting.
 
     Raises:
         KpipeError: a run has not ended in time.
     """
-    switches.cancel(name)  # runs in Dagster's queue
+    sensor_states.cancel(name)  # runs in Dagster's queue
     announced, deadline = False, time.monotonic() + _PATIENCE_S
-    while is_running(home, name) or switches.starting(name):
+    while is_running(home, name) or sensor_states.starting(name):
         ask(home, name, "stop")
         for run_id, pid in runs(home, name) if cancel else ():
             if run_id.isdigit():
                 stop_at_once(pid)
             else:
-                switches.cancel(name, run_id)
+                sensor_states.cancel(name, run_id)
         if not announced and not cancel:
             report(f"{name} finishes its batch ...")
             announced = True

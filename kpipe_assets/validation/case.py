@@ -17,7 +17,7 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import field_of_table, table_pipelines
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.lookups.reference_table import Held
+from resources.lookups.reference_table import LookupRows
 
 __all__ = ["PATIENCE_S", "Case", "Hurried", "Later", "located", "relocated"]
 
@@ -70,7 +70,7 @@ class Case:
     sample: Callable[[], Columns] | None = None
     environ: Mapping[str, str] = field(default_factory=Later)
     selections: list[Selection | None] = field(default_factory=list)
-    lookups: Mapping[str, Held] = field(default_factory=dict)
+    lookups: Mapping[str, LookupRows] = field(default_factory=dict)
     tables: list[Columns | None] = field(default_factory=list)
     keys: list[tuple[str, ...]] = field(default_factory=list)
     unasked: str = ""

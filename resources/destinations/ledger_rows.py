@@ -147,7 +147,7 @@ def made_entry(
 
 def keyed(commit: Commit) -> dict[str, Mapping[str, object]]:
     """Return the metadata by partition number, or by TOPIC:NUMBER where the pipeline reads several topics."""
-    return {str(part(source, commit.several)): values for source, values in commit.metadata.items()}
+    return {str(part(source, commit.multi_topic)): values for source, values in commit.metadata.items()}
 
 
 def clean(text: str) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from resources.kafka.errors import Voice
-from resources.kafka.record_block import Headers, Held, pack_headers
+from resources.kafka.record_block import Headers, RecordBlock, pack_headers
 
 __all__ = ["STEP", "BindingClient", "Client", "Event", "Taken", "ends_in_time"]
 
@@ -50,7 +50,7 @@ class Taken:
         events: in order; all of them arrived after the records.
     """
 
-    held: Held
+    held: RecordBlock
     size: int
     events: tuple[Event, ...] = ()
 
@@ -145,11 +145,11 @@ _error, _place, _value, _key, _timestamp, _headers = (
 )  # fmt: skip
 
 
-def _held(messages: list[Message]) -> Held:
+def _held(messages: list[Message]) -> RecordBlock:
     if not messages:
-        return Held()
+        return RecordBlock()
     headers = list(map(_headers, messages))
-    held = Held.of(
+    held = RecordBlock.of(
         list(map(_place, messages)),
         [at for _, at in map(_timestamp, messages)],
         list(map(_value, messages)),
@@ -157,5 +157,5 @@ def _held(messages: list[Message]) -> Held:
     )
     if any(headers):
         packed = pa.array([None if item is None else pack_headers(list(item)) for item in headers], pa.binary())
-        held = Held(held.table.set_column(4, "headers", packed))
+        held = RecordBlock(held.table.set_column(4, "headers", packed))
     return held

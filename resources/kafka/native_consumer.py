@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from resources.kafka.consumer import STEP, Event, Taken, ends_in_time
 from resources.kafka.errors import Voice
-from resources.kafka.record_block import COLUMNS, Held
+from resources.kafka.record_block import COLUMNS, RecordBlock
 from resources.native import library
 
 __all__ = ["NativeClient", "available"]
@@ -286,10 +286,10 @@ _CALLED = (
 )  # fmt: skip
 
 
-def _held(taken: _Taken) -> Held:
+def _held(taken: _Taken) -> RecordBlock:
     count = taken.count
     if not count:
-        return Held()
+        return RecordBlock()
     some = (taken.tombstones > 0, True, bool(taken.some_header))
     line, key, headers = (
         pa.Array.from_buffers(kind, count, [_bitmap(present) if present and wanted else None, _buffer(bounds), _buffer(data)])
@@ -301,7 +301,7 @@ def _held(taken: _Taken) -> Held:
     )
     packed = pa.nulls(count, pa.binary()) if not some[2] else _none_where_minus_one(headers)
     numbers = [pa.Array.from_buffers(pa.int64(), count, [None, _buffer(item)]) for item in (taken.offsets, taken.timestamps)]
-    return Held(pa.Table.from_arrays([*numbers, line, key, packed], schema=COLUMNS))
+    return RecordBlock(pa.Table.from_arrays([*numbers, line, key, packed], schema=COLUMNS))
 
 
 def _none_where_minus_one(headers: pa.Array) -> pa.Array:

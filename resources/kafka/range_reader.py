@@ -22,7 +22,7 @@ from kpipe.offsets import Range
 from resources.kafka.consumer import BindingClient, Client, Event
 from resources.kafka.errors import DAMAGED, OUT_OF_RANGE, Voice, failure, unreachable_hint
 from resources.kafka.native_consumer import NativeClient, available
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.secrets import redact, secrets_in
 
 __all__ = ["RangeReader", "ReadReport"]
@@ -140,7 +140,7 @@ class RangeReader:
             self._asker = Consumer({**self._config, **self._voice.settings()})
         return self._asker
 
-    def blocks(self) -> Iterator[tuple[Held, int]]:
+    def blocks(self) -> Iterator[tuple[RecordBlock, int]]:
         """Yield blocks of records in offset order, each with the bytes of its keys and values; none is empty.
 
         The last block is returned after the end has been proven and the client is closed. Memory: a block and the
@@ -161,7 +161,7 @@ class RangeReader:
         finally:
             self.close()
 
-    def _blocks(self, began: float) -> Iterator[tuple[Held, int]]:
+    def _blocks(self, began: float) -> Iterator[tuple[RecordBlock, int]]:
         if not len(self._span):
             self.report = ReadReport(0, 0, 0, None, "empty", 0.0)
             return
@@ -235,7 +235,7 @@ class RangeReader:
                 raise failure(event.error, f"{self._where}, after offset {self._last}", self._secrets)
         return proof
 
-    def _block(self, held: Held, size: int) -> tuple[Held, int, bool]:
+    def _block(self, held: RecordBlock, size: int) -> tuple[RecordBlock, int, bool]:
         """Return the records inside the range, their bytes, and whether a record was beyond its end."""
         offsets, count = held.column("offset").to_numpy(), len(held)
         ordered = offsets[0] > self._last and bool((np.diff(offsets) > 0).all())

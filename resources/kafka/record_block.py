@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["COLUMNS", "Headers", "Held", "pack_headers"]
+__all__ = ["COLUMNS", "Headers", "RecordBlock", "pack_headers"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -25,7 +25,7 @@ COLUMNS = pa.schema(
 _COUNT, _HEADER = struct.Struct("=i"), struct.Struct("=ii")
 
 
-class Held:
+class RecordBlock:
     """Records in offset order.
 
     Args:
@@ -43,7 +43,7 @@ class Held:
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Headers | None] | None = None,
-    ) -> Held:
+    ) -> RecordBlock:
         """Create a block from parallel lists."""
         packed = [pack_headers(item) if item is not None else None for item in headers] if headers else None
         return cls(
@@ -94,30 +94,30 @@ class Held:
         """Return the values as an Arrow array of bytes; null for a tombstone."""
         return pc.binary_slice(self.column("line"), 0, -1).cast(pa.binary())
 
-    def extend(self, other: Held) -> None:
+    def extend(self, other: RecordBlock) -> None:
         """Append the records of another block."""
         self.table = pa.concat_tables([self.table, other.table]) if len(self) else other.table
 
-    def take(self, count: int) -> Held:
+    def take(self, count: int) -> RecordBlock:
         """Remove the first `count` records and return them."""
-        taken = Held(self.table.slice(0, count))
+        taken = RecordBlock(self.table.slice(0, count))
         self.table = self.table.slice(count)
         return taken
 
-    def pick(self, indices: Sequence[int]) -> Held:
+    def pick(self, indices: Sequence[int]) -> RecordBlock:
         """Return the records at these positions."""
-        return Held(self.table.take(pa.array(np.asarray(indices, dtype=np.int64))))
+        return RecordBlock(self.table.take(pa.array(np.asarray(indices, dtype=np.int64))))
 
-    def split_tombstones(self) -> tuple[Held, int]:
+    def split_tombstones(self) -> tuple[RecordBlock, int]:
         """Return the records with a value, and the number of those without."""
         none = self.table.column("line").null_count
         if not none:
             return self, 0
-        return Held(self.table.filter(pc.is_valid(self.table.column("line")))), int(none)
+        return RecordBlock(self.table.filter(pc.is_valid(self.table.column("line")))), int(none)
 
-    def tombstones(self) -> Held:
+    def tombstones(self) -> RecordBlock:
         """Return the records without a value."""
-        return Held(self.table.filter(pc.is_null(self.table.column("line"))))
+        return RecordBlock(self.table.filter(pc.is_null(self.table.column("line"))))
 
 
 def pack_headers(headers: Headers) -> bytes:

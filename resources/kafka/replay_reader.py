@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 
 from kpipe.offsets import Range
 from resources.kafka.range_reader import RangeReader, ReadReport
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 
-__all__ = ["HeldReader"]
+__all__ = ["ReplayReader"]
 
 _BLOCK_RECORDS = 4096
 
 
-class HeldReader(RangeReader):
+class ReplayReader(RangeReader):
     """Range reader without a broker.
 
     Args:
@@ -26,16 +26,16 @@ class HeldReader(RangeReader):
         span: offsets of the records to return, `[start, end)`.
     """
 
-    def __init__(self, held: Held, topic: str, partition: int, span: Range) -> None:
+    def __init__(self, held: RecordBlock, topic: str, partition: int, span: Range) -> None:
         super().__init__({}, topic, partition, span)
         offsets = held.table.column("offset")
-        self._held = Held(held.table.filter(pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end))))
+        self._held = RecordBlock(held.table.filter(pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end))))
         self._length = len(span)
 
     def start(self) -> None:
         """Do nothing: the records are in memory."""
 
-    def _blocks(self, began: float) -> Iterator[tuple[Held, int]]:
+    def _blocks(self, began: float) -> Iterator[tuple[RecordBlock, int]]:
         last = None
         while len(self._held):
             block = self._held.take(_BLOCK_RECORDS)

@@ -11,7 +11,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.expressions.lookup_calls import Call
 from kpipe.schema.columns import Columns, Type
 from resources.duckdb_engine.expressions import Assigned, Evaluator, fitted
-from resources.lookups.reference_table import Held, Reference
+from resources.lookups.reference_table import LookupRows, Reference
 
 __all__ = ["Join"]
 
@@ -31,7 +31,7 @@ class Join:
         InvalidPipeline: a key's type does not fit the lookup's.
     """
 
-    def __init__(self, calls: Sequence[Call], lookups: Mapping[str, Held], inputs: Columns) -> None:
+    def __init__(self, calls: Sequence[Call], lookups: Mapping[str, LookupRows], inputs: Columns) -> None:
         self._steps: list[_Step] = []
         for call in calls:
             self._steps.append(_Step(call, lookups[call.lookup].value, inputs))

@@ -25,7 +25,7 @@ from resources.duckdb_engine.column_casts import NotCoercible, coercion
 from resources.duckdb_engine.expressions import described
 from resources.lookups.file_source import chosen, too_large, unpacked
 from resources.lookups.http_source import KINDS, Web
-from resources.lookups.reference_table import Held, Here, Reference, packed
+from resources.lookups.reference_table import Here, LookupRows, Reference, packed
 from resources.lookups.table_source import Asking, check_query
 from transforms.preflight import opened
 
@@ -89,7 +89,7 @@ class Lookups:
             if lookup.path is not None:
                 self._reference(name, lookup)
 
-    def of_batch(self, batch: str) -> Mapping[str, Held]:
+    def of_batch(self, batch: str) -> Mapping[str, LookupRows]:
         """Return the lookups of that batch; the same versions each time it is staged.
 
         Raises:
@@ -106,7 +106,7 @@ class Lookups:
         self._batch = batch
         return {name: Here(reference) for name, (_, reference) in self._read.items()}
 
-    def shipped(self, context: SparkContext) -> Mapping[str, Held]:
+    def shipped(self, context: SparkContext) -> Mapping[str, LookupRows]:
         """Return the lookups for tasks: each version is broadcast once, and destroyed when a newer one is read."""
         for name, (_, reference) in self._read.items():
             shipped = self._shipped.get(name)

@@ -14,10 +14,10 @@ from kpipe.definition.lookups import Version
 from kpipe.schema.columns import Columns
 from resources.duckdb_engine import in_memory
 
-__all__ = ["Held", "Here", "Reference", "packed"]
+__all__ = ["Here", "LookupRows", "Reference", "packed"]
 
 
-class Held(Protocol):
+class LookupRows(Protocol):
     """Provider of a lookup's rows in the process that reads them: Spark's broadcast, or `Here`."""
 
     @property

@@ -57,4 +57,4 @@ class KeyedBackfills:
         done = destination.commit(commit_of(place, ledger, late, rule, lanes=[ledger.of(where)[0]])).commit.totals
         found = {key: row[0] for key, row in contents(place).items()}
         assert found == {0: "backfill 0", 1: "backfill 1", 2: "backfill 2", 3: "new", 4: "new"}
-        assert (done.inserted, done.updated, done.ignored) == (0, 3, 1) and proof(destination, several=named).ok
+        assert (done.inserted, done.updated, done.ignored) == (0, 3, 1) and proof(destination, multi_topic=named).ok

@@ -11,9 +11,9 @@ from resources.testing.place import Place, batch, begin
 __all__ = ["begun", "loaded", "positions", "proof"]
 
 
-def proof(destination: Destination, several: bool = False) -> Audit:
-    """Compare ledger, history and table; `several`: the pipeline reads several topics."""
-    return audit(destination.ledger()[1], destination.history(), destination.recount(), several)
+def proof(destination: Destination, multi_topic: bool = False) -> Audit:
+    """Compare ledger, history and table; `multi_topic`: the pipeline reads several topics."""
+    return audit(destination.ledger()[1], destination.history(), destination.recount(), multi_topic)
 
 
 def positions(destination: Destination) -> dict[int, int]:

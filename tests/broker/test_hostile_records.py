@@ -17,7 +17,7 @@ from kpipe.errors import RecordsUnreadable
 from kpipe.offsets import Range
 from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.kafka.topic_metadata import KafkaTopics
 from tests.broker.node import produce
 
@@ -27,9 +27,9 @@ MB = 1 << 20
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**62), "message.timestamp.before.max.ms": str(2**62), "retention.ms": "-1"}
 
 
-def read(brokers: str, topic: str, span: Range, **config: Any) -> Held:
+def read(brokers: str, topic: str, span: Range, **config: Any) -> RecordBlock:
     settings = client_config(Source(brokers=brokers, topic=topic, config=config), {})
-    whole = Held()
+    whole = RecordBlock()
     with RangeReader(settings, topic, 0, span, stall_timeout_s=120) as reader:
         for block, _ in reader.blocks():
             whole.extend(block)

@@ -128,7 +128,7 @@ def test_rows_of_several_topics_name_their_own(place: KafkaPlace) -> None:
     counts = {lane.key: Counts(messages=5, rows=5, inserted=5) for lane in lanes}
     changes, files = tuple(step.change for step in steps), (place.file(rows, pa.schema(fields)),)
     write = TableWrite(columns=COLUMNS, files=files)
-    destination.commit(commit_to(write, counts, id="b", pipeline="tweets", changes=changes, steps=steps, several=True))
+    destination.commit(commit_to(write, counts, id="b", pipeline="tweets", changes=changes, steps=steps, multi_topic=True))
     assert written(place) == {f"{topic.name}/0": list(range(5)) for topic in topics}
     assert proof(destination).ok
 

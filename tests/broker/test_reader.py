@@ -21,7 +21,7 @@ from resources.kafka import native_consumer
 from resources.kafka import range_reader as reader_module
 from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader, ReadReport
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 
 pytestmark = pytest.mark.broker
 
@@ -96,9 +96,9 @@ class Transactions:
         return int(self._watch.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=600, cached=False)[1])
 
 
-def joined(blocks: Iterator[tuple[Held, int]]) -> tuple[Held, int]:
+def joined(blocks: Iterator[tuple[RecordBlock, int]]) -> tuple[RecordBlock, int]:
     """All blocks in one, and the sum of their sizes."""
-    whole, size = Held(), 0
+    whole, size = RecordBlock(), 0
     for block, more in blocks:
         assert len(block) > 0
         whole.extend(block)
@@ -106,7 +106,7 @@ def joined(blocks: Iterator[tuple[Held, int]]) -> tuple[Held, int]:
     return whole, size
 
 
-def read(config: dict[str, Any], topic: str, span: Range, **options: Any) -> tuple[Held, ReadReport]:
+def read(config: dict[str, Any], topic: str, span: Range, **options: Any) -> tuple[RecordBlock, ReadReport]:
     with RangeReader(config, topic, 0, span, **options) as reader:
         whole, size = joined(reader.blocks())
         report = reader.report

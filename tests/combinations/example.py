@@ -138,15 +138,15 @@ class Definition:
 
     def fields(self, into: Mapping[str, Any], program: str = "") -> dict[str, Any]:
         """The definition, with what depends on the machine: addresses and paths."""
-        several = self.topics > 1
+        multi_topic = self.topics > 1
 
         def offsets(given: Any) -> Any:
             if not isinstance(given, dict):
                 return given
-            return {name if several else int(name.rpartition(":")[2]): at for name, at in given.items()}
+            return {name if multi_topic else int(name.rpartition(":")[2]): at for name, at in given.items()}
 
         source: dict[str, Any] = {"brokers": BROKERS}
-        source |= {"topics": list(TOPICS[: self.topics])} if several else {"topic": TOPICS[0]}
+        source |= {"topics": list(TOPICS[: self.topics])} if multi_topic else {"topic": TOPICS[0]}
         source |= {"start": offsets(self.start)} if self.start is not None else {}
         source |= {"end": offsets(self.end)} if self.end is not None else {}
         batch = {"interval_ms": 0, "retry_interval_ms": 1, "max_retries": 2}

@@ -20,7 +20,7 @@ from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from resources.kafka import range_reader
 from resources.kafka import topic_metadata as topics
 from resources.kafka.consumer import Event, Taken
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 
 __all__ = ["BROKERS", "Cluster", "Log", "Record", "stand_in"]
 
@@ -124,7 +124,7 @@ class MemoryClient:
     def take(self, most: int, most_bytes: int, wait_s: float) -> Taken:
         """Visible records from the position on; at the end of the log, the event that says so."""
         if self._next < self._log.start or self._next > len(self._log.records):
-            return Taken(Held(), 0, (Event(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE), self._next, True),))
+            return Taken(RecordBlock(), 0, (Event(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE), self._next, True),))
         found: list[tuple[int, Record]] = []
         while len(found) < most and self._next < self._log.end:
             record = self._log.records[self._next]
@@ -132,7 +132,7 @@ class MemoryClient:
                 found.append((self._next, record))
             self._next += 1
         size = sum(len(data) for _, record in found for data in (record.key, record.value) if data is not None)
-        held = Held.of(
+        held = RecordBlock.of(
             [at for at, _ in found],
             [record.timestamp for _, record in found],
             [record.value for _, record in found],

@@ -73,13 +73,13 @@ def _rows(table: str, readings: Iterable[Reading], rows: Sequence[Row], kept: Co
     for row in rows:
         by_place.setdefault((row.topic, row.partition, row.offset, row.deleted), []).append(row)
     times = Counter(reading.place for reading in readings)
-    several = any(reading.definition.topics > 1 for reading in readings)
+    multi_topic = any(reading.definition.topics > 1 for reading in readings)
     untraced = any(reading.definition.program in ("filter", "flatmap") for reading in readings)
     if untraced:
         return _untraced(readings, rows, kept)
     for place, reading in {reading.place: reading for reading in readings}.items():
         topic, partition, offset = place
-        named = topic if several or any(row.topic is not None for row in rows) else None
+        named = topic if multi_topic or any(row.topic is not None for row in rows) else None
         allowed = fates(reading.meaning, reading.definition)
         refused = place in found.refused
         mine = by_place.pop((named, partition, offset, DELETE in allowed), [])
@@ -283,12 +283,12 @@ def _order(readings: Sequence[Reading], rows: Sequence[Row], again: bool) -> lis
         turn.setdefault(reading.place, []).append(at)
         webhook = reading.definition.destination == "webhook"
         key_of[reading.place] = webhook or reading.definition.key_column, reading.key if webhook else reading.meaning.key
-    several = len({reading.place[0] for reading in readings}) > 1
+    multi_topic = len({reading.place[0] for reading in readings}) > 1
     first = next((reading.place[0] for reading in readings), "")
     last: dict[tuple[Any, ...], tuple[int, int]] = {}
     problems = []
     for row in rows:
-        place = row.topic if row.topic is not None or several else first, row.partition, row.offset
+        place = row.topic if row.topic is not None or multi_topic else first, row.partition, row.offset
         turns = turn.get(place, [])  # type: ignore[arg-type]
         if not turns or row.offset is None:
             continue

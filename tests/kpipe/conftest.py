@@ -81,7 +81,7 @@ class World:
 
     def ingest(self, pipeline: dict[str, Any] | None = None, **more: Any) -> Ingest:
         edges = {"topics": self.topics, "stager": self.stager, "destination": self.table, "seen": self.seen}
-        return Ingest(define(**(pipeline or {})), **{"wait": self.waits.append, "tell": self.events.append, **edges, **more})
+        return Ingest(define(**(pipeline or {})), **{"wait": self.waits.append, "on_event": self.events.append, **edges, **more})
 
     def run(self, pipeline: dict[str, Any] | None = None, max_batches: int | None = None, **more: Any) -> list[Committed]:
         return list(self.ingest(pipeline, **more).run(max_batches))

@@ -23,9 +23,9 @@ from resources.destinations.postgres import PostgresEngine
 from resources.destinations.sql.destination import SqlDestination
 from resources.destinations.sql.engine import Engine, TargetTable
 from resources.home import Home
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
-from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 from resources.testing.place import Place
 from tests.resources.destinations.lake_place import DeltaPlace, IcebergPlace, ParquetPlace
 from tests.resources.destinations.mysql_place import MySQLPlace
@@ -90,16 +90,16 @@ class _Stager(LocalStager):
         super().__init__(pipeline, home)
         self._topics, self._staging = topics, str(place.staging)
 
-    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> Job:
+    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:
         job = super()._job(batch, tables, program)
         held = {step.source: _held(self._topics.read(step.source, step.range)) for step in batch.steps}
         return type(job)(**{**{name: getattr(job, name) for name in job.__dataclass_fields__}, "held": held,
                             "staging": self._staging})  # fmt: skip
 
 
-def _held(slots: Sequence[tuple[int, Any]]) -> Held:
+def _held(slots: Sequence[tuple[int, Any]]) -> RecordBlock:
     values = [b"{" if slot.bad else None if slot.value is None else json.dumps(slot.value).encode() for _, slot in slots]
-    return Held.of([at for at, _ in slots], [1_700_000_000_000 + at for at, _ in slots], values)
+    return RecordBlock.of([at for at, _ in slots], [1_700_000_000_000 + at for at, _ in slots], values)
 
 
 class Bench:

@@ -123,7 +123,7 @@ class Contents:
 
     def __init__(self, place: Place, folder: Path) -> None:
         self.place, self._folder = place, folder
-        self.several = isinstance(place, (DuckDBPlace, PostgresPlace, MySQLPlace)) and not isinstance(place, WebhookPlace)
+        self.multi_topic = isinstance(place, (DuckDBPlace, PostgresPlace, MySQLPlace)) and not isinstance(place, WebhookPlace)
         self.keyed = place.keyed
         self.sends = isinstance(place, WebhookPlace)
 
@@ -150,7 +150,7 @@ class Contents:
             users.commit(begin("users", [0, 1]))
             self._users(users, Write(0, 0, 1, HOSTILE[0], 1), Write(0, 1, 2, HOSTILE[2], 2), Write(1, 0, 3, "c", 3))
             self._users(users, Write(0, 2, 1, HOSTILE[1], 4), Write(0, 3, 2, None))
-        if self.several:
+        if self.multi_topic:
             self._shop().run()
         if self.sends:
             self._begin_to_send()
@@ -165,7 +165,7 @@ class Contents:
         if self.keyed:
             users = self.open("users")
             self._users(users, Write(0, 4, 1, None), Write(0, 5, 2, "again", 5), Write(1, 1, 3, HOSTILE[3], 6))
-        if self.several:
+        if self.multi_topic:
             shop = self._shop()
             shop.topics.produce(0, order(9, 1, 2))
             assert len(shop.run()) == 1
@@ -194,7 +194,7 @@ class Contents:
             users = {row["id"]: (row["text"], row["n"]) for row in self.place.rows("users")}
             before = {1: (HOSTILE[1], 4), 3: ("c", 3)}
             assert users == ({2: ("again", 5), 3: (HOSTILE[3], 6)} if proceeded else before)
-        if self.several:
+        if self.multi_topic:
             shop = self._bench()
             assert shop.proof().ok
             orders = [(1, "it's 1"), (2, "c2")]

@@ -17,7 +17,7 @@ from kpipe.offsets import Range
 from resources.kafka.client_config import admin_config, client_config, operation_timeout_s
 from resources.kafka.errors import Voice, failure
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.secrets import redact, secrets_in
 
 __all__ = ["Cluster", "Ends", "Topic", "unreachable"]
@@ -178,7 +178,7 @@ class Cluster:
             found = self.ends(topic)
         return [Ends(item.start, item.stable, goal) for item, goal in zip(found, goals, strict=True)]
 
-    def read(self, topic: str, partition: int, span: Range) -> Iterator[Held]:
+    def read(self, topic: str, partition: int, span: Range) -> Iterator[RecordBlock]:
         """Read the committed records of a range in blocks, up to a proven end.
 
         Raises:

@@ -28,7 +28,7 @@ from resources.destinations.kafka_sink.ledger_topic import Journal, State, Writt
 from resources.destinations.kafka_sink.messages import Shape, letters
 from resources.destinations.kafka_sink.ordered_rows import blocks, check, written
 from resources.destinations.kafka_sink.producer import Overtaken, Writer
-from resources.destinations.kafka_sink.reader import Told
+from resources.destinations.kafka_sink.reader import KafkaSinkReader
 from resources.destinations.kafka_sink.timestamp_check import Times, check_times
 from resources.destinations.lakehouse.ledger_file import Record
 from resources.destinations.lakehouse.type_widening import grown
@@ -44,7 +44,7 @@ __all__ = ["KafkaDestination"]
 _LETTERS = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
-class KafkaDestination(Told):
+class KafkaDestination(KafkaSinkReader):
     """One pipeline's topic.
 
     Args:

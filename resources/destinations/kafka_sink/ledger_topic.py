@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kpipe.errors import DestinationError, LedgerMismatch
-from kpipe.ledger.ledger import check_seal
+from kpipe.ledger.ledger import verify_checksum
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
 from resources.destinations.kafka_sink.messages import Message
 from resources.destinations.lakehouse.ledger_file import Item, Record
 
-__all__ = ["SETTINGS", "Journal", "Look", "State", "Written"]
+__all__ = ["SETTINGS", "Journal", "JournalState", "State", "Written"]
 
 _STATE, _COMMIT = b"state", b"commit/"
 #: Settings of a new ledger topic. Compaction deletes superseded states only; segments of one day keep few of them.
@@ -103,7 +103,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Look:
+class JournalState:
     """The ledger topic at one moment.
 
     Attributes:
@@ -150,7 +150,7 @@ class Journal:
                 f"kafka-configs.sh --alter --topic {self.topic} --add-config cleanup.policy=compact",
             )
 
-    def look(self) -> Look:
+    def look(self) -> JournalState:
         """Read the newest state, after a short wait for transactions that are ending.
 
         Raises:
@@ -159,7 +159,7 @@ class Journal:
         """
         topic = self._cluster.topic(self.topic)
         if topic is None:
-            return Look(None, Ends(0, 0, 0), None)
+            return JournalState(None, Ends(0, 0, 0), None)
         ends = self._settled(topic)
         step = _FIRST_LOOK
         while True:
@@ -168,15 +168,15 @@ class Journal:
                 for key, value in zip(held.keys(), held.values, strict=True):
                     newest = value if key == _STATE else newest
             if newest is not None:
-                return Look(topic, ends, self._state(newest))
+                return JournalState(topic, ends, self._state(newest))
             if low == ends.start:
-                return Look(topic, ends, None)
+                return JournalState(topic, ends, None)
             step *= _LONGER
 
     def _settled(self, topic: Topic) -> Ends:
         return self._cluster.settled(topic, _SETTLE_S)[0]
 
-    def items(self, look: Look, after: int = 0) -> Iterator[tuple[int, Item]]:
+    def items(self, look: JournalState, after: int = 0) -> Iterator[tuple[int, Item]]:
         """Read commits of the topic at one moment in order, each with its offset; from the offset `after` on.
 
         Raises:
@@ -191,7 +191,7 @@ class Journal:
                 if key is not None and value is not None and key.startswith(_COMMIT):
                     yield offset, json.loads(gzip.decompress(value))
 
-    def all(self, look: Look) -> list[Item]:
+    def all(self, look: JournalState) -> list[Item]:
         """Read every commit, in order.
 
         Raises:
@@ -208,7 +208,7 @@ class Journal:
             )
         return found
 
-    def find(self, look: Look, batch: str) -> int | None:
+    def find(self, look: JournalState, batch: str) -> int | None:
         """Return the sequence number of a batch; None: it is not committed."""
         if look.state is not None and look.state.record.last == batch:
             return look.state.record.seq
@@ -233,7 +233,7 @@ class Journal:
             raise self._edited() from error
         if state.record.pipeline != self._pipeline:
             raise self._edited()
-        check_seal(state.record.ledger, state.record.seal, self._where)
+        verify_checksum(state.record.ledger, state.record.seal, self._where)
         return state
 
     def _edited(self) -> LedgerMismatch:

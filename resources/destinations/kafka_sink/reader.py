@@ -15,17 +15,17 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.verification.verify import Entry, Recount
 from resources.destinations.kafka_sink import recount as counting
 from resources.destinations.kafka_sink.cluster import Cluster
-from resources.destinations.kafka_sink.ledger_topic import Journal, Look
+from resources.destinations.kafka_sink.ledger_topic import Journal, JournalState
 from resources.destinations.lakehouse import ledger_tables as tables
 from resources.destinations.lakehouse.folder import LocalFolder
 from resources.destinations.lakehouse.ledger_file import Item
 from resources.destinations.lakehouse.pipeline_state import Notes
 from resources.destinations.ledger_rows import entry
 
-__all__ = ["Told"]
+__all__ = ["KafkaSinkReader"]
 
 
-class Told:
+class KafkaSinkReader:
     """The read side of a Kafka destination.
 
     Args:
@@ -50,7 +50,7 @@ class Told:
         state = self._look().state
         return (state.record.uid, state.record.ledger) if state is not None else ("", Ledger(self.pipeline))
 
-    def _look(self) -> Look:
+    def _look(self) -> JournalState:
         """Read the current ledger.
 
         Raises:

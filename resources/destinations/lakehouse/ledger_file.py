@@ -15,7 +15,7 @@ from typing import Any
 from kpipe.batch.batch import Commit
 from kpipe.errors import LedgerMismatch
 from kpipe.ledger import format_version
-from kpipe.ledger.ledger import Lane, Ledger, check_seal, seal
+from kpipe.ledger.ledger import Lane, Ledger, checksum, verify_checksum
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.ledger_rows import SKIPS, end_rows
@@ -101,7 +101,7 @@ class Record:
         pipeline: its name.
         uid: registration id, created by the first commit and never changed.
         seq: sequence number of the last commit.
-        seal: checksum of the lanes (`kpipe.ledger.ledger.seal`).
+        seal: checksum of the lanes (`kpipe.ledger.ledger.checksum`).
         lanes: all lanes.
         table: name of the table that the last commit wrote.
         base: version of the table on which the commit was made.
@@ -161,7 +161,7 @@ class Record:
         return replace(
             self,
             seq=ledger.seq,
-            seal=self.seal ^ seal(moved),
+            seal=self.seal ^ checksum(moved),
             lanes=ledger.lanes,
             table=table,
             rows=self.rows + commit.totals.rows,
@@ -215,7 +215,7 @@ def read(folder: Folder, pipeline: str, pointer: Pointer, where: str) -> Record 
         raise _edited(pipeline, where, pointer) from error
     if record is None or (record.pipeline, record.seq) != (pipeline, pointer.seq):
         raise _edited(pipeline, where, pointer)
-    check_seal(record.ledger, record.seal, where)
+    verify_checksum(record.ledger, record.seal, where)
     return record
 
 

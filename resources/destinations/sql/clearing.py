@@ -11,7 +11,7 @@ from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.ledger.ledger import Ledger, seal
+from kpipe.ledger.ledger import Ledger, checksum
 from kpipe.run_events import ledger_only
 from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED, Cleared, TakenBack, take_back
@@ -212,7 +212,7 @@ def _record(
     commit = ledger_only(pipeline, "clear", back.changes, note, (), "sql", "", number)
     ledger_table.swap(connection, dialect, commit)
     letters = _letters_gone(connection, dialect, pipeline, list(back.parts))
-    sums, sealed = back.counts, seal(lane for change in back.changes for lane in (change.expect, change.become))
+    sums, sealed = back.counts, checksum(lane for change in back.changes for lane in (change.expect, change.become))
     dialect.change(
         connection,
         f'UPDATE {PIPELINES.sql} SET seq = seq + 1, "rows" = "rows" + $1, dead_letters = dead_letters - $2,'

@@ -163,7 +163,7 @@ def _transaction(store: Store, replay: Replay, steps: Steps, parts: list[StagedT
         steps.enter("dead_letters")
         _take_away(connection, engine.dialect, pipeline, commit.version)
         steps.enter("history")
-        _recount(connection, engine.dialect, pipeline, replay.several)
+        _recount(connection, engine.dialect, pipeline, replay.fan_out)
         COMMITS.insert(connection, engine.dialect, [commit_row(commit, store.table, seq)])
         steps.enter("before")
         engine.commit(connection)
@@ -263,7 +263,7 @@ def _take_away(connection: Connection, dialect: Dialect, pipeline: str, version:
     connection.execute(dialect.delete(ERRORS.sql, f"SELECT error_id FROM {_PLACED} WHERE NOT again", mine), [pipeline])
 
 
-def _recount(connection: Connection, dialect: Dialect, pipeline: str, several: bool) -> None:
+def _recount(connection: Connection, dialect: Dialect, pipeline: str, fan_out: bool) -> None:
     """Move the counts of resolved letters from dead letters to rows or filtered: in ranges, commits and the pipeline.
 
     If a record may give several rows, a range counts its records with rows separately, as `given` (kpipe.batch.batch.Counts). A
@@ -290,7 +290,7 @@ def _recount(connection: Connection, dialect: Dialect, pipeline: str, several: b
         " t.batch_partition_parsed_rows + m.n AS batch_partition_parsed_rows"
         f" FROM {BATCHES.sql} AS t JOIN {_MOVES} AS m ON t.batch_id = m.batch_id AND t.topic = m.topic"
         ' AND t.batch_source_partition_id = m."partition" AND t.batch_earliest_offset = m.start WHERE t.pipeline_name = $1',
-        [pipeline, several],
+        [pipeline, fan_out],
     )
     names = ("rows", "inserted", "dead_letters", "filtered", "given", "set_aside_before")
     become = {name: f'c."{name}"' for name in (*names, "batch_rows_written", "batch_partition_parsed_rows")}

@@ -47,7 +47,7 @@ def to_text(commit: Commit, into: Into | None = None) -> str:
         "ends": [[_source(source), *ends] for source, ends in commit.ends.items()],
         "metadata": [[_source(source), dict(values)] for source, values in commit.metadata.items()],
         "run_id": commit.run_id, "version": commit.version, "started_ms": commit.started_ms, "seconds": commit.seconds,
-        "note": commit.note, "several": commit.several,
+        "note": commit.note, "several": commit.multi_topic,
         **({"into": {name: getattr(into, name) for name in FIXED}} if into is not None else {}),
     }  # fmt: skip
     return json.dumps(said, default=str)
@@ -72,7 +72,8 @@ def from_text(text: str, where: str = "the outbox") -> Commit:
         dead_letters=_files_of(said["dead_letters"]),
         ends={_source_of(source): (start, high) for source, start, high in said["ends"]},
         metadata={_source_of(source): values for source, values in said["metadata"]},
-        **{name: said[name] for name in ("run_id", "version", "started_ms", "seconds", "note", "several")},
+        **{name: said[name] for name in ("run_id", "version", "started_ms", "seconds", "note")},
+        multi_topic=said["several"],
     )
 
 

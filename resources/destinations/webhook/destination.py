@@ -26,7 +26,7 @@ from resources.destinations.staged_file_check import Proven, check_totals, verif
 from resources.destinations.webhook.dispatcher import RECEIPTS, Delivery
 from resources.destinations.webhook.ordered_rows import check
 from resources.destinations.webhook.outbox import Outbox, Pinned
-from resources.destinations.webhook.receipts import Book
+from resources.destinations.webhook.receipts import ReceiptsDestination
 from resources.destinations.webhook.requests import Shaper
 from resources.destinations.webhook.sender import Endpoint, Sender
 
@@ -74,7 +74,7 @@ class WebhookDestination:
         folder = path.with_name(f"{path.name}.outbox") / pipeline
         self._into, self._endpoint, self._rules = into, endpoint, rules or Rules()
         self._roots, self._outbox = (*staging, folder), Outbox(folder, pipeline)
-        self._of_table = lambda table: Book(path, table, pipeline, config_json, self._roots, lock_timeout_s)
+        self._of_table = lambda table: ReceiptsDestination(path, table, pipeline, config_json, self._roots, lock_timeout_s)
         self._book = self._of_table(into.table)
         self.pipeline, self.database = pipeline, self._book.engine.database
 
@@ -116,7 +116,7 @@ class WebhookDestination:
     def _begun(self) -> Pinned | None:
         """Return the batch in the outbox. A batch that was committed or given up is removed instead."""
         begun = self._outbox.pending(self._into)
-        if begun is None or self._book_of(begun).look(begun.commit).landed is None:
+        if begun is None or self._receipts_of(begun).look(begun.commit).landed is None:
             return begun
         self._outbox.clear(begun.commit.id)
         return None
@@ -142,21 +142,21 @@ class WebhookDestination:
 
     def _finished(self, pinned: Pinned) -> Committed:
         """Verify, store, send, commit. Each step may be repeated after the next one has begun."""
-        commit, book = pinned.commit, self._book_of(pinned)
+        commit, receipts = pinned.commit, self._receipts_of(pinned)
         rows, dead = verify(commit.only.files, self._roots), verify(commit.dead_letters, self._roots)  # 1
         check_totals(commit)
         check_letters(dead)
-        look = book.look(commit)  # under the outbox's lock
-        book.engine.wanted = check(commit, rows, look.columns)
+        look = receipts.look(commit)  # under the outbox's lock
+        receipts.engine.wanted = check(commit, rows, look.columns)
         if pinned.found and not _fits(look.ledger, commit):
             raise LedgerMismatch(
-                f"pipeline {self.pipeline}: the ledger in {book.describe()} does not fit batch {commit.id}, of which the receiver"
-                f" may have taken part: expected {_ranges(commit)} to be next, found other offsets",
+                f"pipeline {self.pipeline}: the ledger in {receipts.describe()} does not fit batch {commit.id}, of which the"
+                f" receiver may have taken part: expected {_ranges(commit)} to be next, found other offsets",
                 f"restore the ledger; or {self._way_out}",
             )
         look.ledger.after(commit.changes, commit.id)  # 2: nothing is sent for a batch that cannot be committed
         if not rows:
-            return book.commit(commit.writing(columns=RECEIPTS if commit.only.columns else Columns()))
+            return receipts.commit(commit.writing(columns=RECEIPTS if commit.only.columns else Columns()))
         Shaper(pinned.into, commit).check([name for file in rows for name in file.names])
         sender = Sender(self._endpoint, resumed=pinned.found)
         try:
@@ -166,7 +166,7 @@ class WebhookDestination:
             with tempfile.TemporaryDirectory(prefix=".sent-", dir=self._outbox.folder) as made:
                 told = self._sent(replace(pinned, commit=commit), rows, sender, Path(made))  # 4
                 self._check_limit(look.ledger, commit, told)
-                done = book.commit(told)  # 5
+                done = receipts.commit(told)  # 5
         finally:
             sender.close()
         self._outbox.clear(commit.id)
@@ -184,7 +184,7 @@ class WebhookDestination:
                 self._outbox.clear(pinned.commit.id)
             raise
 
-    def _book_of(self, pinned: Pinned) -> Book:
+    def _receipts_of(self, pinned: Pinned) -> ReceiptsDestination:
         """Return the ledger with the receipts table that the batch was begun with."""
         return self._book if pinned.into.table == self._into.table else self._of_table(pinned.into.table)
 

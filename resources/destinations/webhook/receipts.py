@@ -24,7 +24,7 @@ from resources.destinations.staged_file_check import Proven
 from resources.destinations.webhook.dispatcher import RECEIPTS
 from resources.type_compatibility import COORDINATES
 
-__all__ = ["Book", "Look"]
+__all__ = ["ReceiptsDestination", "ReceiptsState"]
 
 #: For each receipts table: columns of the rows that were sent, as JSON.
 _SENT = "main.kpipe_sent"
@@ -33,7 +33,7 @@ _SELECT = f"SELECT columns FROM {_SENT} WHERE lower(target_table) = lower($1)"
 
 
 @dataclass(frozen=True)
-class Look:
+class ReceiptsState:
     """The state of the ledger at one moment.
 
     Attributes:
@@ -47,7 +47,7 @@ class Look:
     ledger: Ledger
 
 
-class Book(SqlDestination["ReceiptsEngine"]):
+class ReceiptsDestination(SqlDestination["ReceiptsEngine"]):
     """One pipeline's receipts, dead letters and lanes. Rows are sent before they are committed here.
 
     Args:
@@ -82,7 +82,7 @@ class Book(SqlDestination["ReceiptsEngine"]):
         found: Columns | None = self.store.read(lambda connection: self.engine.sent(connection, self.store.table), None)
         return found
 
-    def look(self, commit: Commit) -> Look:
+    def look(self, commit: Commit) -> ReceiptsState:
         """Return the state of the ledger before a commit, through one connection.
 
         Raises:
@@ -90,7 +90,7 @@ class Book(SqlDestination["ReceiptsEngine"]):
         """
         engine, table = self.engine, self.store.table
 
-        def read(connection: Any) -> Look:
+        def read(connection: Any) -> ReceiptsState:
             row = connection.execute(
                 f"SELECT seq FROM {COMMITS.sql} WHERE batch_id = $1 AND pipeline_name = $2", [commit.id, self.pipeline]
             ).fetchone()
@@ -100,9 +100,9 @@ class Book(SqlDestination["ReceiptsEngine"]):
                 columns = engine.sent(connection, table)
             elif landed is None:
                 self.check_missing(connection)
-            return Look(landed, columns, ledger_table.read(connection, self.pipeline)[1])
+            return ReceiptsState(landed, columns, ledger_table.read(connection, self.pipeline)[1])
 
-        return self.store.read_ledger(read, Look(None, Columns(), Ledger(self.pipeline)))
+        return self.store.read_ledger(read, ReceiptsState(None, Columns(), Ledger(self.pipeline)))
 
 
 class ReceiptsEngine(DuckDBEngine):

@@ -12,11 +12,11 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.topics import PartitionId
 from resources.home import Home
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
 from resources.spark.driver.sample_stager import LocalStager
-from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 
 __all__ = ["LettersStager", "batch_of"]
 
@@ -66,15 +66,15 @@ class LettersStager(LocalStager):
         self._seen = None
         return batch_of(uuid.uuid4().hex, self._pipeline.name, letters)
 
-    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> Job:
-        killers, refused = self._killers, self._refused
+    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:
+        poison_records, refused = self._poison_records, self._refused
         job = super()._job(batch, tables, program)
-        self._killers, self._refused = killers, refused  # keep those of the other parts
+        self._poison_records, self._refused = poison_records, refused  # keep those of the other parts
         return replace(job, held=self._held)
 
 
-def _held(letters: Sequence[DeadLetter]) -> Held:
-    return Held.of(
+def _held(letters: Sequence[DeadLetter]) -> RecordBlock:
+    return RecordBlock.of(
         [letter.offset for letter in letters],
         [letter.timestamp for letter in letters],
         [letter.value for letter in letters],

@@ -22,12 +22,12 @@ from resources.spark.cluster.executors import attended, slots, there
 from resources.spark.driver.session import SMALLEST_PIECE, lost, run_pieces, share_out, without_python
 from resources.spark.driver.transport_security import check_private
 from resources.spark.task.host_check import NOT_SHARED, here
-from resources.spark.task.task_spec import Job
+from resources.spark.task.task_spec import JobSpec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Away", "failures", "look", "sent", "stored"]
+__all__ = ["RemoteWorkers", "failures", "look", "sent", "stored"]
 
 # A probe task stays busy for this long, so that Spark starts the other tasks of its wave on other executors.
 _STAY_S = 0.3
@@ -36,7 +36,7 @@ _PROGRAMS = "kpipe-programs"
 """Copies of programs, in an executor's working folder."""
 
 
-class Away:
+class RemoteWorkers:
     """Workers on other machines, as one stager uses them.
 
     Args:
@@ -48,7 +48,7 @@ class Away:
         self._looked = False
         self._work = Work()
 
-    def sent(self, context: SparkContext, job: Job) -> Job:
+    def sent(self, context: SparkContext, job: JobSpec) -> JobSpec:
         """Return the job as remote tasks receive it. The first call also checks all workers.
 
         Raises:
@@ -60,7 +60,7 @@ class Away:
             self._looked = True
         return replace(sent(job), moves=there(context) > 1)
 
-    def run(self, context: SparkContext, job: Job, batch: Batch) -> list[RangeReport]:
+    def run(self, context: SparkContext, job: JobSpec, batch: Batch) -> list[RangeReport]:
         """Stage a batch on remote workers.
 
         Raises:
@@ -96,7 +96,7 @@ def failures(context: SparkContext) -> dict[str, int]:
     return {host: count for host, count in failed.items() if count}
 
 
-def sent(job: Job) -> Job:
+def sent(job: JobSpec) -> JobSpec:
     """Return the job as remote tasks receive it, and create the batch's folder unless staging is an object store."""
     if not is_remote(job.staging):
         try:
@@ -106,7 +106,7 @@ def sent(job: Job) -> Job:
     return replace(stored(job), programs=_PROGRAMS, remote=True)
 
 
-def stored(job: Job) -> Job:
+def stored(job: JobSpec) -> JobSpec:
     """Add the object store's credentials to the job: workers do not look up credentials themselves."""
     return replace(job, store=_access(job.staging))
 

@@ -12,12 +12,12 @@ from kpipe.schema.columns import Columns
 from resources.home import Home
 from resources.kafka.client_config import client_config
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.lookups.loader import no_tables
 from resources.lookups.table_source import Asking
 from resources.spark.driver.stager import SparkStager
 from resources.spark.task import range_task
-from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec
 from resources.spark.task.transform_input import Feed
 
 __all__ = ["LocalStager", "extract"]
@@ -64,15 +64,15 @@ class _Aside:
     def __init__(self) -> None:
         self.filtered = self.dead_letters = 0
 
-    def tombstones(self, block: Held) -> None:
+    def tombstones(self, block: RecordBlock) -> None:
         """See `Aside`."""
         self.filtered += len(block.tombstones())
 
-    def spared(self, block: Held) -> Held:
+    def spared(self, block: RecordBlock) -> RecordBlock:
         """See `Aside`."""
         return block
 
-    def reject(self, held: Held, _: str, __: Sequence[str]) -> None:
+    def reject(self, held: RecordBlock, _: str, __: Sequence[str]) -> None:
         """See `Aside`."""
         self.dead_letters += len(held)
 
@@ -87,7 +87,7 @@ def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes], object]) 
         SourceError: the range cannot be read.
     """
     stdin = pipeline.transform.stdin if pipeline.transform is not None else "lines"
-    job = Job(
+    job = JobSpec(
         batch="extract",
         config=client_config(pipeline.source),
         staging="",

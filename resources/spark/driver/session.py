@@ -22,7 +22,7 @@ from resources.spark.cluster import kubernetes, python_environment, yarn
 from resources.spark.cluster.master import check, driver_address, is_local
 from resources.spark.driver import jvm, transport_security
 from resources.spark.driver.scratch_folders import scratch, sockets, sweep
-from resources.spark.task.task_spec import Failure, Job
+from resources.spark.task.task_spec import Failure, JobSpec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -246,7 +246,7 @@ def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[
     return [sorted(task, key=lambda item: (item.source, item.range)) for task in tasks]
 
 
-def run_pieces(context: SparkContext, job: Job, tasks: Sequence[Sequence[Piece]]) -> list[RangeReport]:
+def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Piece]]) -> list[RangeReport]:
     """Run the tasks on Spark and collect their reports, which contain no records.
 
     Raises:
@@ -323,7 +323,7 @@ def _settle() -> None:
         gc.freeze()
 
 
-def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:
+def _task(job: JobSpec, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:
     from pyspark import TaskContext
 
     from resources.spark.task import range_task
@@ -333,6 +333,6 @@ def _task(job: Job, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | 
     attempt = context.attemptNumber() if context is not None else 0
     for pieces in items:
         for item in range_task.run(job, pieces, attempt):
-            if job.moves and attempt == 0 and isinstance(item, Failure) and item.may_be_of_the_place:
+            if job.moves and attempt == 0 and isinstance(item, Failure) and item.worth_retrying_elsewhere:
                 raise Moved(item.what)
             yield item

@@ -37,13 +37,13 @@ from resources.lookups.loader import Lookups, no_tables
 from resources.lookups.table_source import Asking
 from resources.schema_registry.config import check_registry
 from resources.spark.cluster.master import is_local
-from resources.spark.driver.remote_workers import Away, stored
+from resources.spark.driver.remote_workers import RemoteWorkers, stored
 from resources.spark.driver.session import run_pieces, share_out
 from resources.spark.driver.ship_program import ship
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
 from resources.spark.task.projection_plan import shaped
-from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 from transforms.preflight import Resolved, resolve
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class SparkStager:
         self._seen: Columns | None = None  # columns of the sample, read once a run
         self._shipped: ProgramSpec | None = None
         self._context: SparkContext | None = None
-        self._away = Away(home.path / "logs" / "spark.log")
+        self._remote_workers = RemoteWorkers(home.path / "logs" / "spark.log")
         self._group = ""  # Spark's job group while a batch is staged
-        self._killers, self._refused = dict[PartitionId, Mapping[int, str]](), dict[PartitionId, Mapping[int, str]]()
+        self._poison_records, self._refused = dict[PartitionId, Mapping[int, str]](), dict[PartitionId, Mapping[int, str]]()
         if self._program is not None:
             self._spec(str(self._program.file))  # report a missing variable before anything starts
 
@@ -157,8 +157,8 @@ class SparkStager:
         topics = len({step.source.topic for step in batch.steps})
         for step in _spread(batch.steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
             part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
-            sample, killers = range_task.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
-            self._killers[step.source] = {**self._killers.get(step.source, {}), **killers}
+            sample, poison_records = range_task.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
+            self._poison_records[step.source] = {**self._poison_records.get(step.source, {}), **poison_records}
             payloads += sample
             if self._pipeline.key_format is not None:
                 keys += range_task.sample_keys(job, Piece(step.source, part), _SAMPLE_RECORDS)
@@ -180,18 +180,18 @@ class SparkStager:
             if is_local(str(context.master)):
                 reports = run_pieces(context, stored(job), share_out(batch, context.defaultParallelism))
             else:
-                reports = self._away.run(context, job, batch)
-            self._away.took(reports)
+                reports = self._remote_workers.run(context, job, batch)
+            self._remote_workers.took(reports)
         finally:
             self._group = ""
         for report in reports:
-            if report.killers:
-                self._killers[report.source] = {**self._killers.get(report.source, {}), **report.killers}
+            if report.poison_records:
+                self._poison_records[report.source] = {**self._poison_records.get(report.source, {}), **report.poison_records}
         return sorted(reports, key=lambda report: (report.source, report.range))
 
     def work(self) -> Work:
         """See `Spread`."""
-        return self._away.work(self._context)
+        return self._remote_workers.work(self._context)
 
     def refuse(self, records: Mapping[PartitionId, Mapping[int, str]]) -> bool:
         """See `Refusing`."""
@@ -205,7 +205,9 @@ class SparkStager:
         if self._group and self._context is not None:
             self._context.cancelJobGroup(self._group)
 
-    def _shaped(self, batch: Batch, tables: Sequence[Columns], program: ProgramSpec | None, closed: Sequence[Closed] = ()) -> Job:
+    def _shaped(
+        self, batch: Batch, tables: Sequence[Columns], program: ProgramSpec | None, closed: Sequence[Closed] = ()
+    ) -> JobSpec:
         """Return the job with expressions and constraints for every table."""
         if self._never_null is None:
             checks_null = self._pipeline.errors.constraint != "fail"
@@ -232,12 +234,12 @@ class SparkStager:
         selector(spec, self._lookups.of_batch(batch.id))  # report a type error here, once, instead of in every task
         return spec
 
-    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> Job:
+    def _job(self, batch: Batch, tables: Sequence[TableSpec], program: ProgramSpec | None) -> JobSpec:
         errors, extras = self._pipeline.errors, ("topic", "key", "headers")
         # Kept for the sample and for staging the batch again; dropped when a later batch is staged.
         ranges = {step.source: step.range for step in batch.steps}
-        self._killers, self._refused = _inside(self._killers, ranges), _inside(self._refused, ranges)
-        return Job(
+        self._poison_records, self._refused = _inside(self._poison_records, ranges), _inside(self._refused, ranges)
+        return JobSpec(
             batch=batch.id,
             config=self._config,
             staging=self._stage,
@@ -251,7 +253,7 @@ class SparkStager:
             program=program,
             key=self._pipeline.key_format,
             access=self._access,
-            killers=self._killers,
+            poison_records=self._poison_records,
             refused=self._refused,
             lookups=self._lookups.of_batch(batch.id),
             fan_out=self._fan_out,

@@ -12,7 +12,7 @@ from resources.secrets import secrets_in
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from resources.spark.task.task_spec import Job
+    from resources.spark.task.task_spec import JobSpec
 
 __all__ = ["ALLOW_PLAINTEXT", "LOCAL", "check_private", "credentials"]
 
@@ -28,7 +28,7 @@ LOCAL: Final = {"spark.authenticate": "true", "spark.network.crypto.enabled": "t
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.authenticate.enableSaslEncryption", "spark.ssl.rpc.enabled")
 
 
-def check_private(context: SparkContext, job: Job | StoreAccess) -> None:
+def check_private(context: SparkContext, job: JobSpec | StoreAccess) -> None:
     """Check that what is sent to tasks contains no credentials, or that only tasks can read it.
 
     Raises:
@@ -55,7 +55,7 @@ def check_private(context: SparkContext, job: Job | StoreAccess) -> None:
     )
 
 
-def credentials(job: Job | StoreAccess) -> Iterator[str]:
+def credentials(job: JobSpec | StoreAccess) -> Iterator[str]:
     """Name the credentials that a job contains; their values are not returned."""
     if isinstance(job, StoreAccess):
         if any(value for _, value in job.secrets):

@@ -15,7 +15,7 @@ from pathlib import Path
 from kpipe.batch.batch import Piece
 from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
-from resources.spark.task.task_spec import Job
+from resources.spark.task.task_spec import JobSpec
 from resources.spark.task.transform import payloads, program_for
 
 __all__ = ["check_framing"]
@@ -29,7 +29,7 @@ _RECORDS = 8
 _PATIENCE_S = 10.0
 
 
-def check_framing(job: Job, piece: Piece, without: Mapping[int, str]) -> None:
+def check_framing(job: JobSpec, piece: Piece, without: Mapping[int, str]) -> None:
     """Reject a program that reads lengths but is given lines.
 
     Args:
@@ -68,14 +68,14 @@ def _echoed(framed: list[bytes], compiled: bool) -> bool:
     return any(_CONTROL.search(line) for line in framed) or all(len(line) < _LENGTH for line in framed)
 
 
-def _text(job: Job, piece: Piece) -> bytes:
+def _text(job: JobSpec, piece: Piece) -> bytes:
     """Return the beginning of the program's file."""
     assert job.program is not None
     with Path(program_for(job, job.program, piece, 0).argv[0]).open("rb") as file:
         return file.read(_LOOKED_AT)
 
 
-def _lines(job: Job, piece: Piece, without: Mapping[int, str]) -> list[bytes] | None:
+def _lines(job: JobSpec, piece: Piece, without: Mapping[int, str]) -> list[bytes] | None:
     """Return lines that the program writes for the records, or None if it fails."""
     assert job.program is not None
     patient = replace(job.program, idle_timeout_s=min(job.program.idle_timeout_s, _PATIENCE_S))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kpipe.errors import StagingFailed
 from resources.object_store.uri import is_remote
-from resources.spark.task.task_spec import Job
+from resources.spark.task.task_spec import JobSpec
 
 __all__ = ["NOT_SHARED", "arrived", "here"]
 
@@ -23,7 +23,7 @@ def here() -> str:
         return name
 
 
-def arrived(job: Job) -> None:
+def arrived(job: JobSpec) -> None:
     """Check in a task, before it reads anything, that it has access to the driver's staging location.
 
     The folder that the driver created for the batch must exist: if a task created one, its files would be on the worker's

@@ -20,7 +20,7 @@ from resources.decode.block import Decoded
 from resources.duckdb_engine.arrow_types import staged_type
 from resources.duckdb_engine.expressions import Assigned, Evaluator
 from resources.lookups.join import Join
-from resources.lookups.reference_table import Held as Lookup
+from resources.lookups.reference_table import LookupRows as Lookup
 from resources.spark.task.nul_check import may_hold_nul, rows_with_nul
 from resources.spark.task.projection_plan import Shape
 from resources.spark.task.task_spec import TableSpec

@@ -20,8 +20,8 @@ from resources.spark.staging.shared_writer import Shared
 from resources.spark.task.framing_check import check_framing
 from resources.spark.task.host_check import arrived, here
 from resources.spark.task.range_writer import RangeOutput
-from resources.spark.task.task_spec import Failure, Job
-from resources.spark.task.transform import killers, payloads, transformed
+from resources.spark.task.task_spec import Failure, JobSpec
+from resources.spark.task.transform import payloads, poison_records, transformed
 
 _AHEAD, _SHORT = 16, 1000
 """Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
@@ -29,7 +29,7 @@ _AHEAD, _SHORT = 16, 1000
 __all__ = ["run", "sample", "sample_keys", "stage"]
 
 
-def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
+def run(job: JobSpec, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
     """Stage each piece in turn until one fails. A failure is returned as a result, never raised."""
     shared, reports, where = Shared(f"{job.staging}/{job.batch}", make=not job.remote), [], ""
     host = here() if job.remote else ""
@@ -51,7 +51,7 @@ def run(job: Job, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeRe
         yield Failure("KpipeError", what, "this is a defect of kpipe; run with --debug for the traceback", traceback.format_exc())
 
 
-def _ahead(job: Job, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeReader]]:
+def _ahead(job: JobSpec, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeReader]]:
     """Yield each piece with its reader, and start readers of the next short pieces meanwhile.
 
     Reading a short range is mostly waiting for the broker: one after the other, 1,000 partitions would take seconds.
@@ -73,7 +73,7 @@ def _ahead(job: Job, pieces: Iterable[Piece]) -> Iterator[tuple[Piece, RangeRead
 
 
 def stage(
-    job: Job, piece: Piece, attempt: int = 0, reader: RangeReader | None = None, shared: Shared | None = None
+    job: JobSpec, piece: Piece, attempt: int = 0, reader: RangeReader | None = None, shared: Shared | None = None
 ) -> RangeReport:
     """Read one range, decode it, and stage its rows and dead letters; shared files are finished later.
 
@@ -85,21 +85,21 @@ def stage(
         RecordRejected: the policy is `fail`.
         StagingFailed: a file could not be written.
     """
-    known = job.killers.get(piece.source, {})
+    known = job.poison_records.get(piece.source, {})
     try:
         return _stage(job, piece, attempt, known, reader or job.reader(piece), shared)
     except TransformFailed as error:
         check_framing(job, piece, known)
-        found = killers(job, piece, error, attempt, known)
+        found = poison_records(job, piece, error, attempt, known)
     try:
-        return replace(_stage(job, piece, attempt, {**known, **found}, job.reader(piece), shared), killers=found)
+        return replace(_stage(job, piece, attempt, {**known, **found}, job.reader(piece), shared), poison_records=found)
     except TransformFailed as error:
         left_out = f"; it also fails without the {len(found)} poison record(s), the first at offset {min(found)}"
         raise TransformFailed(error.what + left_out, error.hint, error.phase) from error
 
 
 def _stage(
-    job: Job, piece: Piece, attempt: int, without: Mapping[int, str], reader: RangeReader, shared: Shared | None
+    job: JobSpec, piece: Piece, attempt: int, without: Mapping[int, str], reader: RangeReader, shared: Shared | None
 ) -> RangeReport:
     began = time.monotonic()
     output = RangeOutput(job, piece, shared)
@@ -115,7 +115,7 @@ def _stage(
         raise
 
 
-def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
+def _plain(job: JobSpec, reader: RangeReader, output: RangeOutput) -> None:
     decoders = job.decoders
     whole_records = all(reads.takes_nulls for reads in decoders) and not any(table.deletes for table in job.tables)
     for whole, _ in reader.blocks():
@@ -127,7 +127,7 @@ def _plain(job: Job, reader: RangeReader, output: RangeOutput) -> None:
         output.decoded([reads.decode(data, keys) for reads in decoders], held)
 
 
-def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:
+def sample(job: JobSpec, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:
     """Return payloads from the first records of a range, after the program, to infer columns from.
 
     Returns:
@@ -143,18 +143,18 @@ def sample(job: Job, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int
                 if len(values) >= limit:
                     break
         return values[:limit], {}
-    known = {**job.killers.get(piece.source, {}), **refused}
+    known = {**job.poison_records.get(piece.source, {}), **refused}
     check_framing(job, piece, known)
     try:
         with job.reader(piece) as reader:
             return payloads(job, piece, reader, known)[:limit], {}
     except TransformFailed as error:
-        found = killers(job, piece, error, 0, known)
+        found = poison_records(job, piece, error, 0, known)
     with job.reader(piece) as reader:
         return payloads(job, piece, reader, {**known, **found})[:limit], found
 
 
-def sample_keys(job: Job, piece: Piece, limit: int) -> list[bytes]:
+def sample_keys(job: JobSpec, piece: Piece, limit: int) -> list[bytes]:
     """Return the keys of the first records of a range, at most `limit`."""
     keys: list[bytes] = []
     refused = job.refused.get(piece.source, {})

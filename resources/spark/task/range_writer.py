@@ -14,13 +14,13 @@ from kpipe.batch.batch import Counts, Piece, RangeReport
 from kpipe.errors import RecordRejected
 from kpipe.tables.upsert import ORIGINAL
 from resources.decode.block import Decoded, Payloads
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.projection import Coordinate
 from resources.spark.task.table_writer import Agreed, Sink, agreed, answered
-from resources.spark.task.task_spec import Job, TableSpec
+from resources.spark.task.task_spec import JobSpec, TableSpec
 
 __all__ = ["DEAD_LETTERS", "RangeOutput"]
 
@@ -51,7 +51,7 @@ class RangeOutput:
         shared: files for rows that fill no file; None: every range has its own.
     """
 
-    def __init__(self, job: Job, piece: Piece, shared: Shared | None = None) -> None:
+    def __init__(self, job: JobSpec, piece: Piece, shared: Shared | None = None) -> None:
         self._job, self._piece = job, piece
 
         def file(kind: str, apart: bool = False) -> StagingWriter:
@@ -77,7 +77,7 @@ class RangeOutput:
         """Dead letters written so far."""
         return self._dead.rows
 
-    def spared(self, block: Held) -> Held:
+    def spared(self, block: RecordBlock) -> RecordBlock:
         """Set aside records whose rows the table has rejected, and return the others.
 
         This happens before decoding: such a record does not add new columns either.
@@ -92,7 +92,7 @@ class RangeOutput:
         self.reject(block.pick(list(refused)), "constraint", list(refused.values()))
         return block.pick([index for index in range(len(block)) if index not in refused])
 
-    def decoded(self, blocks: Sequence[Decoded], held: Held) -> None:
+    def decoded(self, blocks: Sequence[Decoded], held: RecordBlock) -> None:
         """Write rows of records. A record that gave neither a row nor a reject is filtered.
 
         Args:
@@ -124,7 +124,7 @@ class RangeOutput:
         """Return each table's rows of a block, and the records that one of them rejects."""
         return agreed([sink.made(decoded, coordinate) for sink, decoded in zip(self._sinks, blocks, strict=True)], count)
 
-    def tombstones(self, block: Held) -> None:
+    def tombstones(self, block: RecordBlock) -> None:
         """Delete the rows of these tombstones' keys, or count the tombstones as filtered.
 
         Raises:
@@ -169,9 +169,9 @@ class RangeOutput:
             for index, reason in rejected:
                 self._note(reason, where, stage, self._policy(stage))
                 if self._policy(stage) == "dead_letter":
-                    self._write_dead(Held.of([-1], [-1], [payloads[index]]), stage, [reason])
+                    self._write_dead(RecordBlock.of([-1], [-1], [payloads[index]]), stage, [reason])
 
-    def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+    def reject(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
         """Write records as dead letters, or skip them, as the policy requires.
 
         Raises:
@@ -196,7 +196,7 @@ class RangeOutput:
             given: records passed to a `flatmap` program.
             before: dead letters that were not passed to it.
         """
-        if (self._job.fan_out or self._job.format.several) and not given:
+        if (self._job.fan_out or self._job.format.fan_out) and not given:
             given, before = self.answered, self.dead_letters
         records = Counts(
             messages=messages,
@@ -238,7 +238,7 @@ class RangeOutput:
             error.record = None if offset is None else (self._piece.source, int(offset))
             raise error
 
-    def _with_coordinates(self, table: pa.Table, held: Held | None, count: int = 0) -> pa.Table:
+    def _with_coordinates(self, table: pa.Table, held: RecordBlock | None, count: int = 0) -> pa.Table:
         count = len(held) if held is not None else count
         always = ("_kafka_partition", "_kafka_offset", "_kafka_timestamp")
         coordinates = [*always, *(f"_kafka_{name}" for name in ("topic", "key", "headers") if name in self._job.extras)]
@@ -246,7 +246,7 @@ class RangeOutput:
         names = [*table.column_names, *(name for name, _ in columns)]
         return pa.table([*table.columns, *(array for _, array in columns)], names=names)
 
-    def _coordinate(self, name: str, held: Held | None, count: int) -> pa.Array:
+    def _coordinate(self, name: str, held: RecordBlock | None, count: int) -> pa.Array:
         """Return one of Kafka's coordinates for `count` rows; without records, offsets and the like are NULL."""
         if name == "_kafka_partition":
             return pa.repeat(pa.scalar(self._piece.source.partition, pa.int32()), count)
@@ -260,7 +260,7 @@ class RangeOutput:
             return held.column("key") if held is not None else pa.nulls(count, pa.binary())
         return _headers(held) if held is not None else pa.nulls(count, HEADERS)
 
-    def _write_dead(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+    def _write_dead(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
         count = len(held)
         self._dead.write(
             pa.table(
@@ -291,12 +291,12 @@ def _instants(timestamps: pa.Array, last: int) -> pa.Array:
     return timestamps.cast(pa.timestamp("ms", "UTC")).cast(INSTANT)
 
 
-def _originals(held: Held) -> pa.Array:
+def _originals(held: RecordBlock) -> pa.Array:
     arrays = [held.column("key"), held.value_array(), _headers(held)]
     return pa.StructArray.from_arrays(arrays, names=["key", "value", "headers"])
 
 
-def _headers(held: Held) -> pa.Array:
+def _headers(held: RecordBlock) -> pa.Array:
     if held.table.column("headers").null_count == len(held):
         return pa.nulls(len(held), HEADERS)
     rows = [None if items is None else [{"name": name, "value": value} for name, value in items] for items in held.headers()]

@@ -17,7 +17,7 @@ from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.keyed_rows import with_keys
 from resources.spark.task.projection import Coordinate, selector
-from resources.spark.task.task_spec import Job, TableSpec
+from resources.spark.task.task_spec import JobSpec, TableSpec
 from resources.spark.task.value_limits import storable
 
 __all__ = ["Agreed", "Sink", "agreed", "answered"]
@@ -35,7 +35,7 @@ class Sink:
         deleted: writer of the deleted keys.
     """
 
-    def __init__(self, job: Job, table: TableSpec, file: StagingWriter | Divided, deleted: StagingWriter) -> None:
+    def __init__(self, job: JobSpec, table: TableSpec, file: StagingWriter | Divided, deleted: StagingWriter) -> None:
         self.table, self._file, self._deleted = table, file, deleted
         self._limits, self._counts_records = job.limits, job.fan_out
         self._select = selector(table, job.lookups)

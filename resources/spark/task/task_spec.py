@@ -19,14 +19,14 @@ from resources.decode.growth_guard import Bound
 from resources.decode.resource_limits import Deadlined
 from resources.destinations.value_limits import Limits
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.record_block import Held
-from resources.kafka.replay_reader import HeldReader
+from resources.kafka.record_block import RecordBlock
+from resources.kafka.replay_reader import ReplayReader
 from resources.lookups import reference_table as lookups
 from resources.object_store.config import StoreAccess
 from resources.schema_registry.config import Access
 from resources.spark.task.projection_plan import Shape
 
-__all__ = ["Failure", "Job", "ProgramSpec", "TableSpec"]
+__all__ = ["Failure", "JobSpec", "ProgramSpec", "TableSpec"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSpec:
     """Data that all tasks of a batch share.
 
     Attributes:
@@ -105,7 +105,7 @@ class Job:
         program: the pipeline's program, if it has one.
         key: how keys become columns; None: they do not.
         access: to the schema registry; not shown by repr.
-        killers: known poison records with the reasons, by partition and offset.
+        poison_records: known poison records with the reasons, by partition and offset.
         refused: records whose rows a table rejects, with the reasons, by partition and offset.
         held: records to stage instead of reading Kafka; not shown by repr.
         lookups: lookups that expressions call, by name; not shown by repr.
@@ -130,10 +130,10 @@ class Job:
     program: ProgramSpec | None = None
     key: Format | None = None
     access: Access | None = field(default=None, repr=False)
-    killers: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
+    poison_records: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
     refused: Mapping[PartitionId, Mapping[int, str]] = field(default_factory=dict)
-    held: Mapping[PartitionId, Held] | None = field(default=None, repr=False)
-    lookups: Mapping[str, lookups.Held] = field(default_factory=dict, repr=False)
+    held: Mapping[PartitionId, RecordBlock] | None = field(default=None, repr=False)
+    lookups: Mapping[str, lookups.LookupRows] = field(default_factory=dict, repr=False)
     fan_out: bool = False
     limits: Limits | None = None
     remote: bool = False
@@ -145,7 +145,7 @@ class Job:
         """Return a reader of a piece's records."""
         topic, number = piece.source.topic.name, piece.source.partition
         if self.held is not None:
-            return HeldReader(self.held.get(piece.source, Held()), topic, number, piece.range)
+            return ReplayReader(self.held.get(piece.source, RecordBlock()), topic, number, piece.range)
         return RangeReader(self.config, topic, number, piece.range)
 
     @property
@@ -185,7 +185,7 @@ class Failure:
         return cls(type(error).__name__, what, error.hint, trace, getattr(error, "phase", ""), error.record)
 
     @property
-    def may_be_of_the_place(self) -> bool:
+    def worth_retrying_elsewhere(self) -> bool:
         """True if another worker may succeed: this one could not reach brokers, registry, store or staging folder."""
         error_class = by_name(self.kind)
         return error_class.retriable or issubclass(error_class, StagingFailed)

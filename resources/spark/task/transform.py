@@ -13,10 +13,10 @@ from kpipe.offsets import Range
 from kpipe.terminal import plain_lines
 from resources.decode.block import Payloads
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.task.bisect import Bounds, Search, Trial
 from resources.spark.task.range_writer import RangeOutput
-from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec
 from resources.spark.task.transform_input import Feed
 from transforms.blocks import line_blocks
 from transforms.copies import keep
@@ -25,7 +25,7 @@ from transforms.environment import environment
 from transforms.program import Limits, Program
 from transforms.runner import TransformRun
 
-__all__ = ["killers", "payloads", "program_for", "transformed"]
+__all__ = ["payloads", "poison_records", "program_for", "transformed"]
 
 _LOG = logging.getLogger("kpipe.transform")
 
@@ -36,7 +36,7 @@ _SILENT_TRIES = 20
 _SEARCH_SECONDS = 1200.0
 
 
-def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Program:
+def program_for(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int) -> Program:
     """Return the program as it runs for one range on this worker.
 
     Raises:
@@ -71,7 +71,7 @@ def program_for(job: Job, spec: ProgramSpec, piece: Piece, attempt: int) -> Prog
 
 
 def transformed(
-    job: Job, piece: Piece, reader: RangeReader, output: RangeOutput, attempt: int, without: Mapping[int, str]
+    job: JobSpec, piece: Piece, reader: RangeReader, output: RangeOutput, attempt: int, without: Mapping[int, str]
 ) -> tuple[int, int]:
     """Pass a range through the program, and its rows to the output.
 
@@ -124,7 +124,7 @@ def transformed(
     return (feed.given, feed.set_aside) if spec.mode == "flatmap" else (0, 0)
 
 
-def payloads(job: Job, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
+def payloads(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
     """Return the lines that the program writes for a range; only its exit is checked.
 
     Raises:
@@ -140,7 +140,7 @@ def payloads(job: Job, piece: Piece, reader: RangeReader, without: Mapping[int, 
         return [line for block in line_blocks(process) for line in block.splitlines()]
 
 
-def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known: Mapping[int, str]) -> dict[int, str]:
+def poison_records(job: JobSpec, piece: Piece, failed: TransformFailed, attempt: int, known: Mapping[int, str]) -> dict[int, str]:
     """Find after a failure the records of the range on which the program fails alone, with the reasons.
 
     Reads the range again, in parts, and stages nothing. Logs its progress and its time limit.
@@ -188,7 +188,7 @@ def killers(job: Job, piece: Piece, failed: TransformFailed, attempt: int, known
     return poison
 
 
-def _trial(job: Job, spec: ProgramSpec, piece: Piece, attempt: int, without: Mapping[int, str], seconds: float) -> Trial:
+def _trial(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int, without: Mapping[int, str], seconds: float) -> Trial:
     """Run the program over a part of a range, and discard its output."""
     where = f"{piece.source} {piece.range}"
     given: list[int] = []
@@ -220,14 +220,14 @@ class _Nowhere:
     def __init__(self) -> None:
         self.filtered = self.dead_letters = 0
 
-    def tombstones(self, block: Held) -> None:
+    def tombstones(self, block: RecordBlock) -> None:
         """Discard them."""
 
-    def spared(self, block: Held) -> Held:
+    def spared(self, block: RecordBlock) -> RecordBlock:
         """See `Aside`."""
         return block
 
-    def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+    def reject(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
         """Discard them."""
 
 

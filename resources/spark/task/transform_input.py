@@ -9,8 +9,8 @@ from kpipe.batch.batch import Piece
 from kpipe.errors import TransformFailed
 from resources.decode.block import Payloads, count_of
 from resources.kafka.range_reader import RangeReader
-from resources.kafka.record_block import Held
-from resources.spark.task.task_spec import Job
+from resources.kafka.record_block import RecordBlock
+from resources.spark.task.task_spec import JobSpec
 from transforms.counts import check_counts
 from transforms.framing import NewlineInValue, json_envelopes, length_prefixed, lines
 
@@ -34,15 +34,15 @@ class Aside(Protocol):
         """Number of dead letters written so far."""
         ...
 
-    def tombstones(self, block: Held) -> None:
+    def tombstones(self, block: RecordBlock) -> None:
         """Handle the records of a block that have no value."""
         ...
 
-    def spared(self, block: Held) -> Held:
+    def spared(self, block: RecordBlock) -> RecordBlock:
         """Return the records of a block whose rows the table has not rejected."""
         ...
 
-    def reject(self, held: Held, stage: str, reasons: Sequence[str]) -> None:
+    def reject(self, held: RecordBlock, stage: str, reasons: Sequence[str]) -> None:
         """Set records aside as the policy requires."""
         ...
 
@@ -67,7 +67,7 @@ class Feed:
 
     def __init__(
         self,
-        job: Job,
+        job: JobSpec,
         piece: Piece,
         reader: RangeReader,
         output: Aside,
@@ -79,7 +79,7 @@ class Feed:
         assert job.program is not None
         self._job, self._piece, self._reader, self._output = job, piece, reader, output
         self._stdin, self._without, self._keep, self._seen = job.program.stdin, without, keep, seen
-        self.waiting = Held()
+        self.waiting = RecordBlock()
         self.given = self.set_aside = self._waiting_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -108,7 +108,7 @@ class Feed:
             if framed:
                 yield framed
 
-    def answered(self, count: int) -> Held:
+    def answered(self, count: int) -> RecordBlock:
         """Return the records to which the next `count` answers belong.
 
         Raises:
@@ -120,7 +120,7 @@ class Feed:
         self._waiting_bytes -= int(self._waiting_bytes * share)
         return self.waiting.take(count)
 
-    def _framed(self, held: Held) -> tuple[Held, bytes]:
+    def _framed(self, held: RecordBlock) -> tuple[RecordBlock, bytes]:
         if self._stdin == "json":
             topic, partition = self._piece.source.topic.name, self._piece.source.partition
             return held, json_envelopes(
@@ -152,11 +152,11 @@ class Feed:
             kept = self._aside(held, dict.fromkeys(error.indices, reason))
             return kept, lines([value for value in kept.values if value is not None])
 
-    def _spared(self, held: Held) -> Held:
+    def _spared(self, held: RecordBlock) -> RecordBlock:
         reasons = {index: self._without[offset] for index, offset in enumerate(held.offsets) if offset in self._without}
         return self._aside(held, reasons) if reasons else held
 
-    def _aside(self, held: Held, reasons: Mapping[int, str]) -> Held:
+    def _aside(self, held: RecordBlock, reasons: Mapping[int, str]) -> RecordBlock:
         """Set aside the records at these positions, and return the others."""
         before = self._output.dead_letters
         self._output.reject(held.pick(list(reasons)), "transform", list(reasons.values()))

@@ -26,7 +26,7 @@ def with_(pipeline: dict[str, Any], **source: Any) -> dict[str, Any]:
 
 
 def proof(world: World) -> Audit:
-    return audit(world.table.held, world.table.history(), world.table.recount(), several=True)
+    return audit(world.table.held, world.table.history(), world.table.recount(), multi_topic=True)
 
 
 def prove(world: World) -> Audit:

@@ -22,9 +22,9 @@ from tests.kpipe.ingest.several_topics import NAMED, proof, prove, with_, world_
 
 def test_a_partition_is_its_number_or_topic_and_number(two: World) -> None:
     first, second, third = two.topics.source(0, "a"), two.topics.source(1, "a"), two.topics.source(0, "b")
-    assert parts([third, second, first], several=True) == ["a:0", "a:1", "b:0"]
-    assert parts([second, first], several=False) == [0, 1]
-    assert [in_order(part(third, several)) for several in (True, False)] == [("b", 0), ("", 0)]
+    assert parts([third, second, first], multi_topic=True) == ["a:0", "a:1", "b:0"]
+    assert parts([second, first], multi_topic=False) == [0, 1]
+    assert [in_order(part(third, multi_topic)) for multi_topic in (True, False)] == [("b", 0), ("", 0)]
     assert chosen(first, None) and chosen(first, ["a:0"]) and chosen(first, [0]) and not chosen(first, ["b:0", 1])
     assert not unnamed(["a:0"], True) and not unnamed([0], False)
     assert "TOPIC:3" in unnamed(["a:0", 3], True) and "write 0" in unnamed(["a:0"], False)
@@ -35,14 +35,14 @@ def test_numbers_of_two_digits_stand_behind_those_of_one() -> None:
 
 
 @each_case(
-    ("given", "several"),
+    ("given", "multi_topic"),
     [({"topic": "a"}, False), ({"topics": ["a"]}, False), ({"topics": ["a", "a"]}, False), ({"topics": ["a", "b"]}, True),
      ({"topic_pattern": "a"}, True)],
 )  # fmt: skip
-def test_partitions_are_told_apart_by_topic_where_there_may_be_several(given: dict[str, Any], several: bool) -> None:
+def test_partitions_are_told_apart_by_topic_where_there_may_be_several(given: dict[str, Any], multi_topic: bool) -> None:
     pipeline = Pipeline.model_validate({"name": "p", "source": {"brokers": "b", **given}, "into": {"table": "t"}})
-    assert pipeline.source.several == several
-    assert ("topic" in pipeline.coordinates) == several and "topic" not in pipeline.metadata
+    assert pipeline.source.multi_topic == multi_topic
+    assert ("topic" in pipeline.coordinates) == multi_topic and "topic" not in pipeline.metadata
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:
@@ -119,9 +119,9 @@ def test_rows_that_name_no_topic_are_compared_with_all_of_their_number(two: Worl
     two.run(NAMED)
     recount = two.table.recount()
     untold = Recount({0: 5, "a:0": 5, "b:0": 7, "a:1": 4}, recount.dead_letters, expected_rows=recount.expected_rows)
-    assert audit(two.table.held, two.table.history(), untold, several=True).problems == []
+    assert audit(two.table.held, two.table.history(), untold, multi_topic=True).problems == []
     lost = Recount({0: 5, "a:0": 5, "b:0": 6, "a:1": 3}, recount.dead_letters, expected_rows=recount.expected_rows)
-    assert audit(two.table.held, two.table.history(), lost, several=True).problems == [
+    assert audit(two.table.held, two.table.history(), lost, multi_topic=True).problems == [
         "partition 0 of all topics together: expected 17 rows, found 16 in the table",
         "partition a:1: expected 4 rows, found 3 in the table",
     ]

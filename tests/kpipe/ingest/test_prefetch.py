@@ -78,7 +78,7 @@ def test_what_was_extracted_ahead_is_left_when_the_world_has_changed_meanwhile(w
             world.topics.add_partitions()
             world.topics.numbered(2, 3)
 
-    loop = world.ingest({"batch": {"max_offsets_per_partition": 2}}, tell=meanwhile)
+    loop = world.ingest({"batch": {"max_offsets_per_partition": 2}}, on_event=meanwhile)
     committed = list(loop.run())
     assert done
     assert world.stager.calls > len(committed) or what == "a partition"  # it may have been asked after that, and then begins

@@ -77,7 +77,7 @@ def test_it_needs_nothing_of_kafka_any_more(begun: tuple[World, Begun]) -> None:
     world.topics.expire(0, 5)
     seen: list[Any] = []
     with pytest.raises(OffsetsLost):
-        seen += world.run(tell=lambda event: seen.append(event.kind))
+        seen += world.run(on_event=lambda event: seen.append(event.kind))
     assert seen[:2] == ["resumed", "committed"] and world.table.held.seq == 2
 
 

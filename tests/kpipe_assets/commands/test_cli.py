@@ -99,7 +99,7 @@ def test_a_run_that_finds_nothing_says_what_was_read(has_read: bool, skipped: in
         assert live is not None
         ledger = ledger.after((LaneChange(live, live.advanced(at)),))
     snapshot = TopicSnapshot({source: PartitionState(0, at, at)})
-    progress.tell(Event("idle", text="caught_up", snapshot=snapshot, ledger=ledger))
+    progress.on_event(Event("idle", text="caught_up", snapshot=snapshot, ledger=ledger))
     assert _sentence("p", Totals(status="caught_up"), progress) == f"p: nothing new; {words}"
 
 
@@ -120,13 +120,13 @@ def test_an_error_that_repeats_is_printed_whole_once(capsys: pytest.CaptureFixtu
     silent = "no broker of b:9092 answered within 10 s: b:9092/boot: refused (after {}ms in state CONNECT)"
     for attempt in (1, 2):
         error = BrokerUnreachable(silent.format(attempt), "check source.brokers, and that Kafka runs")
-        progress.tell(Event("retry", text=f"{error}; again in 5 s ({attempt}/4)"))
+        progress.on_event(Event("retry", text=f"{error}; again in 5 s ({attempt}/4)"))
     for attempt in (3, 4):
-        progress.tell(Event("planned"))
+        progress.on_event(Event("planned"))
         error = ReadStalled("t/0 [30, 50): nothing came for 60 s", "check the brokers")
-        progress.tell(Event("retry", text=f"{error}; again in 5 s ({attempt}/4)"))
-    progress.tell(Event("idle", text="caught_up"))
-    progress.tell(Event("retry", text="t/0 [30, 50): nothing came for 60 s; again in 5 s (1/4)"))
+        progress.on_event(Event("retry", text=f"{error}; again in 5 s ({attempt}/4)"))
+    progress.on_event(Event("idle", text="caught_up"))
+    progress.on_event(Event("retry", text="t/0 [30, 50): nothing came for 60 s; again in 5 s (1/4)"))
     lines = capsys.readouterr().err.replace("\n", " ").split("p: ")[1:]
     assert [line.strip() for line in lines] == [
         f"{silent.format(1)} -> check source.brokers, and that Kafka runs; again in 5 s (1/4)",

@@ -12,9 +12,9 @@ import pytest
 
 from kpipe_assets.dagster_server.instance import open_instance
 from kpipe_assets.runs.status import note_state
-from kpipe_assets.runs.stop_requests import Ear, ask
+from kpipe_assets.runs.stop_requests import StopRequests, ask
 from kpipe_assets.sensors import sensor_state
-from kpipe_assets.sensors.sensor_state import Switches
+from kpipe_assets.sensors.sensor_state import SensorStates
 from resources.home import Home
 from tests.commandline import Kpipe
 from tests.kpipe_assets.commands.sql_client import SMALL, lines, sql, state, wrong
@@ -50,17 +50,17 @@ def test_switches_are_read_as_dagster_has_them(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     home = Home.at(tmp_path).make()
     assert sensor_state._read(home) is None, "nobody has ever turned one"
-    with Switches(home) as switches:
-        assert switches.on() == frozenset()
+    with SensorStates(home) as sensor_states:
+        assert sensor_states.on() == frozenset()
         for name, on in (("a", True), ("b", True), ("c_d", True), ("b", False)):
-            switches.turn(name, on)
-        assert switches.on() == {"a", "c_d"}, "by Dagster, which is loaded now"
+            sensor_states.turn(name, on)
+        assert sensor_states.on() == {"a", "c_d"}, "by Dagster, which is loaded now"
     assert sensor_state._read(home) == {"a", "c_d"}
     with (home.dagster / "dagster.yaml").open("a") as file:
         file.write("# edited\n")
     assert sensor_state._read(home) is None
-    with Switches(home) as switches:
-        assert switches.on() == {"a", "c_d"}
+    with SensorStates(home) as sensor_states:
+        assert sensor_states.on() == {"a", "c_d"}
 
 
 @contextmanager
@@ -76,12 +76,12 @@ def test_the_daemon_of_a_dagster_of_ones_own_counts(tmp_path: Path, monkeypatch:
 
     (tmp_path / "own").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "own"))
-    with Switches(Home.at(tmp_path / "home").make()) as switches:
-        assert not switches.is_served()
+    with SensorStates(Home.at(tmp_path / "home").make()) as sensor_states:
+        assert not sensor_states.is_served()
         with open_instance(tmp_path / "own") as instance:
             for age, served in ((3600, False), (5, True)):
                 instance.add_daemon_heartbeat(DaemonHeartbeat(time.time() - age, "SENSOR", "1", []))
-                assert switches.is_served() == served
+                assert sensor_states.is_served() == served
 
 
 def states_of(kpipe: Kpipe) -> dict[str, str]:
@@ -115,12 +115,12 @@ def test_failed_pipelines_are_started_again_by_their_own_statement(offline: Kpip
 
 def test_a_run_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     home = Home(tmp_path).make()
-    follow, continuous = Ear(home, "orders", restarts=False), Ear(home, "orders", restarts=True)
+    follow, continuous = StopRequests(home, "orders", restarts=False), StopRequests(home, "orders", restarts=True)
     assert not follow.asked() and not continuous.asked()
     ask(home, "others", "stop")
     ask(home, "orders", "restart")
     assert (follow.asked(), continuous.asked()) == (False, True), "only runs that somebody starts again"
-    assert not Ear(home, "orders", restarts=True).asked(), "nor those that begin afterwards"
+    assert not StopRequests(home, "orders", restarts=True).asked(), "nor those that begin afterwards"
     naps: list[float] = []
     follow.wait(0.02, lambda seconds: (naps.append(seconds), time.sleep(seconds))[1])
     ask(home, "orders", "stop")

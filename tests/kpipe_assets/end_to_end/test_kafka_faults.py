@@ -31,12 +31,12 @@ def when(kpipe: Any, name: str, spark: Any, kind: str, act: Callable[[], object]
     """Run the pipeline in this process; the act comes at the first so many events of that kind."""
     left = [act] * count
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if event.kind == kind and left:
             left.pop()()
 
     home = Home(kpipe.home)
-    done = list(Run.real(home.pipeline(name), home, lambda: spark, tell=tell).batches())
+    done = list(Run.real(home.pipeline(name), home, lambda: spark, on_event=on_event).batches())
     assert not left
     return done
 

@@ -20,7 +20,7 @@ from kpipe_assets.validation import Needs, validate
 from resources.decode.block import Payloads
 from resources.decode.factory import sampled
 from resources.home import Home
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task.range_writer import RangeOutput
 
@@ -51,7 +51,7 @@ def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]
     batch = Batch("b", "p", ())
     job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
     output = RangeOutput(job, Piece(SOURCE, Range(0, len(values))))
-    held = Held.of(range(len(values)), [0] * len(values), values)
+    held = RecordBlock.of(range(len(values)), [0] * len(values), values)
     output.decoded([reads.decode(Payloads.of_array(held.column("line"))) for reads in job.decoders], held)
     report = output.finish(len(values), 0, 0)
     assert not report.tables[0].new_columns, "all of it is known from the sample"

@@ -27,7 +27,7 @@ from resources.decode.block import Payloads
 from resources.decode.factory import sampled
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task.range_writer import RangeOutput
 from tests.commandline import Kpipe
@@ -192,7 +192,7 @@ def test_an_example_gives_the_rows_that_stand_there(blocks: list[tuple[str, str]
     topic = PartitionId(TopicId("c", "t", pipeline.source.topic or ""), 3)
     output = RangeOutput(job, Piece(topic, Range(0, len(values))))
     keyed = pipeline.key_format is not None
-    held = Held.of(range(len(values)), [0] * len(values), values, [b'{"id": 1}'] * len(values) if keyed else None)
+    held = RecordBlock.of(range(len(values)), [0] * len(values), values, [b'{"id": 1}'] * len(values) if keyed else None)
     payloads = Payloads.of_array(held.column("line"))
     output.decoded([reads.decode(payloads, *([held.column("key")] if keyed else [])) for reads in job.decoders], held)
     report = output.finish(len(values), 0, 0)

@@ -194,15 +194,17 @@ def test_the_newest_event_of_each_partition_is_found_however_long_ago(tmp_path: 
     with dg.DagsterInstance.ephemeral() as instance:
         keys = [str(number) for number in range(7)]
         told = [*keys[:6], *["0"] * 9, "1", "0"]
-        events.tell(instance, [dg.AssetMaterialization(KEY, partition=key, metadata={"at": at}) for at, key in enumerate(told)])
-        events.tell(instance, [dg.AssetObservation(KEY, partition="6")])
+        events.publish_events(
+            instance, [dg.AssetMaterialization(KEY, partition=key, metadata={"at": at}) for at, key in enumerate(told)]
+        )
+        events.publish_events(instance, [dg.AssetObservation(KEY, partition="6")])
         found = events.newest(instance, KEY, keys)
         values = {key: record.asset_materialization.metadata["at"].value for key, record in found.items()}  # type: ignore[union-attr]
         assert values == {"0": 16, "1": 15, "2": 2, "3": 3, "4": 4, "5": 5}
         assert events.newest(instance, KEY, []) == {} == events.numbers(instance, KEY, [], "at")
         assert events.numbers(instance, KEY, keys, "at") == values
         assert events.numbers(instance, KEY, keys, "of another") == {}
-        events.tell(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text"})])
+        events.publish_events(instance, [dg.AssetMaterialization(KEY, partition="2", metadata={"at": "a text"})])
         assert events.numbers(instance, KEY, keys, "at") == {key: at for key, at in values.items() if key != "2"}
         assert set(events.newest(instance, KEY, keys, observed=True)) == {"6"}
         kinds = (DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION)

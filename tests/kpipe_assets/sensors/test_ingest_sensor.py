@@ -11,7 +11,7 @@ import pytest
 from kpipe_assets.assets.table_asset import OP_TAG
 from kpipe_assets.publishing.metadata import rarer
 from kpipe_assets.runs.run_locks import at_work
-from kpipe_assets.sensors import tick as look
+from kpipe_assets.sensors import tick as tick_module
 from kpipe_assets.sensors.ingest_sensor import CONTINUOUS_TAG, Pace, ingest_sensor
 from tests.kpipe_assets.dagster_ui import sqlite_instance
 from tests.kpipe_assets.fakes import World, _ingest_without_dagster, said, tick
@@ -35,7 +35,7 @@ def test_a_tick_without_work_starts_nothing_and_observes_only_what_changed(world
     world.topics.produce(1, {"id": 99})
     soon = tick(world)
     assert soon.run_requests and not soon.asset_events, "of a partition that grows, at most one observation a minute"
-    monkeypatch.setattr(look, "_OBSERVE_S", 0.0)
+    monkeypatch.setattr(tick_module, "_OBSERVE_S", 0.0)
     later = tick(world)
     (seen,) = later.asset_events
     assert (seen.partition, seen.metadata["kpipe/high_watermark"].value, seen.metadata["kpipe/lag"].value) == ("1", 5, 1)
@@ -63,7 +63,7 @@ def test_a_tick_rests_where_ledger_and_brokers_say_what_they_said(world: World, 
     assert rests(done) and rests(done)
     with at_work(world.home, "tweets"):
         assert not rests(done), "somebody is at work"
-    monkeypatch.setattr(look, "_REST_S", 0.0)
+    monkeypatch.setattr(tick_module, "_REST_S", 0.0)
     assert not rests(done), "now and then it looks at everything"
     monkeypatch.undo()
     world.topics.produce(1, {"id": 99})
@@ -78,7 +78,7 @@ def test_a_tick_rests_where_ledger_and_brokers_say_what_they_said(world: World, 
 
 
 def test_a_tick_tells_of_some_partitions_and_the_next_of_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "_MAX_OBSERVATIONS", 2)
+    monkeypatch.setattr(tick_module, "_MAX_OBSERVATIONS", 2)
     world.run()
     first = tick(world)
     assert [event.partition for event in first.asset_events] == ["0", "1"]
@@ -122,7 +122,7 @@ def test_many_pipelines_tick_less_often() -> None:
 
 
 def test_the_two_sensors_repeat_nothing_of_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "_OBSERVE_S", 0.0)
+    monkeypatch.setattr(tick_module, "_OBSERVE_S", 0.0)
     world.grow()
     list(_ingest_without_dagster(world))
     assert len(tick(world, metadata=True).asset_events) == 3
@@ -135,7 +135,7 @@ def test_the_two_sensors_repeat_nothing_of_each_other(world: World, monkeypatch:
 
 
 def test_a_partition_that_rests_among_busy_ones_is_not_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "_OBSERVE_S", 0.0)
+    monkeypatch.setattr(tick_module, "_OBSERVE_S", 0.0)
     world.grow()
     tick(world)
     for number in range(5):  # its last observation lies further back than one query goes
@@ -160,7 +160,7 @@ def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(
     with at_work(world.home, "tweets"):
         first = tick(world, metadata=metadata)
         assert world.events() == []
-        monkeypatch.setattr(look, "_REPAIR_S", 0.0)
+        monkeypatch.setattr(tick_module, "_REPAIR_S", 0.0)
         tick(world, first.cursor, metadata=metadata)  # who is at work is no run of Dagster's, or hangs
         world.mirrored()
 

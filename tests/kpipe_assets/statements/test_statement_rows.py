@@ -21,7 +21,7 @@ from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
 from resources.decode.factory import sampled
 from resources.home import Home
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task.range_writer import RangeOutput
 
@@ -39,7 +39,7 @@ def loaded(pipeline: Pipeline, home: Path, values: list[bytes], keys: list[bytes
     batch = Batch("b", "p", ())
     job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
     output = RangeOutput(job, Piece(PartitionId(TopicId("c", "t", "t"), 0), Range(0, len(values))))
-    held = Held.of(range(len(values)), [0] * len(values), values, keys)
+    held = RecordBlock.of(range(len(values)), [0] * len(values), values, keys)
     output.decoded([reads.decode(Payloads.of_array(held.column("line")), held.column("key")) for reads in job.decoders], held)
     report = output.finish(len(values), 0, 0)
     found = [row for file in report.tables[0].files for row in pq.read_table(file.path).to_pylist()]

@@ -19,7 +19,7 @@ from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
 from resources.decode.factory import sampled
 from resources.home import Home
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task.range_writer import RangeOutput
 
@@ -48,7 +48,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Staged:
         batch = Batch("b", "p", ())
         job = stager._shaped(batch, [wanted(pipeline, None, lambda: stager.columns(batch, 0))], None)
         output = RangeOutput(job, Piece(SOURCE, Range(0, len(values))))
-        held = Held.of(range(len(values)), [0] * len(values), values)
+        held = RecordBlock.of(range(len(values)), [0] * len(values), values)
         try:
             output.decoded([reads.decode(Payloads.of_array(held.column("line"))) for reads in job.decoders], held)
         except BaseException:

@@ -79,10 +79,10 @@ def extracted(unit: str, moment: Value) -> Value:
     if unit == "YEAR_MONTH":
         sql = bound(datetime(moment).sql, lambda v: f"(year({v}) * 100 + month({v}))")
         return Value(f"CAST({sql} AS BIGINT)", "int", 6)
-    return bind(lambda m: _several(unit, m), moment)
+    return bind(lambda m: _multi_topic(unit, m), moment)
 
 
-def _several(unit: str, moment: Value) -> Value:
+def _multi_topic(unit: str, moment: Value) -> Value:
     first, _, last = unit.partition("_")
     units = _PLACES[_PLACES.index(first) : _PLACES.index(last or first) + 1]
     of_day = ""

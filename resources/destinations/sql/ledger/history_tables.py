@@ -13,7 +13,7 @@ from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Counts
 from kpipe.errors import DestinationError, RecordRejected, StagingFailed
-from kpipe.ledger.ledger import seal
+from kpipe.ledger.ledger import checksum
 from resources.destinations.ledger_rows import DEAD_LETTER, SKIPS, commit_row, end_rows, event_row, range_rows
 from resources.destinations.sql.ledger.ledger_table import unregistered
 from resources.destinations.sql.ledger.table_definitions import BATCHES, COMMITS, ERRORS, PARTITIONS, PIPELINES
@@ -39,7 +39,7 @@ def register(connection: Connection, dialect: Dialect, commit: Commit, table: st
     """
     counts, now = commit.totals, datetime.now(timezone.utc)
     skipped = int(commit.kind in SKIPS)
-    sealed = seal(lane for change in commit.changes for lane in (change.expect, change.become))
+    sealed = checksum(lane for change in commit.changes for lane in (change.expect, change.become))
     changed = dialect.change(
         connection,
         f'UPDATE {PIPELINES.sql} SET seq = seq + 1, skipped_batches = skipped_batches + $1, config_json = $2,'

@@ -8,7 +8,7 @@ from typing import Any
 
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, LedgerMismatch
-from kpipe.ledger.ledger import Conflict, Lane, LaneChange, Ledger, check_seal
+from kpipe.ledger.ledger import Conflict, Lane, LaneChange, Ledger, verify_checksum
 from kpipe.topics import PartitionId, TopicId
 from resources.destinations.sql.ledger.table_definitions import LANES, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
@@ -35,7 +35,7 @@ def read(connection: Connection, pipeline: str) -> tuple[str, Ledger]:
             raise unregistered(pipeline)
         return "", Ledger(pipeline)
     ledger = Ledger(pipeline, row[1], found, row[2])
-    check_seal(ledger, row[3], LANES.name)
+    verify_checksum(ledger, row[3], LANES.name)
     return row[0], ledger
 
 

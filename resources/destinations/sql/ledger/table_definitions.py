@@ -75,7 +75,7 @@ PIPELINES = Table(
         "state": "VARCHAR",
         "skipped_batches": "BIGINT",  # jumps ahead, accepted losses, batches that failed permanently
         "seq": "BIGINT",  # of the last commit
-        "seal": "BIGINT",  # over the lanes in kpipe_ledger (kpipe.ledger.ledger.seal)
+        "seal": "BIGINT",  # over the lanes in kpipe_ledger (kpipe.ledger.ledger.checksum)
         "target_table": "VARCHAR",
         "rows": "BIGINT",
         "dead_letters": "BIGINT",

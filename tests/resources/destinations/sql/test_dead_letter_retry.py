@@ -188,7 +188,7 @@ def test_where_a_record_gives_several_rows_the_records_are_counted_too(place: Pl
     commit = Commit(
         uuid.uuid4().hex, "tweets", (), kind="replay", tables=(TableWrite(columns=COLUMNS, files=(place.staged(rows),)),)
     )
-    destination.replay(Replay(commit, destination.ledger()[0], tuple(letters), several=True))
+    destination.replay(Replay(commit, destination.ledger()[0], tuple(letters), fan_out=True))
     assert sums(destination) == (14, 4, 0)
     found = ask(
         place, 'SELECT "rows", given, set_aside_before FROM kpipe_batches WHERE seq = 2 AND batch_source_partition_id = 0'

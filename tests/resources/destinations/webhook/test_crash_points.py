@@ -11,7 +11,7 @@ import pytest
 from kpipe.errors import KpipeError
 from resources.destinations.webhook import Rules, WebhookDestination
 from resources.destinations.webhook.outbox import Outbox, Receipts
-from resources.destinations.webhook.receipts import Book
+from resources.destinations.webhook.receipts import ReceiptsDestination
 from resources.destinations.webhook.requests import Shaper
 from resources.destinations.webhook.sender import Sender
 from resources.testing.place import batch
@@ -33,7 +33,7 @@ def test_keys_are_the_same_in_every_version(place: WebhookPlace) -> None:
 
 #: Steps of a commit, in order. A kill is tried before and after each.
 POINTS: list[tuple[Any, str]] = [
-    (Outbox, "pin"), (Shaper, "streams"), (Sender, "send"), (Receipts, "add"), (Book, "commit"), (Outbox, "clear"),
+    (Outbox, "pin"), (Shaper, "streams"), (Sender, "send"), (Receipts, "add"), (ReceiptsDestination, "commit"), (Outbox, "clear"),
 ]  # fmt: skip
 
 

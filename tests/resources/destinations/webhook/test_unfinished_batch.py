@@ -16,7 +16,7 @@ from kpipe.run_events import ledger_only
 from resources.destinations.webhook import Rules, WebhookDestination
 from resources.destinations.webhook.dispatcher import Delivery
 from resources.destinations.webhook.outbox import Outbox
-from resources.destinations.webhook.receipts import Book
+from resources.destinations.webhook.receipts import ReceiptsDestination
 from resources.destinations.webhook.sender import Sender
 from resources.testing.place import batch, begin, source
 from resources.testing.state import begun, proof
@@ -253,8 +253,8 @@ def test_a_ledger_that_was_moved_by_other_means_needs_an_operator(place: Webhook
     left(place)
     destination = place.open()
     ledger = destination.ledger()[1]
-    book = Book(place.path, "tweets", "tweets", {}, (place.staging,), 30)
-    book.commit(ledger_only("tweets", "jump", transitions.jump(ledger, source(0), 4), "", (), "", ""))
+    receipts = ReceiptsDestination(place.path, "tweets", "tweets", {}, (place.staging,), 30)
+    receipts.commit(ledger_only("tweets", "jump", transitions.jump(ledger, source(0), 4), "", (), "", ""))
     sent = len(place.receiver.got)
     for _ in range(2):
         found = destination.unfinished()

@@ -15,7 +15,7 @@ from kpipe.topics import PartitionId, TopicId
 from resources.spark.cluster import executors, kubernetes
 from resources.spark.cluster.executors import attended, slots
 from resources.spark.driver import remote_workers
-from resources.spark.driver.remote_workers import Away
+from resources.spark.driver.remote_workers import RemoteWorkers
 
 DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
 
@@ -66,11 +66,11 @@ def test_one_long_range_is_cut_too_where_nothing_limits_executors(
 ) -> None:
     """A piece of 20,000 offsets is worth an executor; of a short range there is one task, however many there may be."""
     source, given = PartitionId(TopicId("c", "i", "t"), 0), list[Any]()
-    monkeypatch.setattr(Away, "sent", lambda self, context, job: job)
+    monkeypatch.setattr(RemoteWorkers, "sent", lambda self, context, job: job)
     monkeypatch.setattr(remote_workers, "run_pieces", lambda context, job, shares: given.append(shares))
     context: Any = Context(0, **DYNAMIC)
     job: Any = None
-    Away().run(context, job, Batch("batch", "orders", (Step(Lane(source, 0, 0), records),)))
+    RemoteWorkers().run(context, job, Batch("batch", "orders", (Step(Lane(source, 0, 0), records),)))
     (shares,) = given
     assert len(shares) == tasks and sum(len(piece.range) for share in shares for piece in share) == records
 

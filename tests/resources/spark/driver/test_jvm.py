@@ -19,7 +19,7 @@ from resources.spark.driver.jvm import environment
 from resources.spark.driver.remote_workers import stored
 from resources.spark.driver.session import settings
 from resources.spark.task.range_task import run
-from resources.spark.task.task_spec import Job
+from resources.spark.task.task_spec import JobSpec
 from tests.cases import each_case
 
 SECRETS = [
@@ -178,7 +178,7 @@ def test_tasks_on_this_machine_get_the_stores_credentials_as_those_elsewhere_do(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the-key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the-secret")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    job = stored(Job("b", {}, "s3://bucket/staging", Format(), ()))
+    job = stored(JobSpec("b", {}, "s3://bucket/staging", Format(), ()))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name)
     assert not job.remote and job.store is not None

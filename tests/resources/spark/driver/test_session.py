@@ -20,7 +20,7 @@ from kpipe.topics import PartitionId, TopicId
 from resources.object_store.s3 import StoreFailed
 from resources.spark.driver.session import Moved, _task, lost, share_out
 from resources.spark.staging.staged_files import StagingWriter
-from resources.spark.task.task_spec import Failure, Job
+from resources.spark.task.task_spec import Failure, JobSpec
 from tests.cases import each_case
 
 TOPIC = TopicId("c", "t", "tweets")
@@ -69,13 +69,13 @@ def thawed() -> Iterator[None]:
 @pytest.mark.usefixtures("thawed")
 def test_a_task_that_reaches_nothing_from_its_worker_is_given_back_to_spark_once(tmp_path: Path) -> None:
     """What another worker may not have is raised, so that Spark runs the task elsewhere; other errors are answers."""
-    job = Job("b", {}, str(tmp_path / "not-shared"), Format(), (), remote=True)
+    job = JobSpec("b", {}, str(tmp_path / "not-shared"), Format(), (), remote=True)
     (answer,) = _task(job, [[]])
     assert isinstance(answer, Failure) and answer.kind == "StagingFailed"
     with pytest.raises(Moved, match="is not shared with the driver"):
         list(_task(replace(job, moves=True), [[]]))
     kinds = [BrokerUnreachable, ReadStalled, StoreUnreachable, RecordRejected, TransformFailed, ReadFailed]
-    assert [Failure.of(kind("x"), "").may_be_of_the_place for kind in kinds] == [True, True, True, False, False, False]
+    assert [Failure.of(kind("x"), "").worth_retrying_elsewhere for kind in kinds] == [True, True, True, False, False, False]
 
 
 @each_case(("status", "again"), [(0, True), (429, True), (500, True), (503, True), (403, False), (404, False)])

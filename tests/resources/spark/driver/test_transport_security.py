@@ -18,7 +18,7 @@ from resources.object_store.config import StoreAccess
 from resources.schema_registry.config import Access
 from resources.secrets import Secret
 from resources.spark.driver.transport_security import ALLOW_PLAINTEXT, check_private
-from resources.spark.task.task_spec import Job, ProgramSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec
 
 CANARY = "2b7e151628aed2a6"  # nothing else in the job is like it: blocks are compressed
 # A client of another local user: Spark's transport protocol (network-common's Message types, OpenBlocks of network-shuffle),
@@ -127,7 +127,7 @@ class Context:
         return self._settings
 
 
-PLAIN = Job("b", {"bootstrap.servers": "k:9092"}, "/staging", Format(), ())
+PLAIN = JobSpec("b", {"bootstrap.servers": "k:9092"}, "/staging", Format(), ())
 STORE = StoreAccess(None, "eu", (("aws_secret_access_key", Secret(CANARY)),))
 WITH_SECRETS = {
     "source.credentials": replace(PLAIN, config={"sasl.password": Secret(CANARY)}),

@@ -26,7 +26,7 @@ from resources.spark.staging.partitioned_writer import Divided
 from resources.spark.staging.shared_writer import Shared
 from resources.spark.staging.staged_files import HORIZON_S, StagingWriter, collect_garbage, discard
 from resources.spark.task.range_writer import RangeOutput
-from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 
 
 def written(folder: Path) -> StagingWriter:
@@ -164,7 +164,9 @@ def test_rows_without_an_offset_share_no_file_where_their_order_counts(
     """Their file is all that says where they belong: a task reads `[0, 5)` and `[10, 15)`, another one what lies between."""
     source, program = PartitionId(TopicId("c", "i", "t"), 0), ProgramSpec("p", None, "", mode=mode)
     config: dict[str, object] = {}
-    job = Job("b", config, str(tmp_path), Format(), (TableSpec(Columns.of({"n": "BIGINT"})),), program=program, ordered=ordered)
+    job = JobSpec(
+        "b", config, str(tmp_path), Format(), (TableSpec(Columns.of({"n": "BIGINT"})),), program=program, ordered=ordered
+    )
     shared, reports = Shared(f"{tmp_path}/b"), []
     for start in (0, 10):
         output = RangeOutput(job, Piece(source, Range(start, start + 5)), shared)

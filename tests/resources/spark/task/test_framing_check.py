@@ -15,9 +15,9 @@ from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.task import range_task
-from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 from transforms import resolve
 
 #: As the manual's example reads its records, for Python 3.
@@ -78,10 +78,10 @@ PIECE = Piece(SOURCE, Range(0, 3))
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Callable[..., Job]:
+def job(tmp_path: Path) -> Callable[..., JobSpec]:
     """`job(text, stdin, values)`: a batch of these records, through a program of that text."""
 
-    def made(text: str, stdin: str = "lines", values: list[bytes] = VALUES) -> Job:
+    def made(text: str, stdin: str = "lines", values: list[bytes] = VALUES) -> JobSpec:
         path = tmp_path / "program.py"
         if text.startswith("#!"):
             path.write_text(text)
@@ -92,10 +92,10 @@ def job(tmp_path: Path) -> Callable[..., Job]:
         found = resolve(path)
         (tmp_path / "programs").mkdir(exist_ok=True)
         (tmp_path / "batch").mkdir(exist_ok=True)
-        return Job(
+        return JobSpec(
             batch="batch", config={}, staging=str(tmp_path), format=Format(type="json"),
             tables=(TableSpec(Columns.of({"id": "BIGINT"})),),
-            programs=str(tmp_path / "programs"), held={SOURCE: Held.of(range(len(values)), [0] * len(values), values)},
+            programs=str(tmp_path / "programs"), held={SOURCE: RecordBlock.of(range(len(values)), [0] * len(values), values)},
             program=ProgramSpec(str(found.file), None, found.sha256, stdin=stdin, mode="flatmap", idle_timeout_s=300),
         )  # fmt: skip
 
@@ -103,7 +103,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 
 
 @pytest.mark.parametrize("text", [LENGTHS, TOLERANT, COMPILED % "return 0", COMPILED % "return 1", COMPILED % "abort()"])
-def test_it_is_told_how_it_is_declared(job: Callable[..., Job], text: str) -> None:
+def test_it_is_told_how_it_is_declared(job: Callable[..., JobSpec], text: str) -> None:
     with pytest.raises(TransformFailed) as raised:
         range_task.sample(job(text), PIECE, 10)
     assert raised.value.what == (
@@ -113,12 +113,12 @@ def test_it_is_told_how_it_is_declared(job: Callable[..., Job], text: str) -> No
     assert "WITH TRANSFORM (...) STDIN LENGTH_PREFIXED, or transform.stdin: length-prefixed" in raised.value.hint
 
 
-def test_so_it_is_after_a_failure_when_no_columns_are_looked_for(job: Callable[..., Job]) -> None:
+def test_so_it_is_after_a_failure_when_no_columns_are_looked_for(job: Callable[..., JobSpec]) -> None:
     with pytest.raises(TransformFailed, match="expected length-prefixed records, found lines"):
         range_task.stage(job(LENGTHS), PIECE)
 
 
-def test_declared_it_gives_its_rows(job: Callable[..., Job]) -> None:
+def test_declared_it_gives_its_rows(job: Callable[..., JobSpec]) -> None:
     assert range_task.sample(job(LENGTHS, "length-prefixed"), PIECE, 10) == (VALUES, {})
     assert range_task.stage(job(LENGTHS, "length-prefixed"), PIECE).counts.rows == 3
 
@@ -131,11 +131,11 @@ def test_declared_it_gives_its_rows(job: Callable[..., Job]) -> None:
         "#!/bin/sh\nexec sed 's/read(8)//'\n",
     ],
 )
-def test_a_program_that_reads_lines_goes_on_doing_so(job: Callable[..., Job], text: str) -> None:
+def test_a_program_that_reads_lines_goes_on_doing_so(job: Callable[..., JobSpec], text: str) -> None:
     assert range_task.sample(job(text), PIECE, 10) == (VALUES, {})
 
 
-def test_a_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., Job]) -> None:
+def test_a_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., JobSpec]) -> None:
     text = "#!/bin/sh\n# read(8)\necho broken >&2\nexit 3\n"
     with pytest.raises(TransformFailed) as raised:
         range_task.sample(job(text), PIECE, 10)
@@ -146,17 +146,17 @@ LONG = [b'{"id": %d, "text": "%s"}' % (at, b"x" * (20 + at)) for at in range(3)]
 
 
 @pytest.mark.parametrize("values", [VALUES, LONG])
-def test_a_compiled_program_that_reads_lines_goes_on_doing_so(job: Callable[..., Job], values: list[bytes]) -> None:
+def test_a_compiled_program_that_reads_lines_goes_on_doing_so(job: Callable[..., JobSpec], values: list[bytes]) -> None:
     assert range_task.sample(job(OF_LINES % "puts(line)", values=values), PIECE, 10) == (values, {})
     filtering = OF_LINES % "if (line[0] != '{') puts(line)"
     assert range_task.sample(job(filtering, values=values), PIECE, 10) == ([], {})
 
 
-def test_a_compiled_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., Job]) -> None:
+def test_a_compiled_program_that_fails_for_a_reason_of_its_own_says_that(job: Callable[..., JobSpec]) -> None:
     with pytest.raises(TransformFailed) as raised:
         range_task.sample(job(OF_LINES % 'fprintf(stderr, "broken"); return 3'), PIECE, 10)
     assert "broken" in raised.value.what and "lines" not in raised.value.what
 
 
-def test_a_compiled_program_for_lengths_is_declared_and_gives_its_rows(job: Callable[..., Job]) -> None:
+def test_a_compiled_program_for_lengths_is_declared_and_gives_its_rows(job: Callable[..., JobSpec]) -> None:
     assert range_task.sample(job(COMPILED % "return 1", "length-prefixed"), PIECE, 10) == (VALUES, {})

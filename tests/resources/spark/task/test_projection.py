@@ -20,10 +20,10 @@ from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 from resources.decode.block import Payloads
 from resources.duckdb_engine.expression_checks import checked_selection
-from resources.kafka.record_block import Held
+from resources.kafka.record_block import RecordBlock
 from resources.spark.task.projection_plan import shaped
 from resources.spark.task.range_writer import RangeOutput
-from resources.spark.task.task_spec import Job, TableSpec
+from resources.spark.task.task_spec import JobSpec, TableSpec
 from tests.cases import each_case
 
 SOURCE = PartitionId(TopicId("c", "t", "tweets"), 3)
@@ -44,14 +44,14 @@ class Staged:
         values: list[Any],
         required: tuple[str, ...] = (),
         sample: dict[str, str] | None = None,
-        held: Held | None = None,
+        held: RecordBlock | None = None,
     ) -> None:
         def given() -> Columns:
             return Columns.of(sample or {})
 
         kinds = Columns.of(columns)
         errors = definition.errors
-        job = Job(
+        job = JobSpec(
             batch="b",
             config={},
             staging=str(folder),
@@ -61,7 +61,7 @@ class Staged:
             constraint=errors.constraint,
         )
         raw = [value if isinstance(value, bytes | None) else json.dumps(value).encode() for value in values]
-        held = held or Held.of(list(range(len(raw))), [1_600_000_000_000 + n for n in range(len(raw))], raw)
+        held = held or RecordBlock.of(list(range(len(raw))), [1_600_000_000_000 + n for n in range(len(raw))], raw)
         output = RangeOutput(job, Piece(SOURCE, Range(0, len(raw))))
         try:
             (reads,) = job.decoders
@@ -113,7 +113,9 @@ def test_set_computes_columns_from_the_record_and_from_kafka(staged: Callable[..
             "key": "get_kafka_pipeline_prop('prop_key')",
         }
     )
-    held = Held.of([7, 9], [1000, -1], [b'{"n": 4, "text": "a"}', b'{"text": "b"}'], [b"k", None], [[("who", b"me")], None])
+    held = RecordBlock.of(
+        [7, 9], [1000, -1], [b'{"n": 4, "text": "a"}', b'{"text": "b"}'], [b"k", None], [[("who", b"me")], None]
+    )
     columns = {"n": "BIGINT", "text": "VARCHAR", "twice": "BIGINT", "place": "VARCHAR", "at": "TIMESTAMP", "who": "VARCHAR"}
     found = staged(definition, {**columns, "key": "VARCHAR"}, [b"", b""], held=held)
     first, second = found.rows

@@ -22,7 +22,7 @@ from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 from resources.kafka.client_config import client_config
 from resources.spark.task import range_task
-from resources.spark.task.task_spec import Job, ProgramSpec, TableSpec
+from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 
 pytestmark = pytest.mark.broker
 
@@ -91,17 +91,19 @@ class Bench:
         assert producer.flush(120) == 0
         self.end += 1
 
-    def job(self, text: str = OBEDIENT, policy: str = "dead_letter", stdin: str = "lines", mode: str = "map", **more: Any) -> Job:
+    def job(
+        self, text: str = OBEDIENT, policy: str = "dead_letter", stdin: str = "lines", mode: str = "map", **more: Any
+    ) -> JobSpec:
         file = self.folder / "program"
         file.write_text(text)
         file.chmod(0o755)
-        killers = more.pop("killers", {})
+        poison_records = more.pop("poison_records", {})
         spec = ProgramSpec(str(file), None, hashlib.sha256(text.encode()).hexdigest(), (stdin,), stdin, mode, **more)
         staging = self.folder / "home" / "staging"
         staging.mkdir(parents=True, exist_ok=True)
         config = client_config(Source(brokers=self.brokers, topic=self.topic), {})
         columns = Columns.of({"id": "BIGINT", "run": "VARCHAR"})
-        return Job(
+        return JobSpec(
             "b" * 32,
             config,
             str(staging),
@@ -110,15 +112,15 @@ class Bench:
             transform=policy,
             program=spec,
             programs=str(staging.parent / "programs"),
-            killers=killers,
+            poison_records=poison_records,
         )  # type: ignore[arg-type]
 
-    def stage(self, job: Job) -> RangeReport:
+    def stage(self, job: JobSpec) -> RangeReport:
         report = range_task.stage(job, Piece(self.source, Range(0, self.end)))
         assert report.counts.unaccounted(self.end) == 0
         return report
 
-    def failure(self, job: Job) -> str:
+    def failure(self, job: JobSpec) -> str:
         with pytest.raises(TransformFailed) as caught:
             self.stage(job)
         return str(caught.value)
@@ -154,7 +156,7 @@ def test_every_mode_and_framing(bench: Bench, mode: str, stdin: str) -> None:
     if stdin != "json":
         bench.tombstone()
     report = bench.stage(bench.job(stdin=stdin, mode=mode))
-    assert list(dead(report)) == list(report.killers) == list(orders)
+    assert list(dead(report)) == list(report.poison_records) == list(orders)
     found = rows(report, "id", "run", "_kafka_offset")
     assert [row[0] for row in found] == [offset for offset in range(80) if offset not in orders]
     assert len({row[1] for row in found}) == 1  # all of one run: no row of one that failed, or of a trial
@@ -177,7 +179,7 @@ def test_records_that_break_the_mode_are_found_among_gaps(bench: Bench) -> None:
 def test_one_that_makes_it_write_for_ever_is_found(bench: Bench, mode: str, said: str) -> None:
     bench.write(20, {11: "flood"})
     report = bench.stage(bench.job(mode=mode, max_output_bytes=1_000_000))
-    assert list(report.killers) == [11] and said in report.killers[11]
+    assert list(report.poison_records) == [11] and said in report.poison_records[11]
     assert len(rows(report, "id")) == 19
 
 
@@ -206,16 +208,16 @@ def test_one_that_hangs_is_found_with_the_shorter_deadline(bench: Bench, caplog:
     caplog.set_level(logging.WARNING, "kpipe.transform")
     bench.write(16, {15: "hang"})
     report = bench.stage(bench.job(HANGS, idle_timeout_s=5, trial_timeout_s=2.5))
-    assert list(report.killers) == [15]
-    assert "no progress for 5 s" in report.killers[15]  # a record is only blamed after all the time that it may take
+    assert list(report.poison_records) == [15]
+    assert "no progress for 5 s" in report.poison_records[15]  # a record is only blamed after all the time that it may take
     assert "each stopped after 2.5 s without progress" in caplog.text
 
 
 def test_those_that_are_known_are_not_searched_again(bench: Bench) -> None:
     bench.write(40, {7: "exit"})
-    job = bench.job(killers={bench.source: {7: "known from before"}})
+    job = bench.job(poison_records={bench.source: {7: "known from before"}})
     report = bench.stage(job)
-    assert report.killers == {} and dead(report) == {7: "known from before"}
+    assert report.poison_records == {} and dead(report) == {7: "known from before"}
 
 
 def test_columns_are_seen_without_them(bench: Bench) -> None:
@@ -255,7 +257,7 @@ def test_line_ends_of_another_system_and_a_byte_order_mark(bench: Bench) -> None
     bench.write(30)
     assert [row[0] for row in rows(bench.stage(bench.job("#!/bin/sh\nexec sed 's/$/\\r/'\n")), "id")] == list(range(30))
     report = bench.stage(bench.job("#!/bin/sh\nexec sed '1s/^/\\xef\\xbb\\xbf/'\n"))
-    assert (report.counts.rows, report.counts.dead_letters) == (29, 1) and report.killers == {}
+    assert (report.counts.rows, report.counts.dead_letters) == (29, 1) and report.poison_records == {}
     assert "JSON" in report.sample_dead_letter
 
 
