@@ -219,8 +219,8 @@ class Errors(Model):
         transform: policy for a record that cannot be passed to the program, or makes it fail.
         constraint: policy for a record for which an expression fails, or whose value does not fit its column without loss.
         duplicate_key: for into.on_conflict: error, the policy for a row whose key is in the table, or earlier in the batch.
-        batch: `fail` stops the pipeline after the last retry; `skip` records the ranges of the batch as skipped and
-            continues.
+        batch: `fail` stops the pipeline after the last retry; `skip` finds the offsets that make the batch fail, records them
+            as skipped and continues.
         max_dead_letters: the pipeline stops before it exceeds this number; None: no limit.
     """
 
