@@ -44,6 +44,7 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	    || $(PY) -m pip install --quiet --require-hashes -r requirements-java.lock; } \
 	  && $(PY) -m resources.java \
 	  || echo "WARNING: no Java could be installed; Spark needs one -> install Java 17 or newer" >&2; }
+	@$(PY) -m resources.spark.driver.class_archive_maker || echo "WARNING: Spark will start slower" >&2
 	@touch $@
 
 # Apart from the rest: without the jars everything but the local broker works, and the next `make install` tries again.

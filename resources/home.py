@@ -23,7 +23,20 @@ from resources.permissions import Trust, check, close
 __all__ = ["STEPS", "Home"]
 
 _MOST_NAMES = 10  # names listed in a message
-_PARTS = ("pipelines", "data", "staging", "state", "logs", "programs", "broker", "environment", "dagster", "spark", "sql_history")
+_PARTS = (
+    "pipelines",
+    "data",
+    "staging",
+    "state",
+    "logs",
+    "programs",
+    "broker",
+    "environment",
+    "dagster",
+    "spark",
+    "cache",
+    "sql_history",
+)
 _READ = ("pipelines", "state", "data", "environment", "dagster")  # folders whose files kpipe trusts
 
 #: By the format that each upgrades from. The number is written last, so a step must be repeatable.

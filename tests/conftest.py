@@ -20,6 +20,7 @@ from kpipe.errors import KpipeError, NotAvailable
 from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
+from resources.spark.driver import class_archive
 from tests import ports
 from tests.apicurio import Apicurio, installed
 from tests.cases import Selection
@@ -30,6 +31,10 @@ from tests.servers.rest import RestServer
 from tests.servers.s3 import S3Server
 
 _COSTS = {"slow": 60, "spark": 40, "heavy": 20, "broker": 10}  # a test of these marks is worth so many others, roughly
+
+# `make install` makes one archive for all homes. Where it could not, tests must not make one for each of theirs.
+if not class_archive.installed().is_dir():
+    os.environ[class_archive.SWITCH] = "0"
 
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
 kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1")
