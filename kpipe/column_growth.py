@@ -11,7 +11,6 @@ from copy import copy
 from dataclasses import dataclass
 
 from kpipe.definition.pipeline import Pipeline
-from kpipe.expressions.projection import Selection
 from kpipe.schema import column_names
 from kpipe.schema.column_names import Path
 from kpipe.schema.columns import JSON, WIDEST_STRUCT, Columns, ListOf, MapOf, Struct, Type, settled
@@ -239,6 +238,8 @@ def named(pipeline: Pipeline) -> frozenset[str]:
     found = {*pipeline.columns, *pipeline.set}
     for part in (pipeline.format, pipeline.key_format):
         found |= {*(part.mapping or part.fields or ())} if part is not None else set()
+    from kpipe.expressions.projection import Selection  # the compiler of expressions: `kpipe status` does without
+
     selection = Selection.of(pipeline)
     if selection is not None:
         found |= {*selection.targets, *(selection.outputs or ())}
@@ -247,6 +248,8 @@ def named(pipeline: Pipeline) -> frozenset[str]:
 
 def widened(pipeline: Pipeline) -> bool:
     """Return whether records can add columns that the definition does not name; a `select` of named columns prevents it."""
+    from kpipe.expressions.projection import Selection  # the compiler of expressions: `kpipe status` does without
+
     selection = Selection.of(pipeline)
     return pipeline.evolution == "evolve" and (selection is None or selection.outputs is None)
 

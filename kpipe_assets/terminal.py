@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 from kpipe.terminal import as_json, plain_lines
 
-__all__ = ["Terminal", "echo", "emit", "unexpected"]
-
-
-class Terminal(Console):
-    """A console that writes no escape codes other than its own styles."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render, and escape each character that cannot be printed."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(plain_lines(segment.text), segment.style)
+__all__ = ["echo", "emit", "unexpected"]
 
 
 def echo(text: str, err: bool = False) -> None:

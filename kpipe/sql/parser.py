@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, cast
@@ -15,7 +16,7 @@ from kpipe.errors import InvalidStatement
 from kpipe.expressions.tokens import words
 from kpipe.sql.ast import Wrong, span
 from kpipe.sql.builder import build
-from kpipe.sql.grammar import GAP, parser
+from kpipe.sql.grammar import FIRST_WORDS, GAP, parser
 from kpipe.sql.source_positions import Places, pointed
 from kpipe.sql.statements import Alter, Create, Infer, Placed, Query, Statement
 
@@ -198,7 +199,15 @@ def _ours(text: str, start: int, file: str) -> tuple[Statement, int]:
 
 def _parse(text: str) -> tuple[Tree[Token], int]:
     """Parse the statement at the start of the text; return its tree and where it ends."""
-    grammar = parser()
+    word = next(iter(words(text)), None)
+    first = word.text.upper() if word is not None else ""
+    if first in FIRST_WORDS:
+        with suppress(UnexpectedInput):  # the grammar of all statements describes what is wrong
+            return _parse_with(parser(first), text)
+    return _parse_with(parser(), text)
+
+
+def _parse_with(grammar: Lark, text: str) -> tuple[Tree[Token], int]:
     machine = cast(Any, grammar.parse_interactive(text))  # lark has no type hints for it
     fed: list[Token] = []
     try:

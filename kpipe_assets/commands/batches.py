@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kpipe_assets.commands.options import as_json, listing, pipeline_name, wide
+from kpipe_assets.commands.options import as_json, pipeline_name
 from kpipe_assets.terminal import echo, emit
 from resources.destinations import open_destination
 from resources.home import Home
@@ -36,6 +36,8 @@ def batches(name: str, limit: int, as_json: bool) -> int:
     if not rows:
         echo(f"{name}: nothing committed yet")
         return 0
+    from kpipe_assets.console import listing, wide
+
     console = wide()
     shown = {
         "commit>": lambda row: str(row["seq"]),

@@ -13,8 +13,8 @@ from rich.text import Text
 from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source, Transform
 from kpipe.errors import KpipeError, TopicUnknown
 from kpipe.interfaces import Topics
-from kpipe_assets.commands.options import listing, wide
 from kpipe_assets.commands.verify import prove, show
+from kpipe_assets.console import listing, wide
 from kpipe_assets.example.tweets import PARTITIONS
 from kpipe_assets.runs.foreground import run_pipeline
 from kpipe_assets.runs.signals import Stop

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from kpipe.terminal import plain
-from kpipe_assets.commands.options import as_json, pipeline_name, wide
+from kpipe_assets.commands.options import as_json, pipeline_name
 from kpipe_assets.terminal import echo, emit
 from resources.destinations import open_destination
 from resources.home import Home
@@ -52,6 +52,8 @@ def errors(name: str, limit: int, again: bool, as_json: bool) -> int:
     if not rows:
         echo(f"{name}: no errors")
         return 0
+    from kpipe_assets.console import wide
+
     console = wide()
     for row in rows:
         _show(console, row)

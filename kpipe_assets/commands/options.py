@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from rich.table import Table
 
 from kpipe.terminal import plain
 from kpipe.topics import Part
-from kpipe_assets.terminal import Terminal
 
-__all__ = ["as_json", "as_partitions", "listing", "pipeline_name", "plain", "wide"]
+__all__ = ["as_json", "as_partitions", "pipeline_name", "plain"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -26,20 +23,6 @@ def as_json(command: _F) -> _F:
 def pipeline_name(command: _F) -> _F:
     """Add the argument NAME."""
     return click.argument("name", metavar="NAME")(command)
-
-
-def wide(stderr: bool = False) -> Terminal:
-    """Return a console with the terminal's width, or 140 columns if the output is not a terminal."""
-    stream = sys.stderr if stderr else sys.stdout
-    return Terminal(stderr=stderr, highlight=False, width=None if stream.isatty() else 140)
-
-
-def listing(*titles: str) -> Table:
-    """Return an empty table in the style of all commands. Columns whose title ends in `>` are right-aligned."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in titles:
-        table.add_column(title.rstrip(">"), justify="right" if title.endswith(">") else "left", no_wrap=title.endswith(">"))
-    return table
 
 
 def as_partitions(_: click.Context, __: click.Parameter, value: str | None) -> frozenset[Part] | None:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.parser import read_all
 from kpipe.sql.statements import Statement
 from kpipe.terminal import plain
-from kpipe_assets.commands.options import as_json, listing, wide
+from kpipe_assets.commands.options import as_json
 from kpipe_assets.statements.execute import Session
 from kpipe_assets.statements.result import Result
 from kpipe_assets.terminal import echo, emit
@@ -147,6 +146,10 @@ def _print(result: Result, as_json: bool) -> None:
 
 
 def _table(result: Result) -> None:
+    from rich.text import Text
+
+    from kpipe_assets.console import listing, wide
+
     table = listing(*(plain(name) for name in result.columns))
     rows = 0
     for row in result.rows:

@@ -8,13 +8,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 import click
-from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe.ledger.ledger import LOST, SKIPPED
 from kpipe.planning.planner import lag
 from kpipe.topics import part
-from kpipe_assets.commands.options import as_json, listing, wide
+from kpipe_assets.commands.options import as_json
 from kpipe_assets.runs.status import state_of
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.terminal import echo, emit
@@ -52,6 +51,10 @@ def status(name: str | None, as_json: bool) -> int:
     if not lines:
         echo(f"no pipelines in {home.pipelines}")
         return 0
+    from rich.text import Text
+
+    from kpipe_assets.console import listing, wide
+
     table = listing("pipeline", "state", "positions", "lag>", "last commit (UTC)")
     for line in lines:
         positions = "  ".join(f"{part}:{offset:,}" for part, offset in line["positions"].items())

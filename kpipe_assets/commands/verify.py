@@ -9,7 +9,7 @@ import click
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline
 from kpipe.verification.verify import Audit, audit
-from kpipe_assets.commands.options import as_json, listing, pipeline_name, wide
+from kpipe_assets.commands.options import as_json, pipeline_name
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import count
 from resources.destinations import open_destination
@@ -64,6 +64,8 @@ def prove(pipeline: Pipeline, home: Home) -> Audit:
 
 def show(result: Audit) -> None:
     """Print the audit as a table and a summary."""
+    from kpipe_assets.console import listing, wide
+
     table = listing("partition>", "ranges", "span>", "rows>", "dead letters>", "filtered>", "gaps>", "rows found>")
     for number, item in result.partitions.items():
         ranges = "  ".join(f"[{start:,}, {end:,})" for start, end in item["ranges"])

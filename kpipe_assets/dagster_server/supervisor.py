@@ -22,10 +22,10 @@ from pathlib import Path
 
 import psutil
 
+from kpipe_assets.dagster_server import LOCATION
+
 __all__ = ["LOCATION", "READY", "RULES", "main"]
 
-#: Name of the code location, as in workspace.yaml.
-LOCATION = "kpipe"
 #: Name of the file in FOLDER with the web server's access rules (kpipe_assets/dagster_server/access_rules.py).
 RULES = "rules.json"
 #: Name of the file in FOLDER that the web server creates when it is about to answer.

@@ -6,19 +6,22 @@ import re
 import sys
 import time
 from collections.abc import Collection
+from functools import cached_property
 from types import TracebackType
-
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+from typing import TYPE_CHECKING
 
 from kpipe.batch.batch import Committed
 from kpipe.ledger.ledger import SKIPPED
 from kpipe.planning.planner import lag
 from kpipe.run_events import Event
 from kpipe.topics import Part, chosen, part
-from kpipe_assets.terminal import Terminal
 from kpipe_assets.wording import count, first_sentence
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from kpipe_assets.console import Terminal
 
 __all__ = ["Progress"]
 
@@ -42,7 +45,6 @@ class Progress:
 
     def __init__(self, name: str, quiet: bool = False, only: Collection[Part] | None = None, multi_topic: bool = False) -> None:
         self._name, self._quiet, self._only, self._multi_topic = name, quiet, only, multi_topic
-        self._console = Terminal(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
         self._bars: Bars | None = None
         self._task: TaskID | None = None
         self._done = self._total = 0
@@ -53,8 +55,17 @@ class Progress:
         self.behind = self.skipped = 0
         self.has_read = True
 
+    @cached_property
+    def _console(self) -> Terminal:
+        from kpipe_assets.console import wide
+
+        return wide(stderr=True)
+
     def __enter__(self) -> Progress:
         if not self._quiet and sys.stderr.isatty():
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bars
+
             self._bars = Bars(
                 TextColumn("[bold]{task.description}"),
                 BarColumn(),
@@ -79,6 +90,8 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a line."""
         if not self._quiet:
+            from rich.markup import escape
+
             self._console.print(f"[dim]{self._name}:[/dim] {escape(text)}", markup=True)
 
     def on_event(self, event: Event) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
 from resources.home import Home
 
 __all__ = ["StopRequests", "ask", "stop_at_once"]
@@ -70,6 +68,8 @@ class StopRequests:
 
 def stop_at_once(pid: int) -> None:
     """End a `kpipe run` process as two Ctrl-C do: nothing of its batch is written."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         process.send_signal(signal.SIGTERM)

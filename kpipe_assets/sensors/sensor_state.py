@@ -14,8 +14,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kpipe_assets.dagster_server import LOCATION
 from kpipe_assets.dagster_server.instance import environment, is_unedited, open_instance, prepare
-from kpipe_assets.dagster_server.supervisor import LOCATION
 from kpipe_assets.runs.run_locks import is_locked
 from resources.home import Home
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -17,9 +18,11 @@ from kpipe_assets.runs.status import state_of
 from kpipe_assets.runs.stop_requests import ask
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
-from kpipe_assets.validation import Case, validate_case
 from resources.destinations import open_destination
 from resources.home import Home
+
+if TYPE_CHECKING:
+    from kpipe_assets.validation import Case
 
 __all__ = ["changed", "create", "drop", "exists", "save", "show_create", "show_pipelines"]
 
@@ -51,6 +54,8 @@ def create(home: Home, statement: Create) -> Result:
             f"pipeline {pipeline.name} exists already", "use CREATE OR REPLACE, which keeps its offsets, or IF NOT EXISTS"
         )
     with pointing(statement.places, pipeline.name):
+        from kpipe_assets.validation import Case, validate_case
+
         case = Case(pipeline, home)
         fitting, note = _fitting(case)
         if fitting is not pipeline:

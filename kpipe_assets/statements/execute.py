@@ -53,26 +53,64 @@ class Session:
             yield result
 
     def _one(self, statement: s.Statement) -> Result:
-        from kpipe_assets.statements import clearing, definitions, samples, seek, start_stop
-
         home, sensor_states, report = self._home.make(), self._sensor_states, self._report
+        # Each module is imported for its statements only: SHOW PIPELINES does without Arrow and the compiler of expressions.
+        match statement:
+            case s.Create() | s.Drop() | s.ShowPipelines() | s.ShowCreate():
+                return self._definition(statement, home)
+            case s.Alter() | s.Backfill() | s.Replay():
+                return self._seek(statement, home)
+            case s.Truncate() | s.Reset():
+                from kpipe_assets.statements import clearing
+
+                if isinstance(statement, s.Truncate):
+                    return clearing.truncate(home, statement)
+                return clearing.reset(home, sensor_states, statement, report)
+            case s.Test() | s.Extract() | s.Infer():
+                return self._sample(statement, home)
+            case s.ClearErrors():
+                return self._clear(statement)
+        return self._start_or_stop(statement, home)
+
+    def _definition(self, statement: s.Create | s.Drop | s.ShowPipelines | s.ShowCreate, home: Home) -> Result:
+        from kpipe_assets.statements import definitions, start_stop
+
         match statement:
             case s.Create():
                 return definitions.create(home, statement)
+            case s.ShowCreate():
+                return definitions.show_create(home, statement)
+            case s.ShowPipelines():
+                return definitions.show_pipelines(home, self._sensor_states)
+        if statement.pipeline in home.names() and not start_stop.is_stopped(home, self._sensor_states, statement.pipeline):
+            start_stop.stop(home, self._sensor_states, s.Stop(statement.pipeline, if_running=True), self._report)
+        return definitions.drop(home, self._sensor_states, statement)
+
+    def _seek(self, statement: s.Alter | s.Backfill | s.Replay, home: Home) -> Result:
+        from kpipe_assets.statements import seek
+
+        match statement:
             case s.Alter():
                 return seek.alter(home, statement)
             case s.Backfill():
                 return seek.backfill(home, statement)
-            case s.Replay():
-                return seek.replay(home, statement)
-            case s.Truncate():
-                return clearing.truncate(home, statement)
-            case s.Reset():
-                return clearing.reset(home, sensor_states, statement, report)
-            case s.Drop():
-                if statement.pipeline in home.names() and not start_stop.is_stopped(home, sensor_states, statement.pipeline):
-                    start_stop.stop(home, sensor_states, s.Stop(statement.pipeline, if_running=True), report)
-                return definitions.drop(home, sensor_states, statement)
+        return seek.replay(home, statement)
+
+    def _sample(self, statement: s.Test | s.Extract | s.Infer, home: Home) -> Result:
+        from kpipe_assets.statements import samples
+
+        match statement:
+            case s.Test():
+                return samples.test(home, statement)
+            case s.Extract():
+                return samples.extract(home, statement)
+        return samples.infer(home, statement)
+
+    def _start_or_stop(self, statement: s.Statement, home: Home) -> Result:
+        from kpipe_assets.statements import start_stop
+
+        sensor_states, report = self._sensor_states, self._report
+        match statement:
             case s.Start():
                 if statement.foreground:
                     return start_stop.foreground(home, statement, self._as_json)
@@ -85,18 +123,6 @@ class Session:
                 return start_stop.stop_all(home, sensor_states, statement, report)
             case s.Detach():
                 return start_stop.detach(home, sensor_states, statement, report)
-            case s.Test():
-                return samples.test(home, statement)
-            case s.Extract():
-                return samples.extract(home, statement)
-            case s.Infer():
-                return samples.infer(home, statement)
-            case s.ShowPipelines():
-                return definitions.show_pipelines(home, sensor_states)
-            case s.ShowCreate():
-                return definitions.show_create(home, statement)
-            case s.ClearErrors():
-                return self._clear(statement)
         raise InvalidStatement(f"{type(statement).__name__} cannot be executed")
 
     def _clear(self, statement: s.ClearErrors) -> Result:

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from kpipe.batch.batch import Commit, StagedFile
 from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.topics import Part
@@ -58,10 +55,12 @@ class Writes:
 
 def added(files: Sequence[Proven]) -> dict[Part, Holding]:
     """Return the number of rows and the sum of offsets by partition."""
+    from pyarrow import parquet
+
     result: dict[Part, Holding] = {}
     for file in files:
         names = [name for name in ("_kafka_topic", "_kafka_partition") if name in file.names]
-        found = pq.read_table(file.path, columns=[*names, "_kafka_offset"])
+        found = parquet.read_table(file.path, columns=[*names, "_kafka_offset"])
         for row in found.group_by(names).aggregate([([], "count_all"), ("_kafka_offset", "sum")]).to_pylist():
             topic, number = row.get("_kafka_topic"), row["_kafka_partition"]
             name = f"{topic}:{number}" if topic else number
@@ -154,10 +153,12 @@ def _verify(file: StagedFile, place: str) -> Proven:
 
 
 def _read(file: StagedFile, place: str, stream: BinaryIO) -> Proven:
+    from pyarrow import ArrowException, parquet
+
     try:
-        with pq.ParquetFile(stream) as parquet:
-            rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
-    except (pa.ArrowException, OSError) as error:
+        with parquet.ParquetFile(stream) as footer:
+            rows, schema = footer.metadata.num_rows, footer.schema_arrow
+    except (ArrowException, OSError) as error:
         raise StagingFailed(f"staged file {place!r} is not a Parquet file: {error}", _AGAIN) from error
     if rows != file.rows:
         raise StagingFailed(f"staged file {place!r} expected {file.rows} rows, found {rows}", _AGAIN)

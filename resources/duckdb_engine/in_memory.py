@@ -9,13 +9,11 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from kpipe.expressions.mysql.functions import byte_operations
-from kpipe.expressions.mysql.json import document_functions
 from kpipe.schema.columns import Columns, Type
-from resources.duckdb_engine import exact_numbers, json_members
+from resources.duckdb_engine import exact_numbers
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
+from resources.duckdb_engine.mysql_functions import register
 
 __all__ = [
     "ask",
@@ -28,7 +26,6 @@ __all__ = [
     "parse_sql",
     "parsed",
     "query",
-    "register",
 ]
 
 
@@ -62,26 +59,6 @@ def _made() -> duckdb.DuckDBPyConnection:
         connection.execute(f"SET {name} = '{value}'")
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Register the functions that compiled expressions call."""
-    for name, result in document_functions.NAMES.items():
-        connection.create_function(
-            name,
-            json_members.documents if result == "JSON" else json_members.texts,
-            ["VARCHAR", "VARCHAR[]"],
-            result,
-            type=PythonUDFType.ARROW,
-            null_handling=FunctionNullHandling.SPECIAL,  # functions receive NULL as an argument
-        )
-    connection.create_function(
-        byte_operations.NAME,
-        byte_operations.call,
-        ["VARCHAR", "VARCHAR[]"],
-        "VARCHAR",
-        null_handling=FunctionNullHandling.SPECIAL,
-    )
 
 
 def interrupter() -> Callable[[], None]:

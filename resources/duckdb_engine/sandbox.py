@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from resources.duckdb_engine.in_memory import register
+from resources.duckdb_engine.mysql_functions import register
 
 __all__ = ["Engine", "closed", "engine", "literal", "quote"]
 

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from kpipe.errors import KpipeError
 from kpipe_assets import cli
+from kpipe_assets.console import Terminal
 from kpipe_assets.runs.progress import Progress
-from kpipe_assets.terminal import Terminal, echo, unexpected
+from kpipe_assets.terminal import echo, unexpected
 
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x9b1m\u202etxt\u2066"
 ROOT = Path(cli.__file__).parent

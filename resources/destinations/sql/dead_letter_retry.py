@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from kpipe.batch.batch import Committed
 from kpipe.batch.dead_letters import DeadLetter, Replay, keyed
 from kpipe.batch.table_write import of_also, of_into
@@ -220,17 +218,19 @@ def _fates(replay: Replay, rows: Sequence[Sequence[Proven]], dead: Sequence[Prov
     Raises:
         StagingFailed: the files contain other records than those of the retry.
     """
+    from pyarrow import parquet
+
     gains: list[_Gains] = []
     for files in rows:
         gains.append(Counter())
         for file in files:
-            table = pq.read_table(file.path, columns=["_kafka_partition", "_kafka_offset"])
+            table = parquet.read_table(file.path, columns=["_kafka_partition", "_kafka_offset"])
             counted = table.group_by(table.column_names).aggregate([([], "count_all")]).to_pylist()
             gains[-1].update({(row["_kafka_partition"], row["_kafka_offset"]): row["count_all"] for row in counted})
     gained = sum(gains, Counter())
     failed: dict[tuple[int, int], tuple[str, str]] = {}
     for file in dead:
-        for row in pq.read_table(file.path, columns=["partition", "offset", "stage", "reason"]).to_pylist():
+        for row in parquet.read_table(file.path, columns=["partition", "offset", "stage", "reason"]).to_pylist():
             failed[row["partition"], row["offset"]] = (row["stage"], row["reason"])
     tried = {(letter.source.partition, letter.offset) for letter in replay.letters}
     staged = sum(file.rows for files in rows for file in files), sum(file.rows for file in dead)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-import numpy as np
-
 from resources.destinations.sql.sql_dialect import Connection, Dialect, quote
 
 __all__ = ["rows", "views"]
@@ -127,5 +125,8 @@ def rows(
 def _value(value: Any, instant: bool) -> Any:
     if not instant or value is None:
         return value
-    # Python's years end at 9999: later instants are text.
-    return _EPOCH + timedelta(microseconds=value) if value <= _LAST_US else f"{np.datetime64(value, 'us')}Z"
+    if value <= _LAST_US:
+        return _EPOCH + timedelta(microseconds=value)
+    import numpy as np
+
+    return f"{np.datetime64(value, 'us')}Z"  # Python's years end at 9999: later instants are text
