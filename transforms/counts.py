@@ -7,7 +7,7 @@ from kpipe.errors import TransformFailed
 MODES = ("map", "filter", "flatmap")
 
 
-def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") -> None:
+def check_counts(mode: str, records_in: int, lines_out: int, where: str = "", unit: str = "line") -> None:
     """Check a program's counts by its mode: `map` one out for each record, `filter` at most one, `flatmap` any number.
 
     Only `map` proves that a program has processed every record. A program that reads its input into a buffer and ignores it
@@ -18,6 +18,7 @@ def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") ->
         records_in: records that were given to the program.
         lines_out: records that it wrote.
         where: coordinates for the message, such as `tweets/3 [120,240)`.
+        unit: name of what it writes for a record, for the message.
 
     Raises:
         TransformFailed: the counts do not fit the mode.
@@ -29,12 +30,12 @@ def check_counts(mode: str, records_in: int, lines_out: int, where: str = "") ->
     if mode == "map" and lines_out != records_in:
         raise TransformFailed(
             f"transform in mode map{at}: {records_in:,} records in, {lines_out:,} out",
-            "write exactly one line for each record, or declare mode: filter or mode: flatmap",
+            f"write exactly one {unit} for each record, or declare mode: filter or mode: flatmap",
             "count",
         )
     if mode == "filter" and lines_out > records_in:
         raise TransformFailed(
             f"transform in mode filter{at}: {records_in:,} records in, {lines_out:,} out",
-            "write at most one line for each record, or declare mode: flatmap",
+            f"write at most one {unit} for each record, or declare mode: flatmap",
             "count",
         )

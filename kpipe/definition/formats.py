@@ -67,6 +67,8 @@ class Mapped(Model):
 class Format(Model):
     """Format of a record's bytes. `raw` keeps key and value as bytes (ELT).
 
+    `arrow` is not a format of records: a program with `stdin: arrow` writes typed columns. It implies this format.
+
     Attributes:
         type: encoding of the record's value.
         mapping: column, or @variable, to path; null: by name.
@@ -87,7 +89,7 @@ class Format(Model):
         validated: whether JSON records must conform to their JSON Schema (`validate` in YAML).
     """
 
-    type: Literal["json", "csv", "avro", "protobuf", "raw"] = "json"
+    type: Literal["json", "csv", "avro", "protobuf", "raw", "arrow"] = "json"
     mapping: dict[Target, Path | Mapped] | None = None
     booleans: Literal["json", "number"] = "json"
     fields: list[Target] | None = None

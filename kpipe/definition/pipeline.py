@@ -6,6 +6,7 @@ One model serves all notations (YAML, Python, SQL). Credentials stay templates s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
@@ -190,25 +191,31 @@ class Transform(Model):
         program: path; relative to the current folder, or inside the archive.
         archive: .tar.gz, .tgz or .zip that contains it.
         args: arguments of the program; every user of the machine can see them.
-        stdin: framing of records.
+        stdin: framing of records; with `arrow`, the rows on stdout are an Arrow stream, too.
         mode: `map` one row for each record, `filter` at most one, `flatmap` any number.
         idle_timeout_s: longest time without progress while there is something to do.
         trial_timeout_s: the same while the record is searched that makes the program fail; None: as above.
         memory_mb: maximum memory of the program and its processes together, in MiB; None: no limit but the machine's.
-        max_output_mb: what a `flatmap` program may write for one range of offsets, in MiB.
+        max_output_mb: what a `flatmap` program, or any program with `stdin: arrow`, may write for one range of offsets, in
+            MiB.
         env: names of the variables that are passed to the program.
     """
 
     program: str
     archive: str | None = None
     args: list[str] = Field(default_factory=list)
-    stdin: Literal["lines", "length-prefixed", "json"] = "lines"
+    stdin: Literal["lines", "length-prefixed", "json", "arrow"] = "lines"
     mode: Literal["map", "filter", "flatmap"] = "map"
     idle_timeout_s: float = Field(default=60, gt=0)
     trial_timeout_s: float | None = Field(default=None, gt=0)
     memory_mb: int | None = Field(default=None, ge=1)
     max_output_mb: int = Field(default=10240, ge=1)
     env: list[str] = Field(default_factory=list)
+
+    @property
+    def traced(self) -> bool:
+        """True if each row has the offset of its record."""
+        return self.stdin == "arrow" or self.mode == "map"
 
 
 class Errors(Model):
@@ -260,7 +267,7 @@ class Pipeline(Model):
         source: topics, brokers, and where to begin.
         batch: limits of a batch, and its retries.
         transform: a program between Kafka and the table.
-        format: how a record's value becomes columns.
+        format: how a record's value becomes columns; `arrow`, and no other, with a program whose stdin is `arrow`.
         key_format: how a record's key becomes columns, with the fields of `format`; they are added to those of the value.
         columns: types by column or `@variable`; other types are inferred, or those of the table.
         lookups: reference tables for expressions, by name.
@@ -294,6 +301,16 @@ class Pipeline(Model):
     into: Into
     also: list[Also] = Field(default_factory=list)
     asset: Shown = Shown()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied(cls, data: Any) -> Any:
+        """Set the only format of a program that writes Arrow's columns."""
+        if not isinstance(data, Mapping) or data.get("format") is not None:
+            return data
+        program = data.get("transform")
+        stdin = program.get("stdin") if isinstance(program, Mapping) else getattr(program, "stdin", None)
+        return {**data, "format": {"type": "arrow"}} if stdin == "arrow" else data
 
     @field_validator("name")
     @classmethod
@@ -347,4 +364,7 @@ class Pipeline(Model):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the differences from the defaults, in the order of the model: the shortest equal definition."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        fields = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        if self.transform is not None and self.transform.stdin == "arrow" and fields.get("format") == {"type": "arrow"}:
+            del fields["format"]  # `_implied` sets it
+        return fields

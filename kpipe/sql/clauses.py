@@ -188,7 +188,7 @@ def transform(tree: Tree[Token]) -> dict[str, Any]:
     return fields
 
 
-_STDIN = {"LINES": "lines", "LENGTH_PREFIXED": "length-prefixed", "JSON": "json"}
+_STDIN = {"LINES": "lines", "LENGTH_PREFIXED": "length-prefixed", "JSON": "json", "ARROW": "arrow"}
 _MODE = ("MAP", "FILTER", "FLATMAP")
 
 

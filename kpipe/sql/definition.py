@@ -47,7 +47,8 @@ def definition(tree: Tree[Token], text: str) -> tuple[Pipeline, Places]:
         fields.set(("name",), pipeline_name[0], next(children(tree, "name")), "the pipeline's name")
     else:
         fields.values["name"] = into["table"]
-    fields.values.setdefault("format", {}).setdefault("type", "csv")  # SingleStore's default
+    typed = fields.values.get("transform", {}).get("stdin") == "arrow"
+    fields.values.setdefault("format", {}).setdefault("type", "arrow" if typed else "csv")  # csv: SingleStore's default
     target.check_columns(fields)
     if fields.options is not None:
         fields.merge_options(fields.options)

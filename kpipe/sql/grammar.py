@@ -73,7 +73,7 @@ collecting: (ENABLE | DISABLE) "OFFSETS" "METADATA" "GC"
 stop_on_error: STOP_ON_ERROR (ON | OFF)
 with_transform: "WITH" transform
 transform: TRANSFORM "(" string ("," string)* ")" (stdin | mode)*
-stdin: "STDIN" (LINES | LENGTH_PREFIXED | JSON)
+stdin: "STDIN" (LINES | LENGTH_PREFIXED | JSON | ARROW)
 mode: "MODE" (MAP | FILTER | FLATMAP)
 replace: REPLACE
 ignore: IGNORE ((ALL | CONSTRAINT | DUPLICATE "KEY" | PARSER) "ERRORS")?

@@ -21,7 +21,7 @@ from kpipe.topics import Part
 __all__ = ["to_sql", "write"]
 
 _RETRY = {field: name for name, field in RETRIES.items() if field != "max_retries"}
-_STDIN = {"lines": "LINES", "length-prefixed": "LENGTH_PREFIXED", "json": "JSON"}
+_STDIN = {"lines": "LINES", "length-prefixed": "LENGTH_PREFIXED", "json": "JSON", "arrow": "ARROW"}
 _FIELDS = (("delimiter", "TERMINATED BY"), ("quote", "ENCLOSED BY"), ("escape", "ESCAPED BY"))
 _LINES = (("line_end", "TERMINATED BY"), ("line_start", "STARTING BY"))
 
@@ -36,7 +36,8 @@ def to_sql(pipeline: Pipeline, or_replace: bool = False, if_not_exists: bool = F
     fields = pipeline.to_dict()
     parts = (fields["source"], fields["into"], *fields.get("lookups", {}).values())
     masked = [masked_credentials(part) for part in parts]
-    lines = [f"{' '.join(words)} {quoted_name(fields.pop('name'))}", *_source(fields), *_target(fields)]
+    typed = pipeline.format.type == "arrow"  # its format has no clause
+    lines = [f"{' '.join(words)} {quoted_name(fields.pop('name'))}", *_source(fields), *_target(fields, typed)]
     text = "\n".join(line for line in lines if line) + ";"
     if not any(masked):
         _prove(text, s.Create(pipeline, or_replace, if_not_exists))
@@ -103,7 +104,7 @@ def _lookup(name: str, fields: dict[str, Any]) -> str:
     return f"LOOKUP {quoted_name(name)} KEY ({', '.join(map(quoted_name, key))}) FROM {place}{rest}"
 
 
-def _target(fields: dict[str, Any]) -> Iterator[str]:
+def _target(fields: dict[str, Any], typed: bool) -> Iterator[str]:
     """Yield OPTIONS, INTO and the clauses after it. OPTIONS contains all fields without a clause."""
     into = fields.pop("into")
     values, key = fields.pop("format", {}), fields.pop("key_format", None)
@@ -127,7 +128,8 @@ def _target(fields: dict[str, Any]) -> Iterator[str]:
         + (f" KEY ({', '.join(map(quoted_name, names))})" if names is not None else "")
         + (place if kind is not None or database is not None else "")
     )
-    yield from _format(values, "")
+    if not typed:
+        yield from _format(values, "")
     if key is not None:
         yield from _format(key, " KAFKA KEY")
     yield from _computed(columns, where, update)

@@ -54,7 +54,10 @@ def table_destinations(pipeline: Pipeline, destination: Destination) -> list[tup
 
 
 def fans_out(pipeline: Pipeline) -> bool:
-    """Return whether a record may give several rows, in one or several tables: ranges then count records and rows."""
+    """Return whether a record may give several rows with its offset: ranges then count records and rows."""
+    program = pipeline.transform
+    if program is not None and program.traced and program.mode == "flatmap":
+        return True
     return bool(pipeline.also) or any(unnests(part.select) for part in table_pipelines(pipeline))
 
 

@@ -70,10 +70,10 @@ def retry(pipeline: Pipeline, home: Home, who: str = "", page: int = _PAGE) -> I
         )
     if any(KeyRule.of(part) is not None for part in table_pipelines(pipeline)):
         raise keyed(pipeline.name)
-    if pipeline.transform is not None and pipeline.transform.mode != "map":
+    if pipeline.transform is not None and not pipeline.transform.traced:
         raise NotAvailable(
             f"pipeline {pipeline.name}: dead letters cannot be retried with transform.mode: {pipeline.transform.mode}",
-            "this mode does not report which record a row comes from; use transform.mode: map",
+            "this mode does not report which record a row comes from; use transform.mode: map, or transform.stdin: arrow",
         )
     with home.placing(pipeline):
         validate(pipeline, home, destination=destination)

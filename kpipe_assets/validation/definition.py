@@ -19,6 +19,7 @@ from resources.destinations import open_destination
 __all__ = ["check_available", "check_destination", "check_formats", "check_lookups", "check_program", "check_source"]
 
 _TYPED = ("avro", "protobuf")
+_OFFSET = "offset"  # resources/decode/arrow/decoder.py
 
 
 def check_available(pipeline: Pipeline) -> None:
@@ -35,9 +36,11 @@ def check_available(pipeline: Pipeline) -> None:
         ),
     }
     if any(KeyRule.of(part) is not None for part in table_pipelines(pipeline)):
-        mode = pipeline.transform.mode if pipeline.transform is not None else "map"
+        program = pipeline.transform
+        mode = program.mode if program is not None else "map"
         # Rows of such a program have no offset.
-        refused[f"rows with a key (into.key ...) from a program with mode: {mode}"] = mode != "map", ("transform",)
+        untraced = program is not None and not program.traced
+        refused[f"rows with a key (into.key ...) from a program with mode: {mode}"] = untraced, ("transform",)
         again = pipeline.delivery == "at_least_once" and pipeline.into.on_conflict == "error"
         named = "delivery: at_least_once where a key that is there is an error"
         refused[named] = again and errors.duplicate_key == "fail", ("delivery",)
@@ -66,6 +69,7 @@ def check_formats(pipeline: Pipeline) -> None:
         NotAvailable: a package that compiles or validates the schema is not installed.
     """
     where, program, key = f"pipeline {pipeline.name}: ", pipeline.transform, pipeline.key_format
+    _check_arrow(pipeline, where)
     _check_format(pipeline.format, f"{where}format")
     if program is not None and (pipeline.format.type in _TYPED or pipeline.format.registry is not None):
         raise InvalidPipeline(
@@ -83,6 +87,26 @@ def check_formats(pipeline: Pipeline) -> None:
         raise InvalidPipeline(
             f"{where}key_format with a program of mode {program.mode}", "rows of such a program cannot be traced to a key"
         )
+
+
+def _check_arrow(pipeline: Pipeline, where: str) -> None:
+    """Reject fields that a program with typed columns makes meaningless."""
+    program, columns = pipeline.transform, f"{where}transform.stdin: arrow"
+    arrow = program is not None and program.stdin == "arrow"
+    if pipeline.key_format is not None and (arrow or pipeline.key_format.type == "arrow"):
+        what = f"{columns}: the program receives keys: expected no key_format, found {pipeline.key_format.type}"
+        raise InvalidPipeline(what, "remove `key_format`; let the program write the key's columns").about("key_format", "type")
+    if arrow and pipeline.format.type != "arrow":
+        what = f"{columns}: the program writes typed columns: expected no format, found {pipeline.format.type}"
+        raise InvalidPipeline(what, "remove `format`").about("format", "type")
+    if not arrow and pipeline.format.type == "arrow":
+        what = f"{where}format: arrow without a program that writes it"
+        raise InvalidPipeline(what, "set transform.stdin: arrow, or another format").about("format", "type")
+    for part in table_pipelines(pipeline) if arrow else ():
+        assigned = {name.lower() for name in part.set} | (set() if part.select is None else {_OFFSET})
+        if _OFFSET in {name.lower() for name in part.columns} - assigned:
+            what = f"{columns}: column {_OFFSET} is the offset of a row's record, never a column of the table"
+            raise InvalidPipeline(what, "name the column differently, or assign it in `set`").about("columns", _OFFSET)
 
 
 def _check_format(kind: Format, where: str) -> None:

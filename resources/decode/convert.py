@@ -24,7 +24,7 @@ from resources.decode.json.rows import wrong
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, staged_type
 
-__all__ = ["Fitting", "beyond"]
+__all__ = ["Fitting", "beyond", "convertible"]
 
 Rows = np.ndarray[Any, Any]
 
@@ -136,6 +136,24 @@ class Fitting:
         """Cast text to a type."""
         texts = self._texts.setdefault((path, wanted), Texts(Columns(((path or "value", wanted),))))
         return texts.read([array.cast(pa.binary())])[0].column(0).combine_chunks()
+
+
+def convertible(natural: Type, wanted: Type) -> bool:
+    """Return whether `Fitting` may convert values of a type; False: it converts none of them, except NULL."""
+    if natural in (wanted, JSON) or wanted in (JSON, VARCHAR):
+        return True
+    if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
+        return convertible(natural.item, wanted.item)
+    if isinstance(natural, Struct) and isinstance(wanted, Struct):
+        types = {name.lower(): kind for name, kind in wanted.fields}
+        return all(name.lower() not in types or convertible(kind, types[name.lower()]) for name, kind in natural.fields)
+    if isinstance(natural, Struct) and isinstance(wanted, MapOf):
+        return True
+    if not isinstance(natural, Scalar) or not isinstance(wanted, Scalar):
+        return natural == VARCHAR
+    if natural.name in _TEXTS or (natural.name, wanted.name) in _TIMES:
+        return True
+    return _is_number(natural) and _is_number(wanted)
 
 
 def beyond(natural: Columns, columns: Columns) -> Columns:

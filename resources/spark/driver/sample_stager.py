@@ -93,7 +93,7 @@ def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes], object]) 
         staging="",
         format=pipeline.format,
         tables=(),
-        program=ProgramSpec("", None, "", stdin=stdin),
+        program=ProgramSpec("", None, "", stdin=stdin, several_topics=pipeline.source.multi_topic),
     )
     aside = _Aside()
     with RangeReader(job.config, piece.source.topic.name, piece.source.partition, piece.range) as reader:

@@ -154,19 +154,27 @@ class SparkStager:
         job = self._job(batch, (), spec)
         payloads: list[bytes] = []
         keys: list[bytes] = []
+        written = Columns()
         topics = len({step.source.topic for step in batch.steps})
         for step in _spread(batch.steps)[: max(_SAMPLE_PARTITIONS, min(topics, _SAMPLE_TOPICS))]:
             part = Range(step.range.start, min(step.range.end, step.range.start + _SAMPLE_RECORDS))
-            sample, poison_records = range_task.sample(job, Piece(step.source, part), _SAMPLE_RECORDS)
+            piece, sample = Piece(step.source, part), list[bytes]()
+            if spec is not None and spec.arrow:
+                found, poison_records = range_task.sample_columns(job, piece)
+                written = written.joined(found)
+            else:
+                sample, poison_records = range_task.sample(job, piece, _SAMPLE_RECORDS)
             self._poison_records[step.source] = {**self._poison_records.get(step.source, {}), **poison_records}
             payloads += sample
             if self._pipeline.key_format is not None:
-                keys += range_task.sample_keys(job, Piece(step.source, part), _SAMPLE_RECORDS)
+                keys += range_task.sample_keys(job, piece, _SAMPLE_RECORDS)
         # A record with an impossible column name still gives a row where records add no columns: column_growth.py omits the name.
         pipeline = self._pipeline
         kind = pipeline.into.type if widened(pipeline) else ""
         bounds = named(pipeline), kind, room(kind) if kind else None, filled(pipeline, pipeline.declared)
-        columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, self._access, *bounds)
+        columns = written
+        if pipeline.format.type != "arrow":
+            columns = sampled(pipeline.format, payloads, pipeline.key_format, keys, self._access, *bounds)
         self._seen = columns.without(name for name in columns.names() if name.lower().startswith("_kafka_"))
         return self._seen
 
@@ -284,6 +292,7 @@ class SparkStager:
             trial_timeout_s=transform.trial_timeout_s,
             memory_bytes=transform.memory_mb << 20 if transform.memory_mb else None,
             max_output_bytes=transform.max_output_mb << 20,
+            several_topics=self._pipeline.source.multi_topic,
             env={name: self._environ[name] for name in transform.env},
             secrets=(*secrets(self._pipeline.source, self._environ), *(self._environ[name] for name in transform.env)),
         )

@@ -14,6 +14,7 @@ from dataclasses import replace
 from kpipe.batch.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
 from kpipe.failpoints import reach
+from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
 from resources.kafka.range_reader import RangeReader
 from resources.spark.staging.shared_writer import Shared
@@ -21,12 +22,12 @@ from resources.spark.task.framing_check import check_framing
 from resources.spark.task.host_check import arrived, here
 from resources.spark.task.range_writer import RangeOutput
 from resources.spark.task.task_spec import Failure, JobSpec
-from resources.spark.task.transform import payloads, poison_records, transformed
+from resources.spark.task.transform import columns, payloads, poison_records, transformed
 
 _AHEAD, _SHORT = 16, 1000
 """Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
 
-__all__ = ["run", "sample", "sample_keys", "stage"]
+__all__ = ["run", "sample", "sample_columns", "sample_keys", "stage"]
 
 
 def run(job: JobSpec, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
@@ -152,6 +153,18 @@ def sample(job: JobSpec, piece: Piece, limit: int) -> tuple[list[bytes], Mapping
         found = poison_records(job, piece, error, 0, known)
     with job.reader(piece) as reader:
         return payloads(job, piece, reader, {**known, **found})[:limit], found
+
+
+def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, str]]:
+    """Return the columns that a program with `stdin: arrow` writes for a range, and the poison records as in `sample`."""
+    known = {**job.poison_records.get(piece.source, {}), **job.refused.get(piece.source, {})}
+    try:
+        with job.reader(piece) as reader:
+            return columns(job, piece, reader, known), {}
+    except TransformFailed as error:
+        found = poison_records(job, piece, error, 0, known)
+    with job.reader(piece) as reader:
+        return columns(job, piece, reader, {**known, **found}), found
 
 
 def sample_keys(job: JobSpec, piece: Piece, limit: int) -> list[bytes]:

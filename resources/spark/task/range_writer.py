@@ -59,7 +59,7 @@ class RangeOutput:
             return StagingWriter(f"{job.staging}/{job.batch}", share, make=not job.remote)
 
         # Rows without an offset are ordered only by their position in a file, so such a file contains one range only.
-        untraced = job.ordered and job.program is not None and job.program.mode != "map"
+        untraced = job.ordered and job.program is not None and not job.program.traced
         self._dead = file("dead letters")
 
         def rows(table: TableSpec, kind: str) -> StagingWriter | Divided:

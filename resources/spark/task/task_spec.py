@@ -13,6 +13,7 @@ from kpipe.definition.pipeline import Policy
 from kpipe.errors import KpipeError, StagingFailed, TransformFailed, by_name
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
+from resources.decode.arrow.decoder import ArrowDecoder
 from resources.decode.block import Decoder
 from resources.decode.factory import decoder
 from resources.decode.growth_guard import Bound
@@ -43,7 +44,8 @@ class ProgramSpec:
         idle_timeout_s: see `transforms.program.Program`.
         trial_timeout_s: idle timeout during a search for poison records; None: `idle_timeout_s`.
         memory_bytes: memory limit of the program and its processes together; None: no limit.
-        max_output_bytes: limit on the output of a `flatmap` program for one range.
+        max_output_bytes: limit on the output for one range, of a `flatmap` program and of any with `stdin: arrow`.
+        several_topics: whether records name their topic, with `stdin: arrow`.
         env: variables that the pipeline names, with their values; not shown by repr.
         secrets: values to mask in the tail of stderr; not shown by repr.
     """
@@ -58,8 +60,19 @@ class ProgramSpec:
     trial_timeout_s: float | None = None
     memory_bytes: int | None = None
     max_output_bytes: int | None = None
+    several_topics: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def arrow(self) -> bool:
+        """True if records and rows are Arrow streams."""
+        return self.stdin == "arrow"
+
+    @property
+    def traced(self) -> bool:
+        """True if each row has the offset of its record."""
+        return self.arrow or self.mode == "map"
 
 
 @dataclass(frozen=True)
@@ -154,9 +167,19 @@ class JobSpec:
         return [self._decoder(table) for table in self.tables]
 
     def _decoder(self, table: TableSpec) -> Decoder:
-        kind, columns = (self.format, table.columns) if table.shape is None else (table.shape.format, table.shape.reads)
-        bound = None if table.bound is None else replace(table.bound, columns=columns)
+        kind = self.format if table.shape is None else table.shape.format
+        columns, bound = _reads(table)
         return Deadlined(decoder(kind, columns, self.key, self.access, bound))
+
+    def arrow_decoders(self, where: str) -> list[ArrowDecoder]:
+        """Return a new decoder for each table, of the rows of a program with `stdin: arrow`."""
+        return [ArrowDecoder(*_reads(table), where) for table in self.tables]
+
+
+def _reads(table: TableSpec) -> tuple[Columns, Bound | None]:
+    """Return the columns that a table's decoder returns, and its limits."""
+    columns = table.columns if table.shape is None else table.shape.reads
+    return columns, None if table.bound is None else replace(table.bound, columns=columns)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from pathlib import Path
 from kpipe.batch.batch import Piece
 from kpipe.errors import TransformFailed
 from kpipe.offsets import Range
+from kpipe.schema.columns import Columns
 from kpipe.terminal import plain_lines
 from resources.decode.block import Payloads
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
+from resources.spark.task.arrow_answers import Answers
 from resources.spark.task.bisect import Bounds, Search, Trial
 from resources.spark.task.range_writer import RangeOutput
 from resources.spark.task.task_spec import JobSpec, ProgramSpec
@@ -25,7 +27,7 @@ from transforms.environment import environment
 from transforms.program import Limits, Program
 from transforms.runner import TransformRun
 
-__all__ = ["payloads", "poison_records", "program_for", "transformed"]
+__all__ = ["columns", "payloads", "poison_records", "program_for", "transformed"]
 
 _LOG = logging.getLogger("kpipe.transform")
 
@@ -63,9 +65,10 @@ def program_for(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int) -> 
             spec.env,
         ),
         idle_timeout_s=spec.idle_timeout_s,
-        max_output_bytes=spec.max_output_bytes if spec.mode == "flatmap" else None,
+        max_output_bytes=spec.max_output_bytes if spec.mode == "flatmap" or spec.arrow else None,
         limits=Limits(tree_bytes=spec.memory_bytes),
         scratch=programs,
+        line_output=not spec.arrow,
         secrets=spec.secrets,
     )
 
@@ -93,35 +96,52 @@ def transformed(
     spec = job.program
     assert spec is not None
     where = f"{piece.source} {piece.range}"
-    feed = Feed(job, piece, reader, output, without, keep=spec.mode == "map")
-    decoders = job.decoders
+    feed = Feed(job, piece, reader, output, without, keep=spec.traced)
     blocks = iter(feed)
     first = next(blocks, None)
     if first is None:  # without records, the program is not started
         return 0, feed.set_aside
-    written = 0
     try:
         with TransformRun(program_for(job, spec, piece, attempt), _chain(first, blocks), where=where) as process:
-            for block in line_blocks(process, block_bytes=_OUTPUT_BYTES, where=where):
-                data = Payloads.of_lines(block)
-                count = len(data)
-                written += count
-                if spec.mode == "map":
-                    held = feed.answered(count)
-                    keys = held.column("key")
-                    output.decoded([reads.decode(data, keys) for reads in decoders], held)
-                else:
-                    if spec.mode == "filter" and written > feed.given:  # checked now: the program may never end
-                        check_counts("filter", feed.given, written, where)
-                    output.loose([reads.decode(data) for reads in decoders], data)
-        check_counts(spec.mode, feed.given, written, where)
+            if spec.arrow:
+                _typed(job, process, feed, output, where)
+            else:
+                _lines(job, process, feed, output, where)
     except TransformFailed as error:
-        if spec.mode == "map" and error.phase == "work" and len(feed.waiting):
+        if spec.traced and error.phase == "work" and len(feed.waiting):
             error.unanswered = feed.waiting.offsets[0]
         raise
-    if spec.mode == "filter":
+    if spec.mode == "filter" and not spec.arrow:
         output.filtered += feed.given - output.answered - (output.dead_letters - feed.set_aside)
-    return (feed.given, feed.set_aside) if spec.mode == "flatmap" else (0, 0)
+    return (feed.given, feed.set_aside) if spec.mode == "flatmap" and not spec.arrow else (0, 0)
+
+
+def _typed(job: JobSpec, process: TransformRun, feed: Feed, output: RangeOutput, where: str) -> None:
+    """Pass the rows of an Arrow program to the output; records without a row are filtered."""
+    assert job.program is not None
+    decoders = job.arrow_decoders(where)
+    for rows, held in Answers(process, feed, job.program.mode, where):
+        output.decoded([reads.decode(rows) for reads in decoders], held)
+    output.filtered += len(feed.waiting)
+
+
+def _lines(job: JobSpec, process: TransformRun, feed: Feed, output: RangeOutput, where: str) -> None:
+    """Pass the lines of a program to the output."""
+    spec, decoders, written = job.program, job.decoders, 0
+    assert spec is not None
+    for block in line_blocks(process, block_bytes=_OUTPUT_BYTES, where=where):
+        data = Payloads.of_lines(block)
+        count = len(data)
+        written += count
+        if spec.mode == "map":
+            held = feed.answered(count)
+            keys = held.column("key")
+            output.decoded([reads.decode(data, keys) for reads in decoders], held)
+        else:
+            if spec.mode == "filter" and written > feed.given:  # checked now: the program may never end
+                check_counts("filter", feed.given, written, where)
+            output.loose([reads.decode(data) for reads in decoders], data)
+    check_counts(spec.mode, feed.given, written, where)
 
 
 def payloads(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> list[bytes]:
@@ -138,6 +158,25 @@ def payloads(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[i
     program = program_for(job, job.program, piece, 0)
     with TransformRun(program, _chain(first, blocks), where=f"{piece.source} {piece.range}") as process:
         return [line for block in line_blocks(process) for line in block.splitlines()]
+
+
+def columns(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[int, str]) -> Columns:
+    """Return the columns that an Arrow program writes for a range; none without records.
+
+    Raises:
+        TransformFailed: the program failed.
+    """
+    spec, where = job.program, f"{piece.source} {piece.range}"
+    assert spec is not None
+    feed = Feed(job, piece, reader, _Nowhere(), without, keep=True)
+    blocks = iter(feed)
+    first = next(blocks, None)
+    found = Columns()
+    if first is not None:
+        with TransformRun(program_for(job, spec, piece, 0), _chain(first, blocks), where=where) as process:
+            for rows, _ in Answers(process, feed, spec.mode, where):
+                found = rows.columns
+    return found
 
 
 def poison_records(job: JobSpec, piece: Piece, failed: TransformFailed, attempt: int, known: Mapping[int, str]) -> dict[int, str]:
@@ -193,7 +232,7 @@ def _trial(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int, without:
     where = f"{piece.source} {piece.range}"
     given: list[int] = []
     with job.reader(piece) as reader:
-        feed = Feed(job, piece, reader, _Nowhere(), without, seen=given)
+        feed = Feed(job, piece, reader, _Nowhere(), without, keep=spec.arrow, seen=given)
         blocks = iter(feed)
         first = next(blocks, None)
         if first is None and len(piece.range):
@@ -201,7 +240,13 @@ def _trial(job: JobSpec, spec: ProgramSpec, piece: Piece, attempt: int, without:
         program = replace(program_for(job, spec, piece, attempt), total_timeout_s=seconds)
         written = 0
         try:
-            with TransformRun(program, _chain(first or b"", blocks), where=where) as process:
+            with TransformRun(program, _chain(first or feed.nothing, blocks), where=where) as process:
+                if spec.arrow:
+                    decoders = job.arrow_decoders(where)
+                    for rows, _ in Answers(process, feed, spec.mode, where):
+                        for reads in decoders:
+                            reads.decode(rows)
+                    return Trial(None, given)
                 for chunk in line_blocks(process, where=where):
                     written += chunk.count(b"\n")
                     if spec.mode != "flatmap" and written > feed.given:

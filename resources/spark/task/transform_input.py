@@ -10,6 +10,7 @@ from kpipe.errors import TransformFailed
 from resources.decode.block import Payloads, count_of
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
+from resources.spark.task.arrow_input import RecordStream
 from resources.spark.task.task_spec import JobSpec
 from transforms.counts import check_counts
 from transforms.framing import NewlineInValue, json_envelopes, length_prefixed, lines
@@ -79,11 +80,13 @@ class Feed:
         assert job.program is not None
         self._job, self._piece, self._reader, self._output = job, piece, reader, output
         self._stdin, self._without, self._keep, self._seen = job.program.stdin, without, keep, seen
+        self._arrow = RecordStream(piece.source, job.program.several_topics) if job.program.arrow else None
+        self._deletes = any(table.deletes for table in job.tables)
         self.waiting = RecordBlock()
         self.given = self.set_aside = self._waiting_bytes = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield framed blocks; none is empty.
+        """Yield framed blocks; none is empty. Without records there is none, too.
 
         Raises:
             TransformFailed: the program has read more than kpipe keeps in memory, and answered none of it.
@@ -105,8 +108,17 @@ class Feed:
                         " of records and answered none of them",
                         "let it answer as it reads, lower batch.max_offsets_per_partition, or use mode: flatmap",
                     )
-            if framed:
+            if self._arrow is not None:
+                yield from self._arrow.framed(held) if len(held) else ()
+            elif framed:
                 yield framed
+        if self._arrow is not None and self.given:
+            yield self._arrow.end()
+
+    @property
+    def nothing(self) -> bytes:
+        """Input of a program without any record."""
+        return b"" if self._arrow is None else self._arrow.end()
 
     def answered(self, count: int) -> RecordBlock:
         """Return the records to which the next `count` answers belong.
@@ -115,7 +127,8 @@ class Feed:
             TransformFailed: there are more answers than records.
         """
         if count > len(self.waiting):
-            check_counts("map", self.given, self.given - len(self.waiting) + count, f"{self._piece.source} {self._piece.range}")
+            out, unit = self.given - len(self.waiting) + count, "line" if self._arrow is None else "row"
+            check_counts("map", self.given, out, f"{self._piece.source} {self._piece.range}", unit)
         share = count / max(1, len(self.waiting))
         self._waiting_bytes -= int(self._waiting_bytes * share)
         return self.waiting.take(count)
@@ -133,9 +146,13 @@ class Feed:
                 headers=held.headers(),
             )
         whole = held
+        if self._arrow is not None and not self._deletes:
+            return held, b""
         held, tombstones = whole.split_tombstones()
         if tombstones:
             self._output.tombstones(whole)
+        if self._arrow is not None:
+            return held, b""
         if self._stdin == "lines" and len(held):
             text = Payloads.of_array(held.column("line")).text  # each value with a newline, as stored
             if count_of(b"\n", text, never=b"\r" if self._job.format.type == "json" else b"") == len(held):

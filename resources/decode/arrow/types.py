@@ -1,0 +1,172 @@
+"""Map a program's Arrow types to column types, and convert its arrays to the types of staged files without loss."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kpipe.schema.columns import BLOB, JSON, VARCHAR, ListOf, Scalar, Struct, Type
+from resources.decode.json.rows import Reject, load
+from resources.duckdb_engine.arrow_types import staged_type
+
+__all__ = ["Untyped", "column_type", "plain", "plain_bytes"]
+
+_NAMES = {
+    pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT", pa.uint16(): "USMALLINT", pa.uint32(): "UINTEGER", pa.uint64(): "UBIGINT",
+    pa.float16(): "FLOAT", pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.bool_(): "BOOLEAN",
+    pa.date32(): "DATE", pa.date64(): "DATE",
+}  # fmt: skip
+_MOST_DIGITS = 38
+Rows = np.ndarray[Any, Any]
+
+
+class Untyped(Exception):
+    """An Arrow type without a column type; the text names the type."""
+
+
+def column_type(kind: pa.DataType) -> Type | None:
+    """Return the column type that stores all values of an Arrow type; None for the type of nulls.
+
+    Raises:
+        Untyped: there is none.
+    """
+    if pa.types.is_null(kind):
+        return None
+    if isinstance(kind, pa.BaseExtensionType):
+        found = {"arrow.uuid": Scalar("UUID"), "arrow.json": JSON}.get(kind.extension_name)
+        if found is None:
+            raise Untyped(str(kind))
+        return found
+    if pa.types.is_dictionary(kind):
+        if pa.types.is_nested(kind.value_type) or pa.types.is_dictionary(kind.value_type):
+            raise Untyped(str(kind))
+        return column_type(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        item = column_type(kind.value_type)
+        return None if item is None else ListOf(item)
+    if pa.types.is_struct(kind):
+        return _struct(kind)
+    return _scalar(kind)
+
+
+def _struct(kind: pa.StructType) -> Type | None:
+    found = [(member.name, column_type(member.type)) for member in kind]
+    if len({name.lower() for name, _ in found}) < len(found):
+        raise Untyped(f"{kind}, with a duplicate name (upper and lower case are the same)")
+    fields = tuple((name, item) for name, item in found if item is not None)
+    return Struct(fields) if fields else None
+
+
+def _scalar(kind: pa.DataType) -> Scalar:
+    if kind in _NAMES:
+        return Scalar(_NAMES[kind])
+    if _is_text(kind):
+        return VARCHAR
+    if _is_bytes(kind):
+        return BLOB
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= _MOST_DIGITS:
+        return Scalar(f"DECIMAL({kind.precision},{kind.scale})")
+    if pa.types.is_time(kind):
+        return Scalar("TIME")
+    if pa.types.is_timestamp(kind):
+        return Scalar("TIMESTAMP" if kind.tz is None else "TIMESTAMP WITH TIME ZONE")
+    raise Untyped(str(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    of_any_length = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    return of_any_length or pa.types.is_fixed_size_binary(kind)
+
+
+def plain_bytes(array: pa.Array) -> int:
+    """Return about how many bytes a valid array has after `plain`: a dictionary or a view can name one value many times."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return 3 * plain_bytes(array.storage)
+    if pa.types.is_dictionary(kind):
+        if not _sized(kind.value_type):
+            return len(array) * max(1, kind.value_type.bit_width // 8)
+        lengths = _lengths(array.dictionary)
+        used = array.indices.drop_null().to_numpy(zero_copy_only=False)
+        return int(lengths[used].sum()) + 4 * len(array)
+    if _sized(kind):
+        return int(_lengths(array).sum()) + 4 * len(array)
+    if pa.types.is_struct(kind):
+        return len(array) + sum(map(plain_bytes, array.flatten()))
+    if pa.types.is_nested(kind):
+        return 4 * len(array) + plain_bytes(pc.list_flatten(array))
+    return len(array) * (1 if pa.types.is_null(kind) else max(1, kind.bit_width // 8))
+
+
+def _sized(kind: pa.DataType) -> bool:
+    return (_is_text(kind) or _is_bytes(kind)) and not pa.types.is_fixed_size_binary(kind)
+
+
+def _lengths(array: pa.Array) -> Rows:
+    """Return the lengths of texts or bytes; 0 for null."""
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):  # Arrow has no function for these
+        views = np.frombuffer(array.buffers()[1], np.int32)[array.offset * 4 : (array.offset + len(array)) * 4 : 4]
+        return np.where(array.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
+    return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def plain(array: pa.Array, kind: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
+    """Convert a valid array to the staged type of its column type; values that it cannot have become NULL, with a reason.
+
+    Args:
+        array: the array.
+        kind: `column_type` of it.
+        rows: the row of each value.
+        path: of the column or member, for reasons.
+        reasons: receives reasons by row.
+    """
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _extension(array, kind, rows, path, reasons)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if isinstance(kind, Struct):
+        members = {array.type.field(at).name: member for at, member in enumerate(array.flatten())}
+        parts = [plain(members[name], item, rows, f"{path}.{name}", reasons) for name, item in kind.fields]
+        return pa.StructArray.from_arrays(parts, fields=list(staged_type(kind)), mask=array.is_null())
+    if isinstance(kind, ListOf):
+        lengths = np.where(array.is_valid(), pc.fill_null(pc.list_value_length(array), 0), 0).astype(np.int64)
+        items = plain(pc.list_flatten(array), kind.item, np.repeat(rows, lengths), f"{path}[]", reasons)
+        offsets = pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())
+        return pa.ListArray.from_arrays(offsets, items, type=staged_type(kind), mask=array.is_null())
+    target = staged_type(kind)
+    if array.type == target:
+        return array
+    if not (pa.types.is_timestamp(target) or pa.types.is_time(target)):
+        return array.cast(target)
+    converted = array.cast(target, safe=False)
+    back = converted.cast(array.type, safe=False)
+    units = pa.int32() if array.type.bit_width == 32 else pa.int64()
+    lost = np.flatnonzero(pc.fill_null(pc.not_equal(back.view(units), array.view(units)), False))
+    for at in lost.tolist():
+        found = f"{array.view(units)[at].as_py()} {array.type.unit} since {'00:00' if kind == Scalar('TIME') else '1970'}"
+        reasons.setdefault(int(rows[at]), f"{path}: expected {kind} in whole microseconds of 64 bits, found {found}")
+    return converted
+
+
+def _extension(array: pa.Array, kind: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
+    """Convert UUIDs to text, and check JSON."""
+    if kind != JSON:
+        values = array.storage.to_pylist()
+        return pa.array([None if value is None else str(uuid.UUID(bytes=value)) for value in values], pa.string())
+    texts = array.storage.cast(pa.string())
+    for at, text in enumerate(texts.to_pylist()):
+        try:
+            if text is not None and set(load(f'{{"":{text}}}'.encode())) != {""}:
+                raise Reject("not one JSON value")
+        except Reject as error:
+            reasons.setdefault(int(rows[at]), f"{path}: expected JSON: {error}")
+    return pc.if_else(pc.equal(pc.utf8_trim_whitespace(texts), "null"), None, texts)
