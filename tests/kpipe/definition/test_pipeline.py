@@ -163,7 +163,8 @@ pipelines = st.builds(
                    max_retries=st.integers(0, 50)),
         transform=optional(st.builds(
             lambda program, more: {"program": program, **more}, words,
-            some(archive=optional(words), args=st.lists(words), stdin=st.sampled_from(["lines", "length-prefixed", "json"]),
+            some(archive=optional(words), args=st.lists(words),
+                 stdin=st.sampled_from(["lines", "length-prefixed", "json", "arrow"]),
                  mode=st.sampled_from(["map", "filter", "flatmap"]), idle_timeout_s=st.floats(0.001, 1e6), env=st.lists(words),
                  trial_timeout_s=optional(st.floats(0.001, 1e6)), memory_mb=optional(st.integers(1, 10**6)),
                  max_output_mb=st.integers(1, 10**6)))),

@@ -89,7 +89,8 @@ transforms = st.builds(
     lambda where, more: {**where, **more},
     st.sampled_from([{"program": "p.py"}, {"program": "/a b/p'"}, {"program": "in/p", "archive": "x.tar.gz"},
                      {"program": "p", "archive": "/x.ZIP"}]),
-    some(args=st.lists(words | st.just("--fast"), max_size=3), stdin=st.sampled_from(["lines", "length-prefixed", "json"]),
+    some(args=st.lists(words | st.just("--fast"), max_size=3),
+         stdin=st.sampled_from(["lines", "length-prefixed", "json", "arrow"]),
          mode=st.sampled_from(["map", "filter", "flatmap"]), idle_timeout_s=st.integers(1, 99), env=st.lists(names, max_size=2)),
 )  # fmt: skip
 configs = st.dictionaries(
