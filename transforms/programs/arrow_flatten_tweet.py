@@ -12,13 +12,13 @@ SELECT t.id AS id, t.created_at AS created_at, t.lang AS lang, t.text AS text, t
     t.user.location AS location, coalesce([tag.text FOR tag IN t.entities.hashtags], []) AS hashtags,
     coalesce(len(t.entities.mentions), 0) AS mentions, t.coordinates.lat AS lat, t.coordinates.lon AS lon,
     t.retweet_count AS retweets, t.favorite_count AS favorites, t.reply_to AS reply_to
-FROM (SELECT json_transform(CASE WHEN json_valid(v) THEN v END, '{
+FROM (SELECT TRY(json_transform(v, '{
     "id": "BIGINT", "created_at": "VARCHAR", "lang": "VARCHAR", "text": "VARCHAR",
     "user": {"id": "BIGINT", "screen_name": "VARCHAR", "followers_count": "BIGINT", "verified": "BOOLEAN", "location": "VARCHAR"},
     "entities": {"hashtags": [{"text": "VARCHAR"}], "mentions": ["JSON"]},
     "coordinates": {"lat": "DOUBLE", "lon": "DOUBLE"},
     "retweet_count": "BIGINT", "favorite_count": "BIGINT", "reply_to": "BIGINT"
-}') AS t FROM (SELECT TRY(decode(value)) AS v FROM batch))
+}')) AS t FROM (SELECT TRY(decode(value)) AS v FROM batch))
 """
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
+
+import pyarrow as pa
 
 from kpipe.batch.batch import Piece
 from kpipe.errors import TransformFailed
@@ -18,6 +21,7 @@ from transforms.framing import NewlineInValue, json_envelopes, length_prefixed, 
 __all__ = ["Aside", "Feed"]
 
 # In mode map, records are kept until the program has answered them, so that a bad answer gives a complete dead letter.
+# Arrow programs may read all of a range first, or filter most of it: there, further records wait on disk.
 _MOST_HELD_BYTES = 256 << 20
 
 
@@ -100,9 +104,10 @@ class Feed:
             if self._seen is not None:
                 self._seen += held.offsets
             if self._keep:
-                self.waiting.extend(held)
+                full = self._waiting_bytes + size > _MOST_HELD_BYTES
+                self.waiting.extend(_on_disk(held, self._job.programs) if full and self._arrow is not None else held)
                 self._waiting_bytes += size
-                if self._waiting_bytes > _MOST_HELD_BYTES:
+                if full and self._arrow is None:
                     raise TransformFailed(
                         f"{self._piece.source} {self._piece.range}: the program has read {self._waiting_bytes:,} bytes"
                         " of records and answered none of them",
@@ -179,3 +184,11 @@ class Feed:
         self._output.reject(held.pick(list(reasons)), "transform", list(reasons.values()))
         self.set_aside += self._output.dead_letters - before
         return held.pick([index for index in range(len(held)) if index not in reasons])
+
+
+def _on_disk(held: RecordBlock, folder: str) -> RecordBlock:
+    """Move records to a file without a name, which is mapped into memory."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        with pa.ipc.new_file(file.name, held.table.schema) as writer:
+            writer.write_table(held.table)
+        return RecordBlock(pa.ipc.open_file(pa.memory_map(file.name)).read_all())

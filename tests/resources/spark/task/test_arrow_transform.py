@@ -23,8 +23,9 @@ from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId, TopicId
 from resources.decode.arrow import decoder
+from resources.kafka import replay_reader
 from resources.kafka.record_block import RecordBlock
-from resources.spark.task import arrow_answers, range_task
+from resources.spark.task import arrow_answers, range_task, transform_input
 from resources.spark.task.arrow_answers import Answers
 from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 from resources.spark.task.transform import _Nowhere
@@ -270,6 +271,25 @@ def test_rows_of_one_record_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(arrow_answers, "MOST_BYTES", 1000)
     with pytest.raises(TransformFailed, match="it wrote more than 1,000 bytes of rows for the record at offset 0"):
         list(answered([written([(0, "text", [1])] * 200, [])], "flatmap", 1))
+
+
+@pytest.mark.parametrize("mode", ["map", "filter"])
+def test_records_that_wait_for_long_wait_on_disk(bench: Bench, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transform_input, "_MOST_HELD_BYTES", 9)
+    monkeypatch.setattr(replay_reader, "_BLOCK_RECORDS", 1)
+    made: list[RecordBlock] = []
+    on_disk = transform_input._on_disk
+    monkeypatch.setattr(transform_input, "_on_disk", lambda *of: made.append(on_disk(*of)) or made[-1])  # type: ignore[func-returns-value]
+    body = """
+    out = reader.read_all()
+    out = pa.table({"name": out["value"].cast(pa.string()), "n": [1, 300, 1], "offset": out["offset"]})
+    write(out.schema, (batch.columns for batch in out.to_batches()))
+    """
+    report = bench.stage(body, [b"aaaa", b"bbbb", b"cccc"], mode=mode)
+    assert len(made) == 2
+    assert placed(report, "name") == [("aaaa", 10), ("cccc", 13)]
+    assert [(offset, value) for offset, value, *_ in dead(report)] == [(11, b"bbbb")]
+    assert [path.name for path in (bench.folder / "programs").iterdir() if path.name.startswith("tmp")] == []
 
 
 # Hostile streams, without a process.
