@@ -1,7 +1,7 @@
 """Read an Arrow IPC stream of a foreign program: each message is checked before Arrow reads it.
 
 A stream is a schema, dictionaries and record batches, each a message of a head (flatbuffer) and a body, then an end marker.
-Arrow allocates what a head asks for. So heads are read here first, by the fields that bound memory.
+Arrow allocates what a head requests. So heads are read here first, by the fields that bound memory.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Checked:
         self.broken: Exception | None = None
 
     def read(self, size: int) -> memoryview | pa.Buffer:
-        """Return `size` bytes; Arrow asks for the parts of a message one by one."""
+        """Return `size` bytes; Arrow requests the parts of a message one by one."""
         if not self._ready and not self._ended:
             self._next()
         if not self._ready:
