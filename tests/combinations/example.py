@@ -86,6 +86,7 @@ class Definition:
         partitions: of the target topic.
         timeout: into.transaction_timeout_s of a Kafka sink; 0: the default.
         format: `json` or `avro`.
+        arrow: whether the program has `stdin: arrow`; only with `filter` and `flatmap`.
     """
 
     destination: str = "duckdb"
@@ -114,6 +115,12 @@ class Definition:
     partitions: int = 1
     timeout: int = 0
     format: str = "json"
+    arrow: bool = False
+
+    @property
+    def untraced(self) -> bool:
+        """Whether rows have no offset."""
+        return self.program in ("filter", "flatmap") and not self.arrow
 
     @property
     def keyed(self) -> bool:
@@ -176,7 +183,7 @@ class Definition:
         if self.where:
             fields["where"] = "id % 3 <> 0"
         if self.program:
-            fields["transform"] = {"program": program, "mode": self.program}
+            fields["transform"] = {"program": program, "mode": self.program, **({"stdin": "arrow"} if self.arrow else {})}
         if self.format == "avro":
             named = {name: name for name in ("id", "k", "x", "g", "m")}
             fields["format"] = {"type": "avro", "schema": dumps(avro.schema(self.type)), "mapping": {**named, **avro.MAPPING}}

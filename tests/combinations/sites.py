@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +19,27 @@ _PROGRAMS = {
     "filter": "#!/bin/sh\nexec awk -F'[:,]' '$2 % 3 != 0'\n",
     "flatmap": "#!/bin/sh\nexec awk '{ print; print }'\n",
 }
+#: The same over Arrow streams: how many rows a record with that id has.
+_ROWS = {"filter": "row['id'] % 3 != 0", "flatmap": "2"}
+_ARROW = """#!{python}
+import json, sys
+import pyarrow as pa
+names = ("offset", "id", "k", "x", "g", "m")
+schema = pa.schema([(name, pa.string() if name == "k" else pa.json_() if name == "x" else pa.int64()) for name in names])
+reader = pa.ipc.open_stream(sys.stdin.buffer)
+with pa.ipc.new_stream(sys.stdout.buffer, schema) as writer:
+    for batch in reader:
+        rows = []
+        for at, value in zip(batch["offset"].to_pylist(), batch["value"].to_pylist()):
+            if value is not None:
+                row = json.loads(value)
+                text = value.decode().partition('"x":')[2].rpartition(',"g":')[0]
+                rows += [{{**row, "offset": at, "x": text}}] * ({rows})
+        columns = [pa.array([row.get(name) for row in rows], field.type if name != "x" else pa.string())
+                   for name, field in zip(names, schema)]
+        columns[3] = pa.ExtensionArray.from_storage(pa.json_(), columns[3])
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+"""
 
 
 class Site(Protocol):
@@ -63,9 +85,12 @@ class Plain:
         """A program of a few shell words, written when it is asked for."""
         if not definition.program:
             return ""
-        file = self.folder / f"{definition.program}.sh"
+        file = self.folder / f"{definition.program}{'_arrow.py' if definition.arrow else '.sh'}"
         if not file.exists():
-            file.write_text(_PROGRAMS[definition.program])
+            text = _PROGRAMS[definition.program]
+            if definition.arrow:
+                text = _ARROW.format(python=sys.executable, rows=_ROWS[definition.program])
+            file.write_text(text)
             file.chmod(0o700)
         return str(file)
 

@@ -103,6 +103,8 @@ def _definitions(draw: _Draw, destination: str) -> Definition:
         fields["also"] = maybe(True, usual=False)
     if fields.get("program") in ("filter", "flatmap"):
         fields |= {"where": False, "key_kept": False}
+        # Each run of such a program starts Python.
+        fields["arrow"] = maybe(fields["most"] in (0, 30) and fields.get("prepared") != "default", usual=False)
     return Definition(**fields)
 
 
