@@ -22,7 +22,7 @@ from kpipe.verification.verify import Holding
 from resources.object_store.open_file import opened
 from resources.object_store.uri import is_remote
 
-__all__ = ["Proven", "Writes", "added", "check_totals", "verify"]
+__all__ = ["Proven", "Writes", "added", "check_totals", "row_bytes", "verify"]
 
 _BLOCK = 1 << 20  # bytes hashed per call: large enough for hashlib to release the GIL, small enough for the cache
 _AGAIN = "run it again: the batch is read and staged again"
@@ -35,12 +35,14 @@ class Proven:
     Attributes:
         path: without symbolic links below the staging root; or the object's name.
         rows: by its footer.
+        size: of its rows in memory, about, by its footer.
         names: of its columns, in order.
         shape: names and types as text: files of one shape can be read together.
     """
 
     path: str
     rows: int
+    size: int
     names: tuple[str, ...]
     shape: tuple[tuple[str, str], ...]
 
@@ -67,6 +69,11 @@ def added(files: Sequence[Proven]) -> dict[Part, Holding]:
             old = result.get(name, Holding())
             result[name] = Holding(old.rows + row["count_all"], old.offsets + (row["_kafka_offset_sum"] or 0))
     return result
+
+
+def row_bytes(tables: Sequence[Sequence[Proven]]) -> int:
+    """Return the mean size of a row of the table whose rows are the largest."""
+    return max((sum(file.size for file in files) // max(1, sum(file.rows for file in files)) for files in tables), default=0)
 
 
 def verify(files: Sequence[StagedFile], roots: Sequence[Path | str]) -> list[Proven]:
@@ -158,12 +165,13 @@ def _read(file: StagedFile, place: str, stream: BinaryIO) -> Proven:
     try:
         with parquet.ParquetFile(stream) as footer:
             rows, schema = footer.metadata.num_rows, footer.schema_arrow
+            size = sum(footer.metadata.row_group(at).total_byte_size for at in range(footer.num_row_groups))
     except (ArrowException, OSError) as error:
         raise StagingFailed(f"staged file {place!r} is not a Parquet file: {error}", _AGAIN) from error
     if rows != file.rows:
         raise StagingFailed(f"staged file {place!r} expected {file.rows} rows, found {rows}", _AGAIN)
     shape = tuple((field.name, str(field.type)) for field in schema)
-    return Proven(place, rows, tuple(schema.names), shape)
+    return Proven(place, rows, size, tuple(schema.names), shape)
 
 
 def check_totals(commit: Commit) -> None:

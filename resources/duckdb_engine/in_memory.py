@@ -13,6 +13,7 @@ import pyarrow as pa
 from kpipe.schema.columns import Columns, Type
 from resources.duckdb_engine import exact_numbers
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
+from resources.duckdb_engine.memory_limit import engine_setting
 from resources.duckdb_engine.mysql_functions import register
 
 __all__ = [
@@ -44,6 +45,8 @@ def _made() -> duckdb.DuckDBPyConnection:
     # One thread: Spark runs a task per core. Settings: reliability rules on replacement scans and extensions.
     settings = {
         "threads": "1",
+        "memory_limit": engine_setting(),
+        "temp_directory": "",  # blocks fit into memory; the default would be a folder in the current one
         "TimeZone": "UTC",
         "python_enable_replacements": "false",
         "autoinstall_known_extensions": "false",

@@ -7,8 +7,12 @@ detached file. DuckDB rejects a file that another engine of the process has atta
 
 from __future__ import annotations
 
+import glob
 import os
+import shutil
+import stat
 import threading
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -16,9 +20,10 @@ from pathlib import Path
 
 import duckdb
 
+from resources.duckdb_engine.memory_limit import engine_setting
 from resources.duckdb_engine.mysql_functions import register
 
-__all__ = ["Engine", "closed", "engine", "literal", "quote"]
+__all__ = ["Engine", "closed", "engine", "literal", "quote", "row_group_rows"]
 
 # Set before the first statement.
 _CONFIG = {
@@ -30,6 +35,9 @@ _CONFIG = {
 # Suffixes of DuckDB's additional files, in versions 1.5 and 2.0.
 _BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".checkpoint.wal", ".recovery.wal")
 _RESERVED = ("memory", "system", "temp", "")
+# DuckDB compresses and writes a row group when it is complete, and keeps its rows in memory until then: 122,880 rows of 20 kB
+# are 2.4 GB. A row group of large rows has fewer of them (docs/adr/0040-memory-of-duckdb.md).
+_GROUP_ROWS, _VECTOR_ROWS, _GROUP_BYTES = 122_880, 2048, 64 << 20
 
 
 def quote(*names: str) -> str:
@@ -53,7 +61,7 @@ def closed(
         temporary: folder for data that does not fit into memory; empty: no spilling.
         settings: additional settings, `name = value`.
     """
-    made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary})
+    made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary, "memory_limit": engine_setting()})
     register(made)  # ON DUPLICATE KEY UPDATE may call these
     allowed = ", ".join(literal(f"{folder}/") for folder in folders)
     # The order matters: each setting is locked by the next one.
@@ -63,6 +71,8 @@ def closed(
         f"allowed_directories = [{allowed}]",
         # Rows have Kafka's coordinates; preserving their order takes a quarter of an insert's time (bench of 2 million rows).
         "preserve_insertion_order = false",
+        # The default of 5 complete row groups for each thread takes more memory and saves no time (the same bench).
+        "write_buffer_row_group_count = 1",
         "enable_external_access = false",
         "lock_configuration = true",
     ):
@@ -70,8 +80,17 @@ def closed(
     return made
 
 
+def row_group_rows(row_bytes: int) -> int:
+    """Return the number of rows of a row group whose rows have this mean size; DuckDB writes whole vectors."""
+    wanted = _GROUP_BYTES // max(1, row_bytes) // _VECTOR_ROWS * _VECTOR_ROWS
+    return min(_GROUP_ROWS, max(_VECTOR_ROWS, wanted))
+
+
 class Engine:
     """One engine for one file. Many threads may read, or one may write, as with processes.
+
+    What does not fit into memory is written to a folder beside the file, which exists while the file is attached. Its name is
+    unique, because DuckDB gives temporary files of several processes the same names.
 
     Args:
         path: of the file, resolved.
@@ -82,14 +101,19 @@ class Engine:
         self._path, self._roots, self._lock, self._users, self._read_only = path, roots, threading.Lock(), 0, True
         stem = path.name.split(".")[0]
         self._name = stem if stem.lower() not in _RESERVED else f"{stem}_"
+        self._temporary = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
         self._main = self._made()
 
     def _made(self) -> duckdb.DuckDBPyConnection:
         files = [f"{self._path}{end}" for end in ("", *_BESIDE)]
-        return closed(files, [*map(str, self._roots), f"{self._path}.tmp"], f"{self._path}.tmp")
+        return closed(files, [*map(str, self._roots), str(self._temporary)], str(self._temporary))
 
-    def acquire(self, read_only: bool) -> duckdb.DuckDBPyConnection | None:
+    def acquire(self, read_only: bool, row_bytes: int = 0) -> duckdb.DuckDBPyConnection | None:
         """Return a connection whose current database is the file; None if another thread's access conflicts.
+
+        Args:
+            read_only: whether nothing is written.
+            row_bytes: mean size of the rows that will be inserted.
 
         Raises:
             duckdb.Error: the file cannot be attached.
@@ -98,8 +122,9 @@ class Engine:
             if self._users and not (self._read_only and read_only):
                 return None
             if not self._users:
-                self._attach("READ_ONLY" if read_only else "READ_WRITE")
+                self._attach("READ_ONLY" if read_only else f"READ_WRITE, ROW_GROUP_SIZE {row_group_rows(row_bytes)}")
                 self._read_only = read_only
+                self._make_temporary()
             self._users += 1
             try:
                 connection = self._main.cursor()
@@ -119,6 +144,17 @@ class Engine:
             self._main = self._made()
             self._main.execute(statement)
 
+    def _make_temporary(self) -> None:
+        """Create the folder for data that does not fit into memory, and remove those of killed processes.
+
+        No other process has the file attached while this one may write to it, so no other folder is in use.
+        """
+        if not self._read_only:
+            for folder in self._path.parent.glob(f"{glob.escape(self._path.name)}.tmp-" + "[0-9a-f]" * 32):
+                _remove(folder)
+        with suppress(OSError):  # without it queries run in memory; a file may be read where nothing can be written
+            self._temporary.mkdir(mode=0o700)
+
     def release(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Close a connection, which rolls back its transaction; the last one detaches the file."""
         connection.close()
@@ -131,6 +167,15 @@ class Engine:
             # DuckDB checkpoints its log now; if that fails, the log stays, and the file is detached nevertheless.
             with suppress(duckdb.Error):
                 self._main.execute(f"DETACH {quote(self._name)}")
+            _remove(self._temporary)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of temporary files, unless it is a link or belongs to another user."""
+    with suppress(OSError):
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def engine(path: Path, roots: tuple[Path, ...]) -> Engine:

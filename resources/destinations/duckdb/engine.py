@@ -18,6 +18,7 @@ from resources.destinations.sql.ledger import duckdb_dialect, format_table, hist
 from resources.destinations.sql.ledger.table_definitions import FORMAT
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.file_connection import Connection, Database, quote
+from resources.duckdb_engine.memory_limit import VARIABLE
 from resources.duckdb_engine.sql_types import READ
 
 __all__ = ["DuckDBEngine"]
@@ -31,6 +32,7 @@ _REFUSED = (
     duckdb.ParserException,
     duckdb.BinderException,
 )
+_MEMORY = f"make batches smaller (batch.max_bytes_per_partition), or set {VARIABLE} to more memory"
 
 
 class DuckDBEngine(Engine):
@@ -77,9 +79,9 @@ class DuckDBEngine(Engine):
         """See `Engine`."""
         return self.database.read()
 
-    def writing(self, keyed: bool) -> AbstractContextManager[Connection]:
+    def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Connection]:
         """See `Engine`."""
-        return self.database.write()
+        return self.database.write(row_bytes)
 
     def classify(self, error: Exception, step: str) -> ErrorClass:
         """See `Engine`."""
@@ -92,6 +94,7 @@ class DuckDBEngine(Engine):
             refused=isinstance(error, _REFUSED),
             damage=duckdb_dialect.is_damage(error),
             taken=isinstance(error, duckdb.ConstraintException),
+            hint=_MEMORY if isinstance(error, duckdb.OutOfMemoryException) else "",
         )
 
     def begin(self, connection: Connection, pipeline: str, tables: Sequence[TargetTable]) -> tuple[bool, list[bool]]:

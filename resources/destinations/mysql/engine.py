@@ -115,7 +115,7 @@ class MySQLEngine(Engine):
         """See `Engine`."""
         return self.session(READ)
 
-    def writing(self, keyed: bool) -> AbstractContextManager[Session]:
+    def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Session]:
         """See `Engine`. Only REPEATABLE READ locks gaps: no other session may insert a missing key before the commit."""
         return self.session(READ if keyed else WRITE)
 

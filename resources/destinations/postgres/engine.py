@@ -83,7 +83,7 @@ class PostgresEngine(Engine):
         """See `Engine`. All statements see one state: otherwise the pipeline's row and its lanes could be of two commits."""
         return self.server.session("ISOLATION LEVEL REPEATABLE READ")
 
-    def writing(self, keyed: bool) -> AbstractContextManager[Session]:
+    def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Session]:
         """See `Engine`."""
         return self.server.session()
 

@@ -20,7 +20,7 @@ from resources.destinations.sql.ledger.table_definitions import COMMITS
 from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
-from resources.destinations.staged_file_check import Writes, added, check_totals, verify
+from resources.destinations.staged_file_check import Writes, added, check_totals, row_bytes, verify
 
 __all__ = ["commit_batch", "key_columns", "read_back", "split", "write_rows"]
 
@@ -134,7 +134,7 @@ def _transaction(store: Store, commit: Commit, steps: Steps, parts: list[StagedT
     ]
     check_totals(commit)
     steps.enter("open")  # 2: late, because an open connection may block other clients
-    with store.writing() as connection:
+    with store.writing(row_bytes([part.all_files for part in parts])) as connection:
         engine.define(connection, store.pipeline, commit, parts)
         steps.enter("begin")
         known, there = engine.begin(connection, store.pipeline, store.tables)

@@ -74,6 +74,7 @@ class ErrorClass:
         busy: a hint, if the database was not available in time.
         taken: the key is a duplicate.
         rights: rejected because the account lacks rights, whatever the rows are.
+        hint: what an operator can do; empty: run it again.
     """
 
     conflict: bool = False
@@ -82,6 +83,7 @@ class ErrorClass:
     busy: str = ""
     taken: bool = False
     rights: bool = False
+    hint: str = ""
 
 
 class Engine(Protocol):
@@ -135,11 +137,12 @@ class Engine(Protocol):
         """Open a connection for reading."""
 
     @abstractmethod
-    def writing(self, keyed: bool) -> AbstractContextManager[Any]:
+    def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Any]:
         """Open a connection. Closing it rolls back what is not committed.
 
         Args:
             keyed: whether the transaction merges rows by a key. If not, it sees commits of others that end during it.
+            row_bytes: mean size of the rows that will be inserted; 0: unknown, or small.
         """
 
     @abstractmethod

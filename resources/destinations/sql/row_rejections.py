@@ -14,6 +14,7 @@ from resources.destinations.commit_protocol import Failure, Steps
 from resources.destinations.sql.engine import StagedTable, Violation
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
+from resources.destinations.staged_file_check import row_bytes
 
 __all__ = ["Source", "by_steps", "check_limit", "with_records"]
 
@@ -41,7 +42,7 @@ def _refused(store: Store, parts: Sequence[StagedTable], source: Source) -> dict
     found: dict[PartitionId, dict[int, str]] = {}
     places: list[Violation] = []
     try:
-        with store.writing() as connection:  # rolled back
+        with store.writing(row_bytes([part.all_files for part in parts])) as connection:  # rolled back
             _, there = store.engine.begin(connection, store.pipeline, store.tables)
             for exists, part in zip(there, parts, strict=False):
                 if exists and part.files.rows:

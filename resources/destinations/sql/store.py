@@ -53,9 +53,9 @@ class Store:
         """Return system, address and table, without secrets."""
         return f"{self.engine.describe()}, table {self.table}"
 
-    def writing(self) -> AbstractContextManager[Any]:
-        """Open a connection for a commit. Closing it rolls back what is not committed."""
-        return self.engine.writing(self.is_keyed)
+    def writing(self, row_bytes: int = 0) -> AbstractContextManager[Any]:
+        """Open a connection for a commit. Closing it rolls back what is not committed; see `Engine.writing`."""
+        return self.engine.writing(self.is_keyed, row_bytes)
 
     def read(self, work: Callable[[Connection], _T], default: _T) -> _T:
         """Return the result of `work` over a new connection, or the default if there is no database.
@@ -115,8 +115,9 @@ class Store:
         sent, at_table = step in ("before", "after"), step in ("table", "data")
         if isinstance(error, KpipeError):
             return Failure(error, sent)
-        what = f"{self.describe()}: batch {commit.id}, step {step}: {error}"
         meaning = self.engine.classify(error, step) if isinstance(error, self.engine.errors) else ErrorClass()
+        text = str(error).splitlines()[0] if meaning.hint else error
+        what = f"{self.describe()}: batch {commit.id}, step {step}: {text}"
         if meaning.busy:
             return Failure(DestinationBusy(f"{self.describe()}: {error}", meaning.busy), sent)
         if not at_table and meaning.damage:
@@ -129,7 +130,7 @@ class Store:
             return Failure(SchemaConflict(what, hint, reason, not meaning.rights), sent)
         # A key of the ledger's own tables can only be a duplicate if another commit was first.
         again = meaning.conflict or (meaning.taken and not at_table)
-        return Failure(DestinationError(what, "nothing was written; run it again"), sent, again)
+        return Failure(DestinationError(what, f"nothing was written; {meaning.hint or 'run it again'}"), sent, again)
 
     def damaged(self, error: Exception) -> LedgerMismatch:
         """Return the error of ledger tables that are missing or changed."""

@@ -1,8 +1,8 @@
 """Start Spark's JVM from a class archive: its classes are mapped from one file instead of read from 280 jars (ADR 0039).
 
 An archive is a folder with `spark.jsa`, which HotSpot maps, and `command.json`, the command that Spark's launcher builds for
-this Java and these jars. Both are code, so they are used only if nobody but this user, root and the owner of kpipe's code can
-write to them. HotSpot itself ignores an archive of another Java or of other jars.
+this Java and these jars. Both are code, so they are used only if this user, root and the owner of kpipe's code are the only users who
+can write to them. HotSpot itself ignores an archive of another Java or of other jars.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def applies(config: Mapping[str, str], environ: Mapping[str, str], spark_home: P
 def find_archive(home: Path, java_home: Path, spark_home: Path) -> ClassArchive | None:
     """Return the archive for this Java and these jars: the environment's, else the home's, else None.
 
-    One that others may write to is not used.
+    An archive that other users may write to is not used.
     """
     name = archive_key(java_home, spark_home)
     for root in (installed(), in_home(home)):

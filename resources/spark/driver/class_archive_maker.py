@@ -116,7 +116,7 @@ def spark_home() -> Path:
 
 
 def launcher_command(spark: Path, arguments: Sequence[str] = ("pyspark-shell",)) -> list[str]:
-    """Return the command that Spark's launcher builds, as bin/spark-class asks for it."""
+    """Return the command that Spark's launcher builds, as bin/spark-class requests it."""
     exported = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13"}  # as bin/load-spark-env.sh does
     environ = {**jvm.environment(os.environ), **spark_environment(), **exported}
     java = Path(environ["JAVA_HOME"]) / "bin" / "java"

@@ -2,7 +2,7 @@
 
 It imports what tasks need before it forks the first worker, so that this is paid once instead of once for each core. PySpark
 itself imports in each worker, because a library that starts threads when it is imported may not survive a fork. Those below do:
-OpenBLAS is told to start none, and jemalloc, which Arrow contains, registers handlers for forks.
+OpenBLAS is configured to start none, and jemalloc, which Arrow contains, registers handlers for forks.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def file(path: Path, rows: Sequence[_Row], group: int = 7, topics: bool = True) 
     table = pa.table([pa.array(list(c), k) for c, k in zip(columns, kinds, strict=True)], names)
     table = table if topics else table.drop_columns(["_kafka_topic"])
     pq.write_table(table, path, row_group_size=group)
-    return Proven(str(path), len(rows), tuple(table.column_names), ())
+    return Proven(str(path), len(rows), 0, tuple(table.column_names), ())
 
 
 def read(order: OffsetOrder, origin: Origin) -> list[tuple[str, int | None, str]]:
