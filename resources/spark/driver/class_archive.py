@@ -1,8 +1,8 @@
 """Start Spark's JVM from a class archive: its classes are mapped from one file instead of read from 280 jars (ADR 0039).
 
 An archive is a folder with `spark.jsa`, which HotSpot maps, and `command.json`, the command that Spark's launcher builds for
-this Java and these jars. Both are code, so they are used only if this user, root and the owner of kpipe's code are the only users who
-can write to them. HotSpot itself ignores an archive of another Java or of other jars.
+this Java and these jars. Both are code: they are used only if no user but this one, root and the owner of kpipe's code can
+write to them. HotSpot itself ignores an archive of another Java or of other jars.
 """
 
 from __future__ import annotations
