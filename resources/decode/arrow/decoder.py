@@ -95,6 +95,8 @@ class BatchReader:
                 kind = column_type(field.type)
             except Untyped as error:
                 raise _failed(where, f"column {field.name}: no column type stores {error}", _CAST) from None
+            except UnicodeDecodeError as error:
+                raise _failed(where, f"column {field.name}: the name of a member is not UTF-8: {error.object!r}", _CAST) from None
             if kind is not None:
                 self._types[field.name] = kind
         self._columns = Columns(tuple(self._types.items()))

@@ -114,7 +114,8 @@ def _sized(kind: pa.DataType) -> bool:
 def _lengths(array: pa.Array) -> Rows:
     """Return the lengths of texts or bytes; 0 for null."""
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):  # Arrow has no function for these
-        views = np.frombuffer(array.buffers()[1], np.int32)[array.offset * 4 : (array.offset + len(array)) * 4 : 4]
+        end = 4 * (array.offset + len(array))  # a view is 16 bytes, the first four of which are its length
+        views = np.frombuffer(array.buffers()[1] or b"", np.int32, end if len(array) else 0)[4 * array.offset :: 4]
         return np.where(array.is_valid().to_numpy(zero_copy_only=False), views, 0).astype(np.int64)
     return pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
 

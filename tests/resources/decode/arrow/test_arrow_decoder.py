@@ -18,6 +18,7 @@ from kpipe.errors import TransformFailed
 from kpipe.schema.columns import JSON, Columns, parse_type
 from resources.decode.arrow import decoder
 from resources.decode.arrow.decoder import ArrowDecoder, BatchReader, TypedRows
+from resources.decode.arrow.types import plain_bytes
 from resources.decode.block import Decoded
 from resources.decode.convert import Fitting, convertible
 from resources.decode.growth_guard import Bound
@@ -209,6 +210,14 @@ def test_what_a_dictionary_or_a_view_repeats_is_bounded(monkeypatch: pytest.Monk
         rows(pa.record_batch({"c": nulls}))
 
 
+def test_views_in_a_buffer_of_any_length_are_counted() -> None:
+    one = pa.array(["a text of more than twelve", None, "b"], pa.string_view()).buffers()
+    odd = pa.Array.from_buffers(pa.string_view(), 3, [one[0], pa.py_buffer(bytes(one[1]) + b"abc"), one[2]])
+    assert plain_bytes(odd) == 26 + 1 + 12
+    assert plain_bytes(odd.slice(2)) == 1 + 4
+    assert plain_bytes(odd.slice(3)) == plain_bytes(pa.array([], pa.string_view())) == 0
+
+
 def test_damaged_arrays_are_an_error() -> None:
     offsets = pa.array([0, 1 << 30, 1], pa.int32())
     text = pa.Array.from_buffers(pa.string(), 2, [None, offsets.buffers()[1], pa.py_buffer(b"ab")])
@@ -218,6 +227,13 @@ def test_damaged_arrays_are_an_error() -> None:
         with pytest.raises(TransformFailed, match="a record batch is damaged") as raised:
             rows(pa.RecordBatch.from_arrays([array], ["c"]))
         assert raised.value.phase == "work"
+
+
+def test_names_that_are_not_utf8_are_an_error() -> None:
+    schema = pa.schema([("c", pa.struct([("name", pa.int64())]))])
+    damaged = pa.ipc.read_schema(pa.py_buffer(schema.serialize().to_pybytes().replace(b"name", b"n\xffme")))
+    with pytest.raises(TransformFailed, match=r"column c: the name of a member is not UTF-8: b'n\\xffme'"):
+        BatchReader(damaged, "")
 
 
 def test_large_batches_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

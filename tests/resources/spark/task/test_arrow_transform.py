@@ -354,12 +354,32 @@ def test_any_rows_are_those_of_the_contract_or_an_error(
     assert set(offsets) <= set(records)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def of_many_types(count: int) -> bytes:
+    """A stream of a row for each record, with a column of each kind that is read."""
+    columns = {
+        "offset": pa.array(range(count)), "text": pa.array(["a text"] * count),
+        "view": pa.array(["more than twelve bytes"] * count, pa.string_view()),
+        "word": pa.array(["a"] * count).dictionary_encode(),
+        "list": pa.array([[1, 2]] * count, pa.large_list(pa.int64())), "pair": pa.array([[1, 2]] * count, pa.list_(pa.int8(), 2)),
+        "struct": pa.array([{"a": 1, "b": "x"}] * count), "ns": pa.array([1000] * count, pa.timestamp("ns")),
+        "time": pa.array([1] * count, pa.time32("s")), "day": pa.array([0] * count, pa.date64()), "null": pa.nulls(count),
+        "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1"] * count)),
+        "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"1" * 16] * count, pa.binary(16))),
+    }  # fmt: skip
+    batch, sink = pa.record_batch(columns), io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_damaged_streams_end_in_an_error_or_in_whole_rows(data: st.DataObject) -> None:
     """Bytes are changed, left out or repeated: never a crash, never a record twice."""
     mode, count = data.draw(st.sampled_from(["map", "filter", "flatmap"])), 4
-    raw = bytearray(written([(at, "text", [at, at]) for at in range(count)], data.draw(st.lists(st.integers(0, 4), max_size=2))))
+    cuts = data.draw(st.lists(st.integers(0, 4), max_size=2))
+    sound = st.sampled_from([written([(at, "text", [at, at]) for at in range(count)], cuts), of_many_types(count)])
+    raw = bytearray(data.draw(sound))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(raw) - 1))
         change = data.draw(st.sampled_from(["set", "cut", "drop", "repeat"]))
