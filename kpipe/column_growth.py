@@ -6,7 +6,8 @@ set of a batch's new names. They do not depend on how the batch was split, or in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -96,11 +97,12 @@ class Left:
 
     def __init__(self, wide: Columns, bounds: Room, before: int = 0) -> None:
         self._bounds, self._columns, self._batch = bounds, len(wide), before
-        self._inside = {name.lower(): names_in(kind) for name, kind in wide}
+        self._inside: MutableMapping[str, int] = {name.lower(): names_in(kind) for name, kind in wide}
         self._names = sum(self._inside.values())
         self._bytes = sum(bounds.size(kind) for _, kind in wide)
         self._fields: dict[Path, int] = {}
         self._claimed = {claim for name, kind in wide for claim in column_names.claims(bounds.destination, (name.lower(),), kind)}
+        self._claimed_here: set[str] = set()
         self.column = self.field = ""
 
     def names(self, name: str) -> bool:
@@ -119,13 +121,14 @@ class Left:
             alone: whether `new` is from one record. For several records, the result is empty only if each of them is within
                 the limits.
         """
-        left = copy(self)
-        left._inside, left._fields, left._claimed = dict(self._inside), {}, set(self._claimed)
+        left = copy(self)  # a copy of each dictionary would cost as much for each record as the table has columns
+        left._inside, left._fields, left._claimed_here = ChainMap({}, self._inside), {}, set()
         found = [(name, kind) for name, kind in new if name in table or name.lower() not in free]
         every = [part for name, kind in found for part in _additions(table.get(name), kind, (name.lower(),), left)]
         for path, kind in sorted(every, key=lambda part: part[0]):
             taken_as = _narrowed(kind)
-            left.take(path, taken_as, names_in(taken_as) if alone else _most_names(kind))
+            if not left.take(path, taken_as, names_in(taken_as) if alone else _most_names(kind)) and len(path) == 1:
+                break  # the record is a reject, whatever its other members are
         return Closed(left.column, left.field)
 
     def note(self, path: Path, fields: int) -> None:
@@ -140,7 +143,7 @@ class Left:
         """Add one more column or field, if there is room for it and for the names inside it (None: count them)."""
         names, destination = names_in(kind) if names is None else names, self._bounds.destination
         claims = set(column_names.claims(destination, path, kind))
-        if not claims.isdisjoint(self._claimed):
+        if not (claims.isdisjoint(self._claimed) and claims.isdisjoint(self._claimed_here)):
             self.column = self.column or column_names.clashes(destination)
             self.field = self.field or self.column
             return False
@@ -158,7 +161,7 @@ class Left:
         if len(path) > 1 and not self._field(path, names):
             return False
         self._batch, self._names = self._batch + names, self._names + names
-        self._claimed |= claims
+        self._claimed_here |= claims
         return True
 
     def _column(self, kind: Type) -> bool:

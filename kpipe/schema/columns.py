@@ -207,7 +207,7 @@ def _widen(old: Type, new: Type, where: str) -> Type:
 
 def merge(a: Type, b: Type) -> Type:
     """Return the narrowest type that can store the values of both without loss; JSON if no other type can."""
-    if a == b or b == NOTHING:
+    if a is b or a == b or b == NOTHING:
         return a
     if a == NOTHING:
         return b
@@ -232,18 +232,16 @@ def settled(kind: Type, apart: bool = False) -> Type | None:
     A list that was always empty, or an object without members, has no known type: its column appears with the first value.
     Members whose names differ by case only make an object JSON; `apart` keeps them, as they may be from several records.
     """
-    if kind == NOTHING:
-        return None
+    if isinstance(kind, Scalar):
+        return None if kind == NOTHING else kind
     if isinstance(kind, (ListOf, MapOf)):
         item = settled(kind.item, apart)
         return None if item is None else type(kind)(item)
-    if isinstance(kind, Struct):
-        inner = [(name, settled(item, apart)) for name, item in kind.fields]
-        known = tuple((name, item) for name, item in inner if item is not None)
-        if not apart and len({name.lower() for name, _ in known}) < len(known):
-            return JSON  # names that differ by case only cannot be fields of one STRUCT
-        return Struct(known) if known else None
-    return kind
+    inner = [(name, settled(item, apart)) for name, item in kind.fields]
+    known = tuple((name, item) for name, item in inner if item is not None)
+    if not apart and len({name.lower() for name, _ in known}) < len(known):
+        return JSON  # names that differ by case only cannot be fields of one STRUCT
+    return Struct(known) if known else None
 
 
 def parse_type(text: str) -> Type:

@@ -56,8 +56,8 @@ def infer(values: Iterable[Mapping[str, object]], apart: bool = False) -> Column
             folded = name.lower()
             if folded.startswith("_kafka_"):
                 continue
-            known, kind = seen.get(folded, (name, NOTHING))
-            seen[folded] = (known, merge(kind, _kind(item)))
+            have = seen.get(folded)
+            seen[folded] = (name, _kind(item)) if have is None else (have[0], merge(have[1], _kind(item)))
     found = [(name, settled(kind, apart)) for name, kind in seen.values()]
     return Columns(tuple((name, kind) for name, kind in found if kind is not None))
 

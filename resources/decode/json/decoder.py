@@ -7,7 +7,8 @@ core it reads 270 MB/s, from_json with a check 145 MB/s.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from kpipe.column_growth import names_in
+from kpipe.column_growth import MOST_IN_RECORD, names_in
 from kpipe.schema.columns import Columns, ListOf, Scalar, Struct, Type
 from kpipe.schema.inference import infer, nameable
 from resources.decode.block import Decoded, Payloads
 from resources.decode.growth_guard import Bound
-from resources.decode.json.blocks import affordable, has_constant, is_utf8, one_line, one_object_each, too_deep
-from resources.decode.json.native import LOOK, UNKNOWN, native_json
-from resources.decode.json.rows import Reject, load, row
+from resources.decode.json.blocks import affordable, has_constant, is_utf8, names_of, one_line, one_object_each, too_deep
+from resources.decode.json.native import LOOK, UNKNOWN, NativeJson, native_json
+from resources.decode.json.rows import Reject, load, row, unknown
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import beyond, from_arrow, is_direct, names, staged_type, wire_type
 
@@ -34,6 +35,8 @@ _SMALLEST_BLOCK = 16
 # A rejected block is divided into this many parts. With ten bad rows in 60,000, halves make Arrow read the block six times,
 # 32 parts little more than twice.
 _FAN_OUT = 32
+# Records of many different members that are judged together: a few new columns each stay below the limit of a record.
+_TOGETHER = 32
 
 
 class JsonDecoder:
@@ -60,12 +63,16 @@ class JsonDecoder:
         self._wire = pa.schema([(name, wire_type(kind)) for name, kind in self._direct])
         self._options = pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="infer")
         self._native = native_json(columns) if all(isinstance(kind, Scalar) for _, kind in self._apart) else None
+        self._skipping: NativeJson | None = None  # ignores members without a column; made when it is needed
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
         if not len(payloads):
             return Decoded(self._empty(), 0)
-        return self._compiled(payloads) or self._try_block(payloads) or self._take_apart(payloads)
+        found = self._compiled(payloads) or self._try_block(payloads)
+        if found is None and not self._blockwise:
+            found = self._by_member(payloads)
+        return found or self._take_apart(payloads)
 
     def _compiled(self, payloads: Payloads) -> Decoded | None:
         """Decode the block with compiled code, and row by row the payloads that it leaves.
@@ -82,15 +89,7 @@ class JsonDecoder:
             table = in_memory.cast(table, self.columns)
         except duckdb.Error:
             return None
-        if not len(others):
-            return Decoded(table, table.num_rows)
-        rejects: list[tuple[int, str]] = []
-        kept: list[int] = []
-        part = self._row_by_row(Payloads.of([payloads[at] for at in others]), lambda at: others[at], kept, rejects)
-        indices = np.concatenate((np.flatnonzero(status != LOOK), np.array(kept, np.int64)))
-        order = np.argsort(indices, kind="stable")
-        rows = pa.concat_tables([table, part.table]).take(pa.array(order))
-        return Decoded(rows, len(indices), indices[order].tolist(), rejects, part.new_columns)
+        return self._with_others(payloads, table, np.flatnonzero(status != LOOK).tolist(), others, [], Columns())
 
     def _try_block(self, payloads: Payloads) -> Decoded | None:
         """Decode the block with Arrow; None if a payload needs other code."""
@@ -99,8 +98,10 @@ class JsonDecoder:
         data = payloads.joined
         if not is_utf8(data) or has_constant(data):  # Arrow's reader does not check UTF-8, and accepts NaN
             return None
-        if too_deep(data) or not affordable(data, self._known):
+        if too_deep(data):
             return None
+        if self._differ(data) or not affordable(data, self._known):
+            return self._by_member(payloads)
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
@@ -111,11 +112,101 @@ class JsonDecoder:
             if table.num_rows != len(payloads):
                 return None
             new = self._unexpected(table)
-            if new is None or self._bound.beyond(new):
+            if new is None:
                 return None
+            if self._bound.beyond(new):
+                return self._by_member(payloads)
             return Decoded(self._finish(table), table.num_rows, new_columns=new)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, duckdb.Error):
             return None
+
+    def _differ(self, data: bytes) -> bool:
+        """Return whether Arrow's reader would find more new columns than a table can be given, which costs a second read."""
+        if self._native is None:
+            return False
+        return self._bound.closed is not None or names_of(data, self._known + MOST_IN_RECORD) < 0
+
+    def _by_member(self, payloads: Payloads) -> Decoded | None:
+        """Decode a block whose payloads have many different members without a column.
+
+        Python code looks at these members only; compiled code decodes the others. So the time is that of the payload's members,
+        not of the table's columns. Return None without compiled code.
+        """
+        if self._native is None or payloads.bounds[-1] >= 2**31:
+            return None
+        self._skipping = self._skipping or native_json(self.columns, ())
+        assert self._skipping is not None
+        rejects: list[tuple[int, str]] = []
+        extras: dict[int, dict[str, Any]] = {}
+        for at in np.flatnonzero(self._native.decode(payloads)[1] == UNKNOWN).tolist():
+            try:
+                extras[at] = unknown(load(payloads[at]), self.columns, self._names)
+            except Reject as error:
+                rejects.append((at, str(error)))
+        rejects += self._beyond(extras)
+        bad = {at for at, _ in rejects}
+        good = [at for at in range(len(payloads)) if at not in bad]
+        part = payloads if not bad else Payloads.of([payloads[at] for at in good])
+        table, status = self._skipping.decode(part)
+        others = [good[at] for at in np.flatnonzero(status == LOOK).tolist()]
+        try:
+            table = in_memory.cast(table, self.columns)
+        except duckdb.Error:
+            return None
+        decoded = [at for at, found in zip(good, status.tolist(), strict=True) if found != LOOK]
+        new = infer((extras[at] for at in decoded if at in extras), apart=True)
+        return self._with_others(payloads, table, decoded, others, rejects, new)
+
+    def _beyond(self, extras: Mapping[int, dict[str, Any]]) -> Iterator[tuple[int, str]]:
+        """Yield the records that may not have their members without a column, with the reasons."""
+        records = list(extras.items())
+        size = 1 if self._bound.closed is not None else _TOGETHER  # together they are judged faster, if none is a reject
+        for start in range(0, len(records), size):
+            some = records[start : start + size]
+            if size == 1 or self._bound.beyond(infer([extra for _, extra in some], apart=True)):
+                for at, extra in some:
+                    try:
+                        self._checked(extra)
+                    except Reject as error:
+                        yield at, str(error)
+
+    def _checked(self, extra: dict[str, Any]) -> dict[str, Any]:
+        """Return the members of a record that have no column, if it may have as many.
+
+        Raises:
+            Reject: it may not.
+        """
+        if extra and (why := self._bound.beyond(infer([extra], apart=True), alone=True)):
+            raise Reject(why)
+        return extra
+
+    def _with_others(
+        self,
+        payloads: Payloads,
+        table: pa.Table,
+        decoded: list[int],
+        others: list[int],
+        rejects: list[tuple[int, str]],
+        new: Columns,
+    ) -> Decoded:
+        """Decode the payloads that compiled code leaves row by row, and put all rows in order.
+
+        Args:
+            payloads: of the block.
+            table: rows of the payloads that are decoded.
+            decoded: indices of these.
+            others: indices of the payloads that are left.
+            rejects: of the block; extended.
+            new: new columns of the payloads that are decoded.
+        """
+        if not others and not rejects:
+            return Decoded(table, table.num_rows, new_columns=new)
+        kept: list[int] = []
+        part = self._row_by_row(Payloads.of([payloads[at] for at in others]), lambda at: others[at], kept, rejects)
+        indices = np.array([*decoded, *kept], np.int64)
+        order = np.argsort(indices, kind="stable")
+        rows = pa.concat_tables([table, part.table]).take(pa.array(order)) if kept else table
+        return Decoded(rows, len(indices), indices[order].tolist(), sorted(rejects), new.joined(part.new_columns, apart=True))
 
     def _unexpected(self, table: pa.Table) -> Columns | None:
         """Return the new columns; None if a name conflicts and the rows have to be decoded one by one."""
@@ -162,7 +253,8 @@ class JsonDecoder:
             whole = None if tried else self._try_block(part)
             if whole is not None:
                 parts.append(whole)
-                kept.extend(good[start:end])
+                kept.extend(good[start:end] if whole.kept is None else [good[start + at] for at in whole.kept])
+                rejects.extend((good[start + at], why) for at, why in whole.rejects)
             elif end - start > _SMALLEST_BLOCK and self._blockwise:
                 size = max(_SMALLEST_BLOCK, -(-(end - start) // _FAN_OUT))
                 for at in range(start, end, size):
@@ -184,8 +276,7 @@ class JsonDecoder:
         for at, payload in enumerate(payloads.values):
             try:
                 converted, extra = row(load(payload), self.columns)
-                if extra and (why := self._bound.beyond(infer([extra], apart=True), alone=True)):
-                    raise Reject(why)
+                self._checked(extra)
             except Reject as error:
                 rejects.append((index(at), str(error)))
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import isfinite
 from typing import Any
 
@@ -17,7 +17,7 @@ from resources.duckdb_engine.arrow_types import LARGEST_FLOAT
 from resources.duckdb_engine.exact_numbers import whole
 from resources.duckdb_engine.in_memory import castable
 
-__all__ = ["Reject", "load", "row", "wire_value", "wrong"]
+__all__ = ["Reject", "load", "row", "unknown", "wire_value", "wrong"]
 
 _INTEGERS = {
     "TINYINT": (-(2**7), 2**7), "SMALLINT": (-(2**15), 2**15), "INTEGER": (-(2**31), 2**31), "BIGINT": (-(2**63), 2**63),
@@ -96,6 +96,29 @@ def row(value: Mapping[str, Any], columns: Columns) -> tuple[dict[str, Any], dic
     return converted, {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
 
 
+def unknown(value: Mapping[str, Any], columns: Columns, names: Collection[str]) -> dict[str, Any]:
+    """Return the members of an object that have no column, as `row` does; values of scalar columns are not checked.
+
+    Args:
+        value: the object.
+        columns: the columns.
+        names: of the columns.
+
+    Raises:
+        Reject: a member cannot be a column, or one inside a nested column is not of its type.
+    """
+    extra: dict[str, Any] = {}
+    for name, item in value.items():
+        if name not in names:
+            _check_name(name, "", name in columns)
+            extra[name] = item
+        elif (kind := columns.get(name)) is not None and not isinstance(kind, Scalar):
+            more = _value(item, kind, name, 1)[1]
+            if more is not None:
+                extra[name] = more
+    return {name: item for name, item in extra.items() if not name.lower().startswith("_kafka_")}
+
+
 def wire_value(value: Any, kind: Type, path: str) -> Any:
     """Convert a value to a wire value of a type; members that the type lacks are ignored.
 
@@ -119,12 +142,17 @@ def _members(
     for name, item in value.items():
         if name in known:
             continue
-        if not nameable(name):
-            raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'}: not a valid column name")
-        if name.lower() in folded:
-            raise Reject(f"member {_short(path + name)} differs from a column by case only")
+        _check_name(name, path, name.lower() in folded)
         extra[name] = item
     return converted, extra
+
+
+def _check_name(name: str, path: str, taken: bool) -> None:
+    """Check that a member without a column can have one."""
+    if not nameable(name):
+        raise Reject(f"member {_short(repr(name))} of {_short(path) or 'the object'}: not a valid column name")
+    if taken:
+        raise Reject(f"member {_short(path + name)} differs from a column by case only")
 
 
 def _value(value: Any, kind: Type, path: str, depth: int) -> tuple[Any, Any]:
