@@ -54,6 +54,11 @@ def _command(pid: int) -> str:
         return ""
 
 
+def _is_daemon(command: str) -> bool:
+    """Return whether it is the daemon of Spark's Python workers, or was forked from it: kpipe's, or PySpark's own."""
+    return "python_daemon" in command or "pyspark.daemon" in command
+
+
 def cpu_seconds(*roots: int) -> float:
     """Return the CPU seconds of these processes and their descendants since their start."""
     return sum(process.cpu_s for process in _tree(roots))
@@ -106,5 +111,4 @@ class Meter:
         command = _command(process.pid)  # asked each time: a shell becomes java
         if command.split("\0")[0].rpartition("/")[2] == "java":
             return "jvm"
-        forked = "pyspark.daemon" in command and "pyspark.daemon" in _command(process.parent)
-        return "worker" if forked else "other"
+        return "worker" if _is_daemon(command) and _is_daemon(_command(process.parent)) else "other"

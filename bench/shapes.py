@@ -6,7 +6,7 @@ gets one core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,37 +15,57 @@ from bench.contenders import kpipe
 from bench.contenders.pipelines import TABLE
 from bench.stage import Stage, result, say
 from bench.topics import Topic
-from bench.verify import in_duckdb
+from bench.verify import dead_letters, in_duckdb
 
-__all__ = ["SHAPES", "backlog", "measure"]
+__all__ = ["COSTS", "SHAPES", "Shape", "backlog", "measure", "run_all"]
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """A topic, by what is special about it.
 
     Attributes:
         topic: what is read.
         cores: of Spark; None: all.
         program: between Kafka and the table.
+        columns: declared; None: those of a tweet, or inferred ones for another shape.
+        rejects: whether records may become dead letters.
     """
 
     topic: Topic
     cores: int | None = None
     program: str = ""
+    columns: Mapping[str, str] | None = None
+    rejects: bool = False
 
 
-SHAPES: dict[str, _Shape] = {
-    "30-byte records": _Shape(Topic("small", "small", 4_000_000, 4)),
-    "20 kB records": _Shape(Topic("large", "large", 40_000, 4)),
-    "100 columns": _Shape(Topic("wide", "wide", 200_000, 4)),
-    "1 partition": _Shape(Topic("tweets-1", "tweets", 1_000_000, 1)),
-    "4 partitions": _Shape(Topic("tweets-4", "tweets", 1_000_000, 4)),
-    "64 partitions": _Shape(Topic("tweets-64", "tweets", 1_000_000, 64)),
-    "90 % in one of 4": _Shape(Topic("tweets-skewed", "tweets", 1_000_000, 4, skew=0.9)),
-    "2 GB range: 20 kB records": _Shape(Topic("large-1", "large", 100_000, 1), cores=1),
-    "2 GB range: tweets": _Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1),
-    "2 GB range: tweets, cat": _Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1, program="cat"),
+SHAPES: dict[str, Shape] = {
+    "30-byte records": Shape(Topic("small", "small", 4_000_000, 4)),
+    "20 kB records": Shape(Topic("large", "large", 40_000, 4)),
+    "100 columns": Shape(Topic("wide", "wide", 200_000, 4)),
+    "1 partition": Shape(Topic("tweets-1", "tweets", 1_000_000, 1)),
+    "4 partitions": Shape(Topic("tweets-4", "tweets", 1_000_000, 4)),
+    "64 partitions": Shape(Topic("tweets-64", "tweets", 1_000_000, 64)),
+    "90 % in one of 4": Shape(Topic("tweets-skewed", "tweets", 1_000_000, 4, skew=0.9)),
+    "2 GB range: 20 kB records": Shape(Topic("large-1", "large", 100_000, 1), cores=1),
+    "2 GB range: tweets": Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1),
+    "2 GB range: tweets, cat": Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1, program="cat"),
+}
+#: What bytes cost by the shape of records: none should be far more than another.
+COSTS: dict[str, Shape] = {
+    "tweets, 4 partitions": Shape(Topic("cost-tweets", "tweets", 1_000_000, 4)),
+    "tweets, 64 partitions": Shape(Topic("cost-64", "tweets", 1_000_000, 64)),
+    "tweets, 1,000 partitions": Shape(Topic("cost-1000", "tweets", 1_000_000, 1000)),
+    "300 columns": Shape(Topic("cost-c300", "300 columns", 60_000, 4)),
+    "1,000 columns": Shape(Topic("cost-c1000", "1000 columns", 18_000, 4)),
+    "2,000 members, declared": Shape(
+        Topic("cost-members", "2000 members", 40_000, 4),
+        columns={"id": "BIGINT", **{f"member_{at:05d}": "BIGINT" for at in range(2000)}},
+    ),
+    "2,000 members, new": Shape(Topic("cost-members", "2000 members", 40_000, 4), columns={"id": "BIGINT"}, rejects=True),
+    "20 kB records": Shape(Topic("cost-20kb", "large", 100_000, 4)),
+    "1 MB records": Shape(Topic("cost-1mb", "huge", 2000, 4)),
+    "1 GB of headers": Shape(Topic("cost-headers", "small", 100_000, 4, header_bytes=10_000)),
 }
 _QUICK = 50
 """Quick runs have so many times fewer records."""
@@ -53,26 +73,30 @@ _QUICK = 50
 
 def measure(stage: Stage, chosen: Sequence[str]) -> dict[str, Any]:
     """Measure every shape whose name begins with one of these; empty: all."""
+    return {"runs": run_all(stage, SHAPES, chosen, 1 / _QUICK if stage.quick else 1)}
+
+
+def run_all(stage: Stage, shapes: Mapping[str, Shape], chosen: Sequence[str], scale: float = 1) -> list[dict[str, Any]]:
+    """Run the shapes whose name begins with one of these (none: all), with that share of their records."""
     runs = []
-    wanted = [(name, shape) for name, shape in SHAPES.items() if not chosen or any(map(name.startswith, chosen))]
+    wanted = [(name, shape) for name, shape in shapes.items() if not chosen or any(map(name.startswith, chosen))]
     for at, (name, shape) in enumerate(wanted):
-        if stage.quick:
-            shape = replace(shape, topic=replace(shape.topic, records=shape.topic.records // _QUICK))
-        runs.append(_one(stage, name, shape))
+        small = replace(shape, topic=replace(shape.topic, records=max(1, int(shape.topic.records * scale))))
+        runs.append(_one(stage, name, small))
         if all(later.topic.name != shape.topic.name for _, later in wanted[at + 1 :]):
             stage.done_with(shape.topic)
-    return {"runs": runs}
+    return runs
 
 
 def backlog(stage: Stage, records: int) -> dict[str, Any]:
     """A long backlog of tweets in four partitions, with kpipe's default limits: rows over time."""
-    shape = _Shape(Topic("backlog", "tweets", records, 4))
+    shape = Shape(Topic("backlog", "tweets", records, 4))
     run = _one(stage, "backlog", shape)
     stage.done_with(shape.topic)
     return {"runs": [run]}
 
 
-def _one(stage: Stage, name: str, shape: _Shape) -> dict[str, Any]:
+def _one(stage: Stage, name: str, shape: Shape) -> dict[str, Any]:
     topic = stage.topic(shape.topic)
     environ = {"KPIPE_SPARK_MASTER": f"local[{shape.cores}]"} if shape.cores else {}
     home = stage.folder("shape-home")
@@ -86,10 +110,14 @@ def _one(stage: Stage, name: str, shape: _Shape) -> dict[str, Any]:
                 brokers=stage.brokers,
                 topic=topic.name,
                 program=shape.program,
-                columns=None if tweets else {},
+                columns=dict(shape.columns) if shape.columns is not None else None if tweets else {},
+                headers=topic.header_bytes > 0,
                 **one_batch,
             )
-            problem = in_duckdb(Path(answer["data"]) / "kpipe.duckdb", TABLE, tweets=False).problem(topic.records)
+            database = Path(answer["data"]) / "kpipe.duckdb"
+            letters = dead_letters(database) if shape.rejects else 0
+            found = in_duckdb(database, TABLE, tweets=False)
+            problem = "" if shape.rejects and found.distinct + letters == topic.records else found.problem(topic.records)
     except RuntimeError as error:
         answer, problem = {}, str(error)
     finally:

@@ -36,6 +36,7 @@ _SETTINGS = {
     "queue.buffering.max.messages": 1_000_000,
     "compression.type": "lz4",
     "enable.idempotence": True,
+    "message.max.bytes": 2_000_000,  # before compression, unlike the broker's limit
 }
 
 Make = Callable[[int], bytes]
@@ -98,7 +99,34 @@ def _wide() -> Make:
     return make
 
 
-SHAPES: Mapping[str, Callable[[], Make]] = {"tweets": _tweets, "small": _small, "large": _large, "wide": _wide}
+def _huge() -> Make:
+    """Of 1 MB: one long text."""
+    large = _large()
+    return lambda i: b'{"id": %d, "text": "%b"}' % (i, b"".join(large(i * 50 + at)[-19_800:-2] for at in range(50)))
+
+
+def _columns(count: int) -> Make:
+    """Of so many columns, with an integer of five digits in each."""
+    names = [b', "column_%04d": ' % at for at in range(1, count)]
+
+    def make(i: int) -> bytes:
+        mixed = _mixed(i)
+        return b'{"id": %d%b}' % (i, b"".join([b"%b%d" % (name, (mixed >> at % 16) % 100_000) for at, name in enumerate(names)]))
+
+    return make
+
+
+def _members(count: int) -> Make:
+    """Of 20 integers, which are others in each record: so many names together."""
+    return lambda i: b'{"id": %d%b}' % (
+        i, b"".join([b', "member_%05d": %d' % ((i * 20 + at) % count, _mixed(i + at) % 100_000) for at in range(20)])
+    )  # fmt: skip
+
+
+SHAPES: Mapping[str, Callable[[], Make]] = {
+    "tweets": _tweets, "small": _small, "large": _large, "wide": _wide, "huge": _huge,
+    "300 columns": lambda: _columns(300), "1000 columns": lambda: _columns(1000), "2000 members": lambda: _members(2000),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,6 +139,7 @@ class Topic:
         records: with ids 0 to records - 1.
         partitions: in it.
         skew: share of the records that partition 0 holds; None: the same for all.
+        header_bytes: of each record's header; 0: it has none.
         value_bytes: of all values.
     """
 
@@ -119,6 +148,7 @@ class Topic:
     records: int
     partitions: int
     skew: float | None = None
+    header_bytes: int = 0
     value_bytes: int = field(default=0, compare=False)
 
 
@@ -137,12 +167,14 @@ def _produce(order: tuple[str, Topic, int]) -> int:
     make, place, parts = SHAPES[topic.shape](), _placed(topic), topic.partitions
     producer = Producer({"bootstrap.servers": brokers, **_SETTINGS})
     written = 0
+    headers = [("header", random.Random(0).randbytes(topic.header_bytes))] if topic.header_bytes else None
     for i in range(worker, topic.records, _PRODUCERS):
         value = make(i)
         written += len(value)
         while True:
             try:
-                producer.produce(topic.name, value, b"%d" % (i % 100_003), i % parts if place is None else place(i))
+                partition = i % parts if place is None else place(i)
+                producer.produce(topic.name, value, b"%d" % (i % 100_003), partition, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)

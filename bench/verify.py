@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-__all__ = ["Found", "in_delta", "in_duckdb", "in_iceberg", "in_parquet"]
+__all__ = ["Found", "dead_letters", "in_delta", "in_duckdb", "in_iceberg", "in_parquet"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,10 @@ def in_duckdb(database: str | Path, table: str, tweets: bool = True) -> Found:
     """Count the rows in the table."""
     with duckdb.connect(str(database), read_only=True) as connection:
         return _ask(connection, table, tweets)
+
+
+def dead_letters(database: str | Path) -> int:
+    """How many records were set aside."""
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = connection.execute("SELECT count(*) FROM kpipe_errors WHERE dead_letter").fetchone()
+    return found[0] if found else 0

@@ -21,6 +21,7 @@ def pipeline(
     program: str = "",
     columns: dict[str, str] | None = None,
     into: dict[str, Any] | None = None,
+    headers: bool = False,
     **limits: Any,
 ) -> Pipeline:
     """Into DuckDB, unless something else is wanted.
@@ -31,6 +32,7 @@ def pipeline(
         program: `cat`, `echo` (a line program in Python), a path, or none.
         columns: declared; those of a tweet by default.
         into: fields of `into` beside the table's name.
+        headers: whether they are a column.
         limits: fields of `batch`.
     """
     paths = {"cat": shutil.which("cat"), "echo": str(_ECHO)}
@@ -42,4 +44,5 @@ def pipeline(
         transform=transform,
         columns=COLUMNS if columns is None else columns,
         into=Into(table=TABLE, **(into or {})),
+        **({"metadata": ["partition", "offset", "timestamp", "headers"]} if headers else {}),
     )
