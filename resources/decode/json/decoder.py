@@ -129,7 +129,7 @@ class JsonDecoder:
     def _by_member(self, payloads: Payloads) -> Decoded | None:
         """Decode a block whose payloads have many different members without a column.
 
-        Python code looks at these members only; compiled code decodes the others. So the time is that of the payload's members,
+        Python code reads these members only; compiled code decodes the others. So the time is that of the payload's members,
         not of the table's columns. Return None without compiled code.
         """
         if self._native is None or payloads.bounds[-1] >= 2**31:
