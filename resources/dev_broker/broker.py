@@ -12,7 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ PORTS = range(20_000, 30_000)
 
 START_SECONDS = 180.0
 """A start takes 2 to 5 s on two cores, and over a minute beside thirty busy processes. A crash is reported at once."""
+
+START_ATTEMPTS = 3
+"""A port that was free can be in use when the broker binds it, seconds later. Then the broker starts on another port."""
 
 ADMIN_SECONDS = 20.0
 
@@ -61,6 +64,10 @@ class BrokerStatus:
     pid: int | None
 
 
+class _PortTaken(KpipeError):
+    """Another program took the port while the broker started."""
+
+
 class LocalBroker:
     """Local broker of a folder. Any number of objects and processes may use the same folder.
 
@@ -78,7 +85,8 @@ class LocalBroker:
         Data, cluster id and port are those of the last start.
 
         Args:
-            port: to listen on; by default that of the last start if it is free, else 9092, else another.
+            port: to listen on; by default that of the last start if it is free, else 9092, else another. Another
+                is also used if a program takes a default port before the broker binds it.
 
         Raises:
             NotAvailable: Kafka's jars or Java are missing.
@@ -92,11 +100,17 @@ class LocalBroker:
                     raise KpipeError(f"the local broker runs on port {record.port}", "`kpipe broker stop` first")
             else:
                 record = self._launch(port, record)
-            try:
-                self._wait(record)
-            except KpipeError:
-                terminate(record)
-                raise
+            for attempt in range(START_ATTEMPTS):
+                try:
+                    self._wait(record)
+                    break
+                except _PortTaken:
+                    if port is not None or attempt == START_ATTEMPTS - 1:
+                        raise
+                    record = self._launch(None, None)
+                except KpipeError:
+                    terminate(record)
+                    raise
         return self.status()
 
     def stop(self) -> BrokerStatus:
@@ -154,7 +168,7 @@ class LocalBroker:
         why = "its port is closed"
         while time.monotonic() < deadline:
             if not is_alive(record):
-                raise KpipeError(f"the local broker ended while starting: {self._last_lines()}", f"see {self.folder}")
+                raise self._ended(record)
             if _accepts(record.port):
                 try:
                     answer = _admin(record.port).list_topics(timeout=2.0)
@@ -169,6 +183,11 @@ class LocalBroker:
             f"the local broker does not answer after {START_SECONDS:.0f} s ({why}): {self._last_lines()}",
             f"see {self.folder}",
         )
+
+    def _ended(self, record: Record) -> KpipeError:
+        if any("Address already in use" in line for line in self._log("logs/kafka.log")):
+            return _PortTaken(f"port {record.port} was taken by another program while the local broker started", "start it again")
+        return KpipeError(f"the local broker ended while starting: {self._last_lines()}", f"see {self.folder}")
 
     def _running(self) -> BrokerStatus:
         status = self.status()
@@ -187,16 +206,21 @@ class LocalBroker:
     def _last_lines(self) -> str:
         """Return the last log lines of this start as one line: Kafka's errors with their causes, if it logged any."""
         for name in ("logs/kafka.log", "logs/stdout.log"):
-            with suppress(OSError):
-                lines = (self.folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
-                errors = [
-                    f"{line} {cause if cause[:1] != '[' else ''}"
-                    for line, cause in zip(lines, [*lines[1:], ""], strict=True)
-                    if " ERROR " in line or " FATAL " in line
-                ]
-                if lines:
-                    return " | ".join(line.strip()[:400] for line in (errors or lines)[-3:])
+            lines = self._log(name)
+            errors = [
+                f"{line} {cause if cause[:1] != '[' else ''}"
+                for line, cause in zip(lines, [*lines[1:], ""], strict=bool(lines))
+                if " ERROR " in line or " FATAL " in line
+            ]
+            if lines:
+                return " | ".join(line.strip()[:400] for line in (errors or lines)[-3:])
         return "it wrote nothing"
+
+    def _log(self, name: str) -> list[str]:
+        try:
+            return (self.folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return []
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -226,6 +226,28 @@ def test_a_kept_port_that_was_taken_meanwhile_is_replaced(own: LocalBroker) -> N
     assert status.brokers != f"127.0.0.1:{port}"
 
 
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_port_that_is_taken_during_the_start(
+    chosen: bool, running_broker: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        lies = [True]
+        truth = broker_module._is_free
+        monkeypatch.setattr(broker_module, "USUAL_PORT", port)
+        monkeypatch.setattr(broker_module, "_is_free", lambda wanted: (wanted == port and lies and lies.pop()) or truth(wanted))
+        if chosen:
+            with pytest.raises(KpipeError, match=f"port {port} was taken by another program"):
+                LocalBroker(tmp_path / "broker").start(port)
+            assert not LocalBroker(tmp_path / "broker").status().running
+        else:
+            status = running_broker(tmp_path / "broker").status()
+            assert status.running and status.brokers != f"127.0.0.1:{port}"
+        assert not lies
+
+
 def test_another_port_than_the_running_one_is_refused(own: LocalBroker, free_port: Callable[[], int]) -> None:
     running = own.start()
     with pytest.raises(KpipeError, match="runs on port"):
