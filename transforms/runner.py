@@ -74,7 +74,7 @@ class TransformRun:
         self._bytes_in = self._bytes_out = self._unread = 0
         self._last_byte = b"\n"
         self._leftovers = False
-        self._remote_workers = 0.0  # the caller's time, subtracted from every clock here
+        self._caller_s = 0.0  # the caller's time, subtracted from every clock here
         self._started = self._moved = 0.0
         self._exited: float | None = None
         # After the program's exit: bytes in stdout's pipe at that time; more arrived; its end was not waited for.
@@ -157,7 +157,7 @@ class TransformRun:
                         self._count(chunk)
                         left = time.monotonic()
                         yield chunk
-                        self._remote_workers += time.monotonic() - left
+                        self._caller_s += time.monotonic() - left
                         chunk = b""  # the caller's now: not kept while the next one is read
                     else:
                         selector.unregister(child.stdout)
@@ -192,7 +192,7 @@ class TransformRun:
         """Return the next block that is not empty. Pulling it counts as the caller's time."""
         left = time.monotonic()
         block = None if self._exhausted else next((block for block in self._blocks if block), None)
-        self._remote_workers += time.monotonic() - left
+        self._caller_s += time.monotonic() - left
         self._exhausted = block is None
         return block
 
@@ -275,7 +275,7 @@ class TransformRun:
         )
 
     def _now(self) -> float:
-        return time.monotonic() - self._remote_workers
+        return time.monotonic() - self._caller_s
 
 
 def run(program: Program, blocks: Iterable[bytes], *, where: str = "") -> Iterator[bytes]:
