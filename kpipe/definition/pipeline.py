@@ -332,6 +332,8 @@ class Pipeline(Model):
     def to_dict(self) -> dict[str, Any]:
         """Return the differences from the defaults, in the order of the model: the shortest equal definition."""
         fields = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        if self.transform is not None and self.transform.stdin == "arrow" and fields.get("format") == {"type": "arrow"}:
-            del fields["format"]  # `_implied` sets it
+        if self.transform is not None and self.transform.stdin == "arrow":  # `_implied` sets another default
+            written = fields.pop("format", {})
+            if written != {"type": "arrow"}:
+                fields["format"] = {"type": self.format.type, **written}
         return fields

@@ -180,6 +180,8 @@ pipelines = st.builds(
 
 
 @given(pipelines)
+@example(Pipeline.model_validate({**SMALLEST, "transform": {"program": "p", "stdin": "arrow"}, "format": {"type": "json"}}))
+@example(Pipeline.model_validate({**SMALLEST, "transform": {"program": "p", "stdin": "arrow"}}))
 @example(Pipeline.model_validate({**SMALLEST, "select": "a\x85b\u2028\u2029 \r\n\t\x00ß日", "where": "null", "set": {"1": "on"}}))
 def test_yaml_that_is_written_is_read_back_as_the_same_pipeline(pipeline: Pipeline) -> None:
     text = to_yaml(pipeline)
