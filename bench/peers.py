@@ -1,4 +1,4 @@
-"""Install the peers once into a git-ignored folder: Spark 4.0.0 and jars from Maven Central.
+"""Install the peers once into a git-ignored folder: Spark 4.0.0, dlt, and jars from Maven Central.
 
 4.0.0 is the newest Spark with both a published Kafka connector and Delta's jars.
 """
@@ -16,11 +16,12 @@ from pathlib import Path
 from resources.dev_broker.kafka_jars import _context
 from resources.java import find_java
 
-__all__ = ["CONNECT", "ICEBERG", "SPARK", "Peers", "install"]
+__all__ = ["CONNECT", "DLT", "ICEBERG", "SPARK", "Peers", "install"]
 
 FOLDER = Path(__file__).parent / ".peers"
 
 SPARK, DELTA, CONNECT, ICEBERG, HADOOP = "4.0.0", "4.0.0", "4.1.1", "1.10.1", "3.4.2"
+DLT = "1.31.0"
 _SETS: dict[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",),
     "delta": (f"io.delta:delta-spark_2.13:{DELTA}",),
@@ -54,6 +55,11 @@ class Peers:
         """Of the environment that holds Spark 4.0.0."""
         return self.folder / "spark" / "bin" / "python"
 
+    @property
+    def dlt(self) -> Path:
+        """Of the environment that holds dlt."""
+        return self.folder / "dlt" / "bin" / "python"
+
     def jars(self, *names: str) -> list[Path]:
         """The jars of these sets, sorted within each."""
         return [jar for name in names for jar in sorted((self.folder / "jars" / name).glob("*.jar"))]
@@ -73,16 +79,20 @@ def install(*names: str) -> Peers:
     """
     peers = Peers()
     peers.folder.mkdir(exist_ok=True)
-    done = peers.folder / f"spark-{SPARK}.done"
-    if not done.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(peers.folder / "spark")], check=True)
-        pip = [str(peers.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, f"pyspark=={SPARK}"], check=True)
-        done.touch()
+    _environment(peers.python, f"spark-{SPARK}", f"pyspark=={SPARK}")
+    _environment(peers.dlt, f"dlt-{DLT}", f"dlt[duckdb,parquet]=={DLT}", "confluent-kafka")
     in_spark = {_artifact(jar.stem) for jar in peers.folder.glob("spark/lib/python*/site-packages/pyspark/jars/*.jar")}
     for name in names or ("kafka", "delta", "connect", "iceberg", "hadoop", "log"):
         _fetch(name, peers.folder, in_spark if name in ("kafka", "delta", "spark-iceberg") else set())
     return peers
+
+
+def _environment(python: Path, name: str, *packages: str) -> None:
+    done = python.parents[2] / f"{name}.done"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(python.parents[1])], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], check=True)
+        done.touch()
 
 
 def _fetch(name: str, folder: Path, left_out: set[str]) -> None:

@@ -15,7 +15,7 @@ __all__ = ["write"]
 
 Run = Mapping[str, Any]
 
-_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4}
+_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4, "script": 5}
 _MEMORY_MB = 600.0
 
 

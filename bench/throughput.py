@@ -33,8 +33,9 @@ WARM = (
     "spark pipe cat",
     "connect iceberg",
 )
-TABLES = ("kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg")
-COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold")
+TABLES = ("kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg", "script delta")
+COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold", "script dlt cold")
+_STARTED_EACH_TIME = ("raw", "script")  # contenders without a session, which need no warm-up
 
 # Where each of kpipe's destinations leaves the table by default, under the home's `data`.
 _FOUND: dict[str, Callable[[Path], Found]] = {
@@ -101,6 +102,17 @@ class _Contest:
             answer = self._spark.measured("drain", kind=kind, options=spark.TUNED if tuned else {}, **order)
         return {**answer, "found": in_parquet(spark.files(out))}
 
+    def _run_script(self, _: str, out: Path) -> dict[str, Any]:
+        """Load into Delta in a new process, whose imports are not counted."""
+        answer = _script(sys.executable, "delta_script.py", self._stage.brokers, self._topic.name, str(out))
+        return {**answer, "found": in_delta(out)}
+
+    def _script_cold(self, _: str, out: Path) -> dict[str, Any]:
+        python = self._stage.peers.dlt
+        began = time.monotonic()
+        answer = _script(str(python), "dlt_script.py", self._stage.brokers, self._topic.name, str(out))
+        return {**answer, "seconds": time.monotonic() - began, "found": in_duckdb(answer["database"], "bench.bench")}
+
     def _run_connect(self, what: str, out: Path) -> dict[str, Any]:
         if self._connect is None:
             self._connect_cold(what, out)
@@ -141,6 +153,20 @@ def _raw(brokers: str, topic: Topic, processes: int) -> dict[str, Any]:
     }
 
 
+def _script(python: str, name: str, *arguments: str) -> dict[str, Any]:
+    """Run a contender that is one program; return its figures.
+
+    Raises:
+        RuntimeError: it failed; with the end of its stderr.
+    """
+    command = [python, str(Path(__file__).parent / "contenders" / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
+    if done.returncode:
+        raise RuntimeError(f"{name}: {done.stderr[-1500:]}")
+    answer = dict(json.loads(done.stdout.splitlines()[-1]))
+    return {**answer, "cpu_s": round(answer["cpu_s"], 2), "peak_rss_mb": round(answer["peak_rss_mb"])}
+
+
 def measure(
     stage: Stage, records: int, repeats: int, chosen: Sequence[str], warm: Sequence[str] = WARM, cold: Sequence[str] = COLD
 ) -> Any:
@@ -166,7 +192,7 @@ def measure(
             runs.append(_one(stage, contest, topic, "connect iceberg cold", 0, expected))
         for repeat in range(repeats):
             for name in (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat)):
-                if name in warm_names and not name.startswith("raw"):
+                if name in warm_names and not name.startswith(_STARTED_EACH_TIME):
                     _one(stage, contest, topic, name, -1, expected)  # awake again: it has idled since its last turn
                 runs.append(_one(stage, contest, topic, name, repeat, expected))
     stage.done_with(topic)
