@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kpipe.batch.batch import Batch, Commit, Committed, Counts
 from kpipe.batch.dead_letters import Replayed
@@ -122,7 +122,18 @@ def checked(name: str, described: Mapping[str, str], keys: Iterable[str]) -> str
     if list(described) != list(keys):
         wrong = sorted({*described} ^ {*keys}) or ["their order"]
         raise LookupError(f"website/reference/json_output.py: {name} differs from the code: {', '.join(wrong)}")
-    return table(("field", "meaning"), [(f"`{field}`", sentence(text)) for field, text in described.items()])
+    return table(("field", "meaning"), rows(described))
+
+
+def rows(described: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield a row for each field; several fields of the table of counts share one."""
+    counts = [field for field, text in described.items() if _SUMS.get(field) == text]
+    shared = counts if len(counts) > 1 else []
+    for field, text in described.items():
+        if field not in shared:
+            yield f"`{field}`", sentence(text)
+        elif field == shared[0]:
+            yield f"`{field}` … `{shared[-1]}`", "[Counts](#counts)."
 
 
 def json_output() -> str:
@@ -138,6 +149,9 @@ def json_output() -> str:
             "# JSON output\n",
             "Look up the fields that a command prints with `--json`, one object a line. Nothing else is on stdout.\n",
             'Partitions are numbers as text, `"0"`. With several topics they are `TOPIC:PARTITION`.\n',
+            "## Counts\n",
+            "Lines of `kpipe run` and `kpipe verify` contain them, in this order:\n",
+            table(("field", "meaning"), [(f"`{field}`", sentence(text)) for field, text in _SUMS.items()]),
             "## `kpipe run`\n",
             "One line for each committed batch:\n",
             checked("_RUN", _RUN, batch_line(committed)),
