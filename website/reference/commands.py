@@ -62,6 +62,7 @@ def section(name: str, command: click.Command) -> Iterator[str]:
     if listed:
         yield table(("option", "does"), map(option, listed))
     lines = [line.strip() for line in examples.strip().splitlines()]
+    lines = [line for line in lines if re.search(r" -(?!-json)|'", line)]  # the usage shows the others
     if lines:
         yield "\n".join(["```sh", *lines, "```\n"])
 
