@@ -29,7 +29,7 @@ class Lookup(Model):
         path: a file; relative to the current folder and below it, or absolute.
         table: a table of the destination.
         query: one SELECT, in the destination's SQL.
-        url: an address that returns a file for a GET request; https, except on this machine.
+        url: an address that returns a file; https, except on this machine.
         key: columns that identify a row, in the order of the arguments.
         format: format of a file; None: by its name, or by the content type of the response.
         delimiter: delimiter between CSV fields; None: a comma, a tab in a .tsv.
@@ -38,8 +38,8 @@ class Lookup(Model):
         refresh_s: seconds after which the next batch reads it again; None: once a run.
         timeout_s: maximum time for the whole response, of `url` and `query`.
         max_mb: maximum size, in MiB.
-        credentials: for `url`: `username` and `password`, or `token`; templates, masked in all output.
-        ca: for `url`: a file with certificates of trusted authorities (PEM); None: those of the machine.
+        credentials: for `url`: `username` and `password`, or `token`.
+        ca: for `url`: a file of trusted certificates (PEM); None: those of the machine.
     """
 
     path: str | None = Field(default=None, min_length=1)

@@ -64,14 +64,13 @@ class Source(Model):
         brokers: `host:port`, comma-separated or a list; a missing port is 9092.
         topic: name of a topic.
         topics: names of several topics.
-        topic_pattern: a regular expression (Python's), searched anywhere in the names; internal topics never match.
-        start: where partitions begin at the pipeline's first run: `earliest`, `latest`, a timestamp, or offsets by
-            partition (others begin at earliest). Partitions that appear later, and topics that a pattern finds later, always
-            begin at earliest.
+        topic_pattern: a regular expression (Python's), searched in the names; internal topics never match.
+        start: where the first run begins; partitions without an offset begin at earliest. So do partitions and topics that
+            appear later.
         end: exclusive end of a bounded pipeline, fixed at the first plan; None: no end.
-        config: librdkafka settings, allow-listed, no secrets.
-        credentials: librdkafka settings that are secrets; templates, masked in all output.
-        group: a consumer group whose offsets in Kafka follow the commits, for tools that monitor lag; never read back.
+        config: librdkafka settings from a list, without secrets.
+        credentials: librdkafka settings that are secrets.
+        group: a consumer group whose offsets follow the commits, for tools that monitor lag; never read back.
         on_data_loss: `fail` needs an operator if unread offsets were deleted; `record` marks them as lost and continues.
     """
 
@@ -186,15 +185,14 @@ class BatchLimits(Model):
 
 
 class Errors(Model):
-    """Policies for a record that fails a stage, and for a batch that fails permanently.
+    """Policies for records and batches. `fail` stops the run, `dead_letter` stores the record, `skip` filters it.
 
     Attributes:
-        parse: policy for a payload, or a row of a program, that cannot become a row.
-        transform: policy for a record that cannot be passed to the program, or makes it fail.
-        constraint: policy for a record for which an expression fails, or whose value does not fit its column without loss.
-        duplicate_key: for into.on_conflict: error, the policy for a row whose key is in the table, or earlier in the batch.
-        batch: `fail` stops the pipeline after the last retry; `skip` finds the offsets that make the batch fail, records them
-            as skipped and continues.
+        parse: a payload, or a program's row, that cannot become a row.
+        transform: a record that cannot be passed to the program, or makes it fail.
+        constraint: a record whose expression fails, or whose value does not fit its column without loss.
+        duplicate_key: for `into.on_conflict: error`, a row whose key is in the table, or earlier in the batch.
+        batch: `fail` stops the pipeline after the last retry; `skip` records the offsets that make the batch fail as skipped.
         max_dead_letters: the pipeline stops before it exceeds this number; None: no limit.
     """
 
@@ -235,15 +233,15 @@ class Pipeline(Model):
         batch: limits of a batch, and its retries.
         transform: a program between Kafka and the table.
         format: how a record's value becomes columns; `arrow`, and no other, with a program whose stdin is `arrow`.
-        key_format: how a record's key becomes columns, with the fields of `format`; they are added to those of the value.
-        columns: types by column or `@variable`; other types are inferred, or those of the table.
+        key_format: how a record's key becomes additional columns, with the fields of `format`.
+        columns: types by column or `@variable`; others are those of the table, or inferred.
         lookups: reference tables for expressions, by name.
         select: `SELECT expression AS column, ... FROM records WHERE ...`, instead of `where` and `set`.
-        where: an expression; records for which it is not true are filtered. Evaluated before `set`.
+        where: an expression, evaluated before `set`; records for which it is not true are filtered.
         set: column to the expression that gives its value.
         metadata: Kafka's coordinates that are columns; `partition`, `offset` and `timestamp` always are.
         evolution: new fields in the records (`schema` in YAML): add columns, leave them out, or fail the batch.
-        errors: policies for records that cannot become rows, and for batches that fail permanently.
+        errors: policies for records and batches that fail.
         delivery: `at_most_once` may lose the records of a killed run, `at_least_once` may repeat them.
         into: the destination and its table.
         also: further tables for rows of the same records, in the same transaction.

@@ -26,14 +26,14 @@ class Into(LakeOut, WebhookOut, TopicOut):
     Attributes:
         type: type of destination.
         database: file, or connection string without secrets; None: the home's own DuckDB file.
-        credentials: secrets of the connection; templates, masked in all output.
+        credentials: secrets of the connection.
         table: name of the table, a plain identifier.
         key: columns of the key, for on_conflict; None: the table's primary key.
         on_conflict: what happens to a row whose key exists.
-        on_null: a record without a value (a tombstone): `skip` leaves it out, `delete` deletes the row of its key. The key is
-            read from the record's key: one column as text, several from a JSON object.
-        update: for `update`, column to expression (`excluded.COLUMN`, or VALUES(COLUMN), is the new row's value); empty:
-            every column that the new row has.
+        on_null: `skip` leaves out a record without a value (a tombstone); `delete` deletes the row of its key. The record's
+            key is the text of one column, or a JSON object of several.
+        update: for `update`, column to expression (`excluded.COLUMN` or `VALUES(COLUMN)` is the new row's value); empty: every
+            column that the new row has.
     """
 
     type: str = "duckdb"
@@ -75,8 +75,8 @@ class Also(Model):
     Attributes:
         table: name of the table, a plain identifier.
         key, on_conflict, update: as for `into`.
-        columns: declared types, in addition to those of the pipeline, which also apply.
-        select, where, set: as those of the pipeline, which apply to the table of `into` only.
+        columns: types in addition to those of the pipeline.
+        select, where, set: as in the pipeline, for this table.
     """
 
     table: str

@@ -15,7 +15,7 @@ class Transform(Model):
     """A program that reads records on stdin and writes rows on stdout.
 
     Attributes:
-        program: path; relative to the current folder, or inside the archive.
+        program: path; relative to the current folder and below it, inside the archive, or absolute.
         archive: .tar.gz, .tgz or .zip that contains it.
         args: arguments of the program; every user of the machine can see them.
         stdin: framing of records; with `arrow`, the rows on stdout are an Arrow stream, too.

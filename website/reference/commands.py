@@ -19,6 +19,7 @@ _STATUSES = (
     ("2", "wrong usage or invalid definition"),
     ("3", "an operator must decide: [errors](errors.md)"),
 )
+_JSON = "as_json"  # the option that the page describes once
 
 
 def leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -32,12 +33,13 @@ def leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]
             yield f"{path} {name}", command
 
 
-def option(item: click.Option) -> tuple[str, str, str]:
-    """Return the row of an option: how it is written, its default, what it does."""
+def option(item: click.Option) -> tuple[str, str]:
+    """Return the row of an option: how it is written, what it does, and its default."""
     names = ", ".join(f"`{name}`" for name in (*item.opts, *item.secondary_opts))
     value = "" if item.is_flag else f" `{item.metavar or choices(item.type) or 'N'}`"
     plain = isinstance(item.default, str | int | float) and not isinstance(item.default, bool)
-    return names + value, f"`{item.default}`" if plain and not item.is_flag else "", sentence(item.help or "")
+    default = f" Default: `{item.default}`." if plain and not item.is_flag else ""
+    return names + value, sentence(item.help or "") + default
 
 
 def choices(kind: object) -> str:
@@ -53,11 +55,14 @@ def section(name: str, command: click.Command) -> Iterator[str]:
     written = " ".join([name, *[item.make_metavar(click.Context(command)) for item in arguments]])
     yield f"## `{name}`\n"
     yield "\n\n".join(" ".join(part.split()) for part in body.strip().split("\n\n")) + "\n"
-    yield f"Usage: `{written} [OPTIONS]`\n"
-    options = [option(item) for item in command.params if isinstance(item, click.Option)]
-    if options:
-        yield table(("option", "default", "does"), options)
+    options = [item for item in command.params if isinstance(item, click.Option)]
+    listed = [item for item in options if item.name != _JSON]
+    shown = " [OPTIONS]" * bool(listed) + " [--json]" * (len(listed) < len(options))
+    yield f"Usage: `{written}{shown}`\n"
+    if listed:
+        yield table(("option", "does"), map(option, listed))
     lines = [line.strip() for line in examples.strip().splitlines()]
+    lines = [line for line in lines if re.search(r" -(?!-json)|'", line)]  # the usage shows the others
     if lines:
         yield "\n".join(["```sh", *lines, "```\n"])
 
@@ -68,20 +73,14 @@ def commands() -> str:
     parts = [
         "# Commands\n",
         "Look up a command, its options and its exit status. `--help` behind a command prints the same.\n",
-        "With `--json`, a command prints only [JSON lines](json-output.md) on stdout. Everything that kpipe writes lies in the\n"
-        "[home](home.md).\n",
-        table(("command", "does"), [overview(name, item) for name, item in found.items()]),
+        "With `--json`, a command prints only [JSON lines](json-output.md) on stdout. All files are in the [home](home.md).\n",
+        "Commands: " + ",\n".join(f"[`{name}`](#{anchor(name)})" for name in found) + ".\n",
         "## Exit status\n",
         table(("status", "meaning"), _STATUSES),
     ]
     for name, command in found.items():
         parts += section(name, command)
     return "\n".join(parts)
-
-
-def overview(name: str, command: click.Command) -> tuple[str, str]:
-    """Return the row of a command in the first table."""
-    return f"[`{name}`](#{anchor(name)})", sentence(command.get_short_help_str(200))
 
 
 def anchor(name: str) -> str:

@@ -19,7 +19,7 @@ FIXES = {
     "InvalidStatement": "Fix the statement at the caret",
     "NotAvailable": "Follow the hint; see the [changelog](../../CHANGELOG.md)",
     "SourceError": "Read the message; run again",
-    "BrokerUnreachable": "Check `source.brokers`, `security.protocol`, the port, and that Kafka runs",
+    "BrokerUnreachable": "Check `source.brokers`, `security.protocol`, and that Kafka runs",
     "TopicUnknown": "Check the name; kpipe never creates a source topic",
     "CredentialsRefused": "Check `source.credentials`, `sasl.mechanism` and `ssl.ca.location`. kpipe needs Describe and Read on"
     " the topic, and Describe on the group `kpipe-stores-nothing`",
@@ -29,8 +29,7 @@ FIXES = {
     "ReadFailed": "Run again: the next plan reports what is missing",
     "RecordsUnreadable": "Change the setting that the hint names, or"
     " [skip the batch](../how-to/operate/retry.md#skip-what-always-fails)",
-    "RecordRejected": "Fix the producer, or set the policy of that stage to `dead_letter`: `errors.parse`, `errors.transform`,"
-    " `errors.constraint` or `errors.duplicate_key`",
+    "RecordRejected": "Fix the producer, or set [`errors`](fields.md#errors) of that stage to `dead_letter`",
     "TransformFailed": "[Fix the program](../how-to/transforms.md#what-each-failure-looks-like)",
     "DeadLettersExceeded": "Fix the cause, or raise `errors.max_dead_letters`",
     "FormatTooNew": "Upgrade kpipe on this machine ([upgrade](../how-to/operate/upgrade.md))",
@@ -41,7 +40,7 @@ FIXES = {
     "StagingFailed": "Free disk space, or set `KPIPE_HOME` to a larger disk; run again",
     "StoreUnreachable": "Check `AWS_ENDPOINT_URL`, and that the store runs",
     "WorkerLost": "Read `.kpipe/logs/spark.log` and `dmesg`; if memory was short, lower `batch.max_offsets_per_partition`",
-    "DestinationBusy": "Close the client that the message names (open DuckDB files with `read_only=True`), or start the server",
+    "DestinationBusy": "Close the client that the message names, or start the server",
     "Fenced": "Run again",
     "OutcomeUnknown": "Run again once the destination answers: the ledger has the outcome",
 }
@@ -62,11 +61,11 @@ def errors() -> str:
         [
             "# Errors\n",
             "Look up an error that kpipe prints: what it means, and what to do.\n",
-            "An error is one line on stderr: `subject: problem -> hint`. `kpipe --debug` adds the traceback. A retried error"
-            " is tried\nagain `batch.max_retries` times before the run ends.\n",
+            "An error is one line on stderr: `subject: problem -> hint`. `kpipe --debug` adds the traceback. Retries:"
+            "\n`batch.max_retries`.\n",
             table(("error", "exit", "retried", "meaning", "fix"), [row(name, classes[name]) for name in ordered]),
-            "Exit status 3 stays until an operator decides: a service manager must not restart the run. Each decision is"
-            " recorded in\n`kpipe_commits.note`.\n",
+            "Exit status 3 stays until an operator decides: a service manager must not restart the run.\n`kpipe_commits.note`"
+            " records each decision.\n",
         ]
     )
 

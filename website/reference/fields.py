@@ -30,6 +30,7 @@ GROUPS: dict[str, type[BaseModel]] = {
     "asset": Shown,
 }
 _UNSET = "not set"
+_NOT_EMPTY = ("minLength", 1)  # an empty text is never a value
 _BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -44,15 +45,16 @@ def fields() -> str:
     """Return the page."""
     parts = [
         "# Fields\n",
-        "Look up a field of a pipeline: its type, its default and its meaning. The same names apply to YAML, to\n"
-        "`KafkaPipeline(...)` in Python and to `OPTIONS` of a statement. Unknown fields are errors.\n",
-        "Editors complete and check the YAML with [pipeline.schema.json](../pipeline.schema.json). `{{ env('NAME') }}` is\n"
-        "replaced when the file is read, and under `credentials` when a client is created.\n",
+        "Look up a field of a pipeline in YAML, in `KafkaPipeline(...)` (Python) and in `OPTIONS` of a statement. Unknown\n"
+        "fields are errors. Editors complete and check the YAML with [pipeline.schema.json](../pipeline.schema.json).\n",
+        "`{{ env('NAME') }}` is replaced when the file is read. `credentials` are such templates, replaced when a client is\n"
+        "created, and masked in all output.\n",
         "## Pipeline\n",
         table(("field", "type", "default", "meaning"), rows(Pipeline)),
     ]
     for name, model in GROUPS.items():
-        parts += [f"## `{name}`\n", sentence(summary(model)) + "\n"]
+        rules = summary(model).partition(". ")[2]  # the first sentence is the meaning of the group's field
+        parts += [f"## `{name}`\n"] + [sentence(rules) + "\n"] * bool(rules)
         parts += [table(("field", "type", "default", "meaning"), rows(model))]
     parts += [
         f"`format.mapping` takes a path, or `path` and `default`: {attributes(Mapped)['default']}\n",
@@ -113,5 +115,7 @@ def values(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         if inside is None and "patternProperties" in schema:
             inside = next(iter(schema["patternProperties"].values()))
         return f"map to {values(inside, definitions)}" if isinstance(inside, dict) else "map"
-    bounds = [text.format(schema[name]) for name, text in _BOUNDS.items() if name in schema]
+    bounds = [
+        text.format(schema[name]) for name, text in _BOUNDS.items() if name in schema and (name, schema[name]) != _NOT_EMPTY
+    ]
     return ", ".join([{"boolean": "`true`, `false`"}.get(str(kind), str(kind)), *bounds])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable
+
 from kpipe.expressions.mysql.function_list import SPECIAL, known
 from kpipe.expressions.mysql.refused.functions import REFUSED
 from website.reference.markdown import sentence, table
@@ -18,12 +22,18 @@ SYNTAX = {
     "TRIM": "TRIM([BOTH | LEADING | TRAILING] [text] FROM value)",
     "VALUES": "VALUES(column)",
 }
+_FOREIGN = re.compile("it is (?:not )?an? (?:function|operator) of ")
 _OPERATORS = {"MEMBER OF"}  # compiled as a call, written between its operands
 
 
-def arguments(least: int, most: int | None) -> str:
+def arguments(least: float, most: float) -> str:
     """Return how many arguments a function takes."""
-    return str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+    return str(least) if least == most else f"{least} or more" if most == math.inf else f"{least} to {most}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in the order of the alphabet."""
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def functions() -> str:
@@ -34,15 +44,16 @@ def functions() -> str:
     """
     if wrong := SYNTAX.keys() ^ set(SPECIAL):
         raise LookupError(f"website/reference/functions.py: SYNTAX and SPECIAL differ: {', '.join(sorted(wrong))}")
-    taken = {name: arguments(item.least, item.most) for name, item in known().items() if name not in _OPERATORS}
-    taken |= {name: f"`{text}`" for name, text in SYNTAX.items()}
+    taken: dict[tuple[float, float], list[str]] = {}
+    for name, item in sorted(known().items()):
+        if name not in _OPERATORS:
+            taken.setdefault((item.least, math.inf if item.most is None else item.most), []).append(name)
     groups: dict[tuple[str, str], list[str]] = {}
     for name, reason in REFUSED.items():
         groups.setdefault(reason, []).append(name)
-    rejected = [
-        (", ".join(f"`{name}`" for name in sorted(names)), sentence(why), sentence(instead))
-        for (why, instead), names in sorted(groups.items(), key=lambda group: min(group[1]))
-    ]
+    refused = [(listed(names), why, instead) for (why, instead), names in sorted(groups.items(), key=lambda group: min(group[1]))]
+    foreign = [(names, instead.removeprefix("write ")) for names, why, instead in refused if _FOREIGN.match(why)]
+    others = [(names, sentence(why), sentence(instead)) for names, why, instead in refused if not _FOREIGN.match(why)]
     return "\n".join(
         [
             "# Functions\n",
@@ -51,8 +62,15 @@ def functions() -> str:
             " server.\n",
             "Definitions in YAML take DuckDB's SQL instead, or MySQL's after `mysql:`: see [expressions](expressions.md).\n",
             "## Functions that are taken\n",
-            table(("function", "arguments"), [(f"`{name}`", taken[name]) for name in sorted(taken)]),
+            table(
+                ("arguments", "functions"),
+                [(arguments(*bounds), f"`{', '.join(names)}`") for bounds, names in sorted(taken.items())],
+            ),
+            "With a syntax of their own: " + ", ".join(f"`{text}`" for _, text in sorted(SYNTAX.items())) + ".\n",
+            "## Functions of other databases\n",
+            "They are rejected.\n",
+            table(("function", "write instead"), foreign),
             "## Functions that are rejected\n",
-            table(("function", "reason", "instead"), rejected),
+            table(("function", "reason", "instead"), others),
         ]
     )

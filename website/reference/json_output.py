@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kpipe.batch.batch import Batch, Commit, Committed, Counts
 from kpipe.batch.dead_letters import Replayed
@@ -47,12 +47,12 @@ _SUMMARY = {
 #: Fields of `kpipe status --json`. A test compares them with what the command prints.
 STATUS = {
     "pipeline": "name of the pipeline",
-    "state": "`stopped`, `running`, `waiting`, `error`, `needs_operator` or `detached`: [states](statements.md#states)",
+    "state": "[state](statements.md#states)",
     "positions": "next offset by partition",
     "high": "high watermark by partition; empty if the brokers do not answer",
     "lag": "offsets up to the high watermarks that were not read; null if the brokers do not answer",
-    "skipped": "ranges that the ledger has as skipped",
-    "lost": "ranges that the ledger has as lost",
+    "skipped": "skipped ranges",
+    "lost": "lost ranges",
     "last_batch": "`batch`, `seq` and `committed` (ISO 8601, UTC) of the newest batch, or null",
     "last_error": "error of the last run, else of the brokers now, or null",
 }
@@ -61,8 +61,8 @@ _VERIFY = {
     "span": "committed offsets",
     **{name: text for name, text in _SUMS.items() if name not in ("messages", "bytes")},
     "partitions": "by partition: `ranges`, the same sums, and `rows_found` in the table",
-    "lost": "ranges that are lost, or that a run has claimed with `at_most_once`",
-    "skipped": "ranges that were skipped",
+    "lost": "lost ranges, also those that a run has claimed with `at_most_once`",
+    "skipped": "skipped ranges",
     "repeated": "ranges that `at_least_once` has read, or will read, more than once",
     "problems": "one sentence for each difference",
 }
@@ -104,11 +104,10 @@ _EXAMPLES = {
 "skipped": [], "lost": [], "last_batch": {"batch": "78aaccc4163a4b30924afbc97d2cca76", "seq": 3, \
 "committed": "2026-11-20T19:35:40Z"}, "last_error": null}""",
     "verify": """\
-{"ok": true, "span": 80, "rows": 72, "deletes": 0, "dead_letters": 8, "filtered": 0, "gaps": 0, "inserted": 72, "updated": 0, \
+{"ok": true, "span": 40, "rows": 32, "deletes": 0, "dead_letters": 8, "filtered": 0, "gaps": 0, "inserted": 32, "updated": 0, \
 "deleted": 0, "ignored": 0, "partitions": {"0": {"ranges": [[0, 40]], "span": 40, "rows": 32, "deletes": 0, \
-"dead_letters": 8, "filtered": 0, "gaps": 0, "inserted": 32, "updated": 0, "deleted": 0, "ignored": 0, "rows_found": 32}, \
-"1": {"ranges": [[0, 40]], "span": 40, "rows": 40, "deletes": 0, "dead_letters": 0, "filtered": 0, "gaps": 0, "inserted": 40, \
-"updated": 0, "deleted": 0, "ignored": 0, "rows_found": 40}}, "lost": [], "skipped": [], "repeated": [], "problems": []}""",
+"dead_letters": 8, "filtered": 0, "gaps": 0, "inserted": 32, "updated": 0, "deleted": 0, "ignored": 0, "rows_found": 32}}, \
+"lost": [], "skipped": [], "repeated": [], "problems": []}""",
     "broker": '{"running": true, "brokers": "127.0.0.1:9092", "kind": "kafka", "version": "4.3.1"}',
 }
 
@@ -122,7 +121,18 @@ def checked(name: str, described: Mapping[str, str], keys: Iterable[str]) -> str
     if list(described) != list(keys):
         wrong = sorted({*described} ^ {*keys}) or ["their order"]
         raise LookupError(f"website/reference/json_output.py: {name} differs from the code: {', '.join(wrong)}")
-    return table(("field", "meaning"), [(f"`{field}`", sentence(text)) for field, text in described.items()])
+    return table(("field", "meaning"), rows(described))
+
+
+def rows(described: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield a row for each field; several fields of the table of counts share one."""
+    counts = [field for field, text in described.items() if _SUMS.get(field) == text]
+    shared = counts if len(counts) > 1 else []
+    for field, text in described.items():
+        if field not in shared:
+            yield f"`{field}`", sentence(text)
+        elif field == shared[0]:
+            yield f"`{field}` … `{shared[-1]}`", "[Counts](#counts)."
 
 
 def json_output() -> str:
@@ -138,6 +148,9 @@ def json_output() -> str:
             "# JSON output\n",
             "Look up the fields that a command prints with `--json`, one object a line. Nothing else is on stdout.\n",
             'Partitions are numbers as text, `"0"`. With several topics they are `TOPIC:PARTITION`.\n',
+            "## Counts\n",
+            "Lines of `kpipe run` and `kpipe verify` contain them, in this order:\n",
+            table(("field", "meaning"), [(f"`{field}`", sentence(text)) for field, text in _SUMS.items()]),
             "## `kpipe run`\n",
             "One line for each committed batch:\n",
             checked("_RUN", _RUN, batch_line(committed)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from resources.destinations.sql.ledger import duckdb_dialect
-from website.reference.markdown import sentence, table
+from website.reference.markdown import table
 
 __all__ = ["ROWS", "tables"]
 
@@ -49,7 +49,7 @@ def tables() -> str:
         "[information_schema](statements.md#information_schema), over all pipelines of a home.\n",
         table(("name", "kind", "one row for each"), [(f"[`{name}`](#{name})", kinds[name], text) for name, text in ROWS.items()]),
     ]
-    for name, text in ROWS.items():
-        parts += [f"## {name}\n", f"One row for each {sentence(text)}\n"]
+    for name in ROWS:
+        parts += [f"## {name}\n"]
         parts += [table(("column", "type"), [(f"`{column}`", kind) for column, kind in columns[name]])]
     return "\n".join(parts)
