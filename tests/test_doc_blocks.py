@@ -51,7 +51,6 @@ SHELL_EXCEPTIONS = {
     "make bench": _HOURS,
     "make chaos": _HOURS,
     "KPIPE_SEED=7 make chaos": _HOURS,
-    ".venv/bin/python -m bench --help": "tests/bench imports and runs the modules",
     ".venv/bin/python -m pytest tests/survival": "is a run of the tests themselves",
     ".venv/bin/python -c ": "needs the table that the command above it loads",
     ".venv/bin/python .kpipe/records.py ": "needs the demo's Kafka",
