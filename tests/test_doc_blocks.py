@@ -6,7 +6,6 @@ import ast
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import duckdb
 import pytest
 import yaml
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.yaml_codec import from_yaml
-from kpipe.sql.create_table import made
 from kpipe.sql.parser import read_all
 from kpipe_assets.cli import kpipe
 
@@ -34,8 +31,6 @@ _KPIPE = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?kpipe(?: (.*))?$")
 EXECUTED_SQL = {
     "docs/tutorial/sql.md": "tests/kpipe_assets/guides/test_sql_guide.py",
     "docs/reference/statements.md": "tests/kpipe_assets/guides/test_sql_guide.py",
-    "docs/how-to/lookups.md": "tests/kpipe_assets/guides/test_lookups_guide.py",
-    "docs/how-to/several-tables.md": "tests/kpipe_assets/guides/test_several_tables_guide.py",
     "docs/how-to/coming-from-singlestore.md": "tests/kpipe_assets/guides/test_migration_guides.py",
 }
 
@@ -56,7 +51,6 @@ SHELL_EXCEPTIONS = {
     "make bench": _HOURS,
     "make chaos": _HOURS,
     "KPIPE_SEED=7 make chaos": _HOURS,
-    ".venv/bin/python -m bench --help": "tests/bench imports and runs the modules",
     ".venv/bin/python -m pytest tests/survival": "is a run of the tests themselves",
     ".venv/bin/python -c ": "needs the table that the command above it loads",
     ".venv/bin/python .kpipe/records.py ": "needs the demo's Kafka",
@@ -123,7 +117,7 @@ def shell_lines() -> Iterator[tuple[str, str]]:
 
 def test_pages_use_known_languages() -> None:
     """A language that is not listed here would be run by no test."""
-    checked = {"sh", "sql", "yaml", "python", "py", "awk", "c"}
+    checked = {"sh", "sql", "yaml", "python", "py"}
     shown = {"text", "json", "jsonl", "csv", "ebnf", "graphql", "toml", "markdown", ""}
     found = {language for path in PAGES for _, language, _ in _FENCE.findall(path.read_text(encoding="utf-8"))}
     assert found <= checked | shown
@@ -251,15 +245,6 @@ def test_a_statement_is_executed_or_parsed(block: Block) -> None:
     assert read_all(block.body)
 
 
-def test_tables_of_lookups_can_be_created() -> None:
-    texts = [block.body for block in blocks("sql") if block.page == "docs/how-to/lookups.md"]
-    with duckdb.connect() as connection:
-        for text in texts:
-            connection.execute(text)
-        assert connection.execute("SELECT count(*) FROM rates").fetchone() == (4,)
-    assert made("CREATE TABLE t (a int)").statements
-
-
 # -- programs -----------------------------------------------------------------------------------------------------------
 
 
@@ -290,18 +275,6 @@ def test_the_program_of_the_tutorial_prints_what_the_page_shows(tmp_path: Path) 
     file.write_text(program)
     file.chmod(0o755)
     assert ran(["sh", "-c", shell], "", tmp_path) == [json.loads(shown)]
-
-
-def test_the_programs_in_awk_and_c_print_objects(tmp_path: Path) -> None:
-    (awk,), (c,) = blocks("awk"), blocks("c")
-    (tmp_path / "log.awk").write_text(awk.body)
-    line = '10.0.0.1 - - [20/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5\n\n'
-    assert ran(["awk", "-f", "log.awk"], line, tmp_path) == [{"ip": "10.0.0.1", "status": 200}]
-    compiler = shutil.which("cc")
-    if compiler:  # kpipe itself runs without one
-        (tmp_path / "count.c").write_text(c.body)
-        subprocess.run([compiler, "-O2", "-Werror", "-o", "count", "count.c"], check=True, cwd=tmp_path, timeout=60)
-        assert ran(["./count"], "abc\n\n", tmp_path) == [{"bytes": 3}, {"bytes": 0}]
 
 
 def test_the_command_that_tries_a_program_works() -> None:

@@ -35,6 +35,99 @@ from tests.commandline import Kpipe
 FOLDER = Path(__file__).parents[3] / "docs" / "how-to"
 SINGLESTORE = (FOLDER / "coming-from-singlestore.md").read_text(encoding="utf-8")
 CONNECT = (FOLDER / "coming-from-kafka-connect.md").read_text(encoding="utf-8")
+#: What the definition of each example does: records, their rows, and the reasons of dead letters.
+TRIPS = """
+```yaml
+type: kpipe_assets.KafkaPipeline
+attributes:
+  name: trips
+  source:
+    brokers: "broker-1:9093,broker-2:9093"
+    topic: trips
+    config: {security.protocol: SASL_SSL, sasl.mechanism: SCRAM-SHA-512}
+    credentials:
+      sasl.username: "{{ env('KAFKA_USER') }}"
+      sasl.password: "{{ env('KAFKA_PASSWORD') }}"
+  batch: {interval_ms: 1000}
+  format:
+    mapping:
+      id: id
+      rider: {path: rider::name, default: nobody}
+      "@requested": requested_at
+    booleans: number
+  set:
+    requested_at: "mysql: STR_TO_DATE(@requested, '%Y-%m-%d %H:%i:%s')"
+    source: "mysql: CONCAT(get_kafka_pipeline_prop('prop_topicname'), '/', get_kafka_pipeline_prop('prop_partition'))"
+  where: "mysql: @requested <> ''"
+  errors: {constraint: dead_letter}
+  into: {table: trips, key: [id], on_conflict: replace}
+```
+
+```json
+{"id": 1, "rider": {"name": "Ada"}, "requested_at": "2026-11-21 08:30:00"}
+{"id": 2, "requested_at": "2026-11-21 08:31:00"}
+{"id": 3, "requested_at": ""}
+{"id": 4}
+```
+
+```json
+{"id": 1, "rider": "Ada", "requested_at": "2026-11-21 08:30:00", "source": "trips/3"}
+{"id": 2, "rider": "nobody", "requested_at": "2026-11-21 08:31:00", "source": "trips/3"}
+```
+
+```text
+@requested: the record has no requested_at (DEFAULT NULL makes that NULL)
+```
+"""
+VISITS = """
+```sql
+CREATE ROWSTORE TABLE visits (
+    `id` bigint(20) unsigned NOT NULL,
+    `offset` text CHARACTER SET utf8 COLLATE utf8_general_ci DEFAULT NULL,
+    `seen` datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    `tags` json,
+    `first` AS `tags`::$first PERSISTED text,
+    PRIMARY KEY visits_key (`id`) USING HASH,
+    SHARD KEY (`id`),
+    KEY (`seen`) USING CLUSTERED COLUMNSTORE
+);
+```
+
+```text
+note: ignored, because it has no effect: ROWSTORE, SHARD KEY, KEY
+note: COLLATE utf8_general_ci is ignored: texts are compared by their bytes, 'A' is not 'a'
+```
+"""
+RECORDS = {
+    "trips": TRIPS,
+    "orders": """
+```json
+{"order_id": 7, "amount": "19.90", "at": 1795219200000, "email": "a@example.com", "status": "new"}
+{"order_id": 8, "amount": "5", "at": 1795219260000, "email": "b@example.com", "status": "test"}
+{"order_id": "x", "amount": "5", "at": 1795219260000, "email": null, "status": "new"}
+```
+
+```json
+{"id": 7, "amount": "19.90", "origin": "web", "ordered_at": "2026-11-21 00:00:00", "email": "08168cd80dfd534ab0f10af10f1303fe00af2d43ab5c1432360d137f8197e17a"}
+```
+
+```text
+id: Could not convert string 'x' to INT64 when casting from source column order_id
+```
+""",  # noqa: E501
+    "customers": """
+```json
+{"op": "c", "before": null, "after": {"id": 1, "city": "Köln"}}
+{"op": "u", "before": {"id": 1, "city": "Köln"}, "after": {"id": 1, "city": "Bonn"}}
+{"op": "d", "before": {"id": 1, "city": "Bonn"}, "after": null}
+```
+
+```json
+{"id": 1, "city": "Köln"}
+{"id": 1, "city": "Bonn"}
+```
+""",
+}
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BASE = {
     "name": "p",
@@ -143,16 +236,15 @@ def test_every_setting_of_the_connector_is_in_a_table() -> None:
 
 
 def test_the_statement_is_the_file() -> None:
-    blocks = _BLOCK.findall(SINGLESTORE)
+    blocks = _BLOCK.findall(SINGLESTORE + TRIPS)
     text, file = (next(text for kind, text in blocks if kind == wanted) for wanted in ("sql", "yaml"))
     found = read(text)
     assert isinstance(found, Create)
     assert found.pipeline == from_yaml(file)
 
 
-def test_the_table_is_made_with_the_notes_that_stand_there() -> None:
-    part = SINGLESTORE[SINGLESTORE.index("## Tables") :]
-    (_, text), (_, notes) = _BLOCK.findall(part)[:2]
+def test_a_table_is_made_with_notes() -> None:
+    (_, text), (_, notes) = _BLOCK.findall(VISITS)
     found = made(text.strip().rstrip(";"))
     assert [f"note: {note}" for note in found.notes] == notes.splitlines()
     with duckdb.connect() as connection:
@@ -162,17 +254,10 @@ def test_the_table_is_made_with_the_notes_that_stand_there() -> None:
 
 
 def examples() -> list[list[tuple[str, str]]]:
-    """Each definition with the records, rows and reasons behind it."""
-    found: list[list[tuple[str, str]]] = []
-    for page in (SINGLESTORE, CONNECT):
-        behind = False
-        for kind, text in _BLOCK.findall(page):
-            if kind == "yaml":
-                found.append([])
-            behind = kind == "yaml" or (behind and kind != "sql")
-            if behind:
-                found[-1].append((kind, text))
-    return [[block for block in blocks if not block[1].startswith("{\n")] for blocks in found if len(blocks) > 2]
+    """Each definition with its records, rows and reasons."""
+    definitions = [text for kind, text in _BLOCK.findall(TRIPS + CONNECT) if kind == "yaml"]
+    records = [(text, _BLOCK.findall(RECORDS[from_yaml(text).name])) for text in definitions]
+    return [[("yaml", text), *(block for block in blocks if block[0] != "yaml")] for text, blocks in records]
 
 
 def test_there_are_examples() -> None:

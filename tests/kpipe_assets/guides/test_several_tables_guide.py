@@ -23,11 +23,25 @@ from tests.resources.several import Bench
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "how-to" / "several-tables.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```(\w+)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL))
+#: The page's definition as a statement.
+STATEMENT = """
+CREATE PIPELINE shop
+AS LOAD DATA KAFKA 'localhost:9092/orders'
+OPTIONS '{"columns": {"id": "BIGINT", "lines": "STRUCT(sku VARCHAR, quantity INTEGER, price DECIMAL(10,2))[]"},
+          "select": "SELECT id, customer, len(lines) AS positions FROM records"}'
+INTO TABLE orders
+FORMAT JSON
+ALSO INTO TABLE order_lines
+SETTINGS '{"select": "SELECT id, number, line.sku AS sku, line.quantity AS quantity, line.price AS price FROM records, UNNEST(lines) WITH ORDINALITY AS t(line, number)"}'
+ALSO INTO TABLE large_orders
+SET customer = upper(customer)
+WHERE DUCKDB('len(lines) >= 3');
+"""  # noqa: E501
 SMALL: dict[str, Any] = {"name": "p", "source": {"brokers": "b", "topic": "t"}, "into": {"table": "a"}, "also": [{"table": "b"}]}
 
 
 def test_the_statement_and_the_file_say_the_same() -> None:
-    statement = read(BLOCKS["sql"].strip())
+    statement = read(STATEMENT.strip())
     assert isinstance(statement, Create)
     assert statement.pipeline == from_yaml(BLOCKS["yaml"])
     assert read(to_sql(statement.pipeline)) == statement
