@@ -89,13 +89,16 @@ def test_prices_with_pandas() -> None:
     assert output("arrow_price_pandas.py", values) == [{"id": at, "gross": round(at * 11.9, 2)} for at in range(3)]
 
 
+@pytest.mark.chaos  # Go's proxy must answer, and the build takes a minute of CPU
 def test_lengths_in_go(tmp_path: Path) -> None:
     """Built with the library that the program names, from Go's proxy."""
     go = shutil.which("go") or pytest.skip("no Go compiler")
     shutil.copy(PROGRAMS / "arrow_lengths.go", tmp_path / "main.go")
     (library,) = set(re.findall(r"github\.com/apache/arrow-go/v\d+", (tmp_path / "main.go").read_text()))
     for command in (("mod", "init", "lengths"), ("get", f"{library}@v18.8.0"), ("mod", "tidy"), ("build", "-o", "lengths")):
-        done = subprocess.run([go, *command], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [go, *command], cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1800
+        )
         if done.returncode and "dial tcp" in done.stderr:
             pytest.skip(f"{library} cannot be fetched: {done.stderr.splitlines()[-1]}")
         assert done.returncode == 0, done.stderr
