@@ -21,7 +21,7 @@ from resources.java import spark_environment
 from resources.spark.cluster import kubernetes, python_environment, yarn
 from resources.spark.cluster.master import check, driver_address, is_local
 from resources.spark.driver import jvm, transport_security
-from resources.spark.driver.class_archive_maker import archive_for
+from resources.spark.driver.class_archive_lookup import archive_for
 from resources.spark.driver.scratch_folders import scratch, sockets, sweep
 from resources.spark.task.task_spec import Failure, JobSpec
 
