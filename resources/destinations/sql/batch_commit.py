@@ -101,8 +101,7 @@ def write_rows(
     steps.enter("data")  # 6
     if rule is not None and before is not None and part.all_files:  # a table created without rows has no coordinates yet
         key = spelled(key_columns(engine, connection, part.table), columns, table)
-        is_first = part.table is store.tables[0]
-        done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files, is_first))
+        done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files))
         row_balance.move(connection, dialect, table, delta)
         return done.only.counts
     engine.insert(connection, table, part.commit, files.rows, columns)
