@@ -244,16 +244,6 @@ def test_importing_kpipe_changes_nothing_in_dagster() -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("name", ["resources", "transforms"])
-def test_a_package_of_another_project_under_one_of_our_names_is_reported(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").touch()
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import {name}; import kpipe_assets"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert f"package {name}: expected kpipe's in {ROOT / name}, found {tmp_path / name}" in done.stderr
-    assert "code location" in done.stderr
-
-
 def test_every_module_of_the_core_can_be_imported_by_its_path() -> None:
     for name in CORE:
         module = importlib.import_module(name)
