@@ -24,7 +24,9 @@ from resources.java import find_java, spark_environment
 from resources.spark.driver import jvm
 from resources.spark.driver.class_archive import CLASSES, COMMAND, MAIN, SWITCH, archive_key, installed
 from resources.spark.driver.class_archive_lookup import spark_home
-from resources.spark.driver.session import prepared, settings, warm
+from resources.spark.driver.scheduling import warm
+from resources.spark.driver.session import prepared
+from resources.spark.driver.spark_settings import settings
 
 __all__ = ["launcher_command", "make"]
 
