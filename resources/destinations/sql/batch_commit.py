@@ -9,7 +9,7 @@ from dataclasses import replace
 from kpipe.batch.batch import Commit, Committed, Counts
 from kpipe.batch.table_write import ByLane
 from kpipe.errors import StagingFailed
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.ledger.ledger import Ledger
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.sql import row_rejections
@@ -70,7 +70,7 @@ def read_back(store: Store, commit: Commit, landed: list[Commit]) -> tuple[int |
         landed.append(multi_table.settled(connection, history_tables.settled(connection, commit)) if store.is_keyed else commit)
         return row[0], nothing[1]
 
-    reach("readback")
+    failpoint("readback")
     return store.read(read, nothing)
 
 
