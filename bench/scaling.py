@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from resources.spark.driver.session import SMALLEST_PIECE
+from resources.spark.driver.scheduling import SMALLEST_PIECE
 
 __all__ = [
     "DESTINATIONS",
@@ -109,7 +109,7 @@ class Load:
 def extract_s(load: Load, cluster: Cluster, tasks: Tasks = SPARK) -> float:
     """Seconds from the plan to the last report: the driver sends tasks one after the other, then all cores work.
 
-    Ranges are shared out so that every core has the same number of offsets (`share_out` in resources/spark/driver/session.py).
+    Ranges are shared out so that every core has the same number of offsets (`share_out` in resources/spark/driver/scheduling.py).
     """
     share = max(SMALLEST_PIECE, load.records / cluster.slots)
     offsets = load.records / load.partitions

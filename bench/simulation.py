@@ -14,7 +14,7 @@ from bench.scaling import SPARK, Cluster, Commit, Load, Tasks
 from kpipe.batch.batch import Batch
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.topics import PartitionId, TopicId
-from resources.spark.driver.session import share_out
+from resources.spark.driver.scheduling import share_out
 
 __all__ = ["Played", "Uneven", "play"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidPipeline
 
-__all__ = ["AUDITED", "POINTS", "VARIABLE", "Fault", "arm", "reach"]
+__all__ = ["AUDITED", "POINTS", "VARIABLE", "Fault", "arm", "failpoint"]
 
 VARIABLE = "KPIPE_FAULT"
 
@@ -97,7 +97,7 @@ def arm(fault: Callable[[str], None] | None) -> None:
     _armed = fault
 
 
-def reach(point: str) -> None:
+def failpoint(point: str) -> None:
     """Report that the process has reached this point."""
     if _armed is not None:
         _armed(point)

@@ -15,9 +15,9 @@ importing this package loads neither Dagster nor an engine.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kpipe_assets.import_names import check_import_names
 
 if TYPE_CHECKING:
     from kpipe_assets.component import KafkaPipeline, PipelineCatalog
@@ -26,22 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["KafkaPipeline", "PipelineCatalog", "ingest"]
 
 
-def _check_names() -> None:
-    """Raise ImportError if another project's package has the name of one of kpipe's packages."""
-    here = Path(__file__).parent.parent
-    for name in ("kpipe", "resources", "transforms"):
-        spec = find_spec(name)
-        found = Path(spec.origin).parent if spec is not None and spec.origin else None
-        if found != here / name:
-            msg = (
-                f"package {name}: expected kpipe's in {here / name}, found {found or 'a folder without __init__.py'}"
-                " -> install kpipe in an environment of its own, and add it to Dagster as a code location"
-                " (docs/how-to/existing-workspace.md)"
-            )
-            raise ImportError(msg, name=name)
-
-
-_check_names()
+check_import_names()
 _MODULES = {"KafkaPipeline": "component", "PipelineCatalog": "component", "ingest": "runs.runner"}
 
 

@@ -94,7 +94,8 @@ class SparkResource:
         """Return the SparkContext of this process; start it on the first call."""
         from dagster_pyspark import LazyPySparkResource
 
-        from resources.spark.driver.session import prepared, settings, stop_at_exit
+        from resources.spark.driver.session import prepared, stop_at_exit
+        from resources.spark.driver.spark_settings import settings
 
         if self._session is None:
             home = Home.at(self.home)
@@ -120,7 +121,7 @@ class SparkResource:
 
     def warm(self) -> None:
         """Start the JVM, and on each core a Python worker with its imports; see `Stagers`."""
-        from resources.spark.driver.session import warm
+        from resources.spark.driver.scheduling import warm
 
         warm(self.context())
 

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from datetime import date
 from functools import cache
@@ -266,6 +267,7 @@ def test_the_readme_has_at_most_130_lines() -> None:
 def test_the_output_of_the_demo_ends_with_the_commands_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = blocks(DEMO[DEMO.index("<!-- demo-output -->") : DEMO.index("<!-- /demo-output -->")], "text")[0]
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
     printed = io.StringIO()
     _next(Console(file=printed, width=140), Home(tmp_path / ".kpipe"))
     assert shown[shown.index("\nNext\n") :] == printed.getvalue()

@@ -98,6 +98,7 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder(wheel: Path, java: obje
         assert done.returncode == 0, done.stdout + done.stderr
         for words in ("Apache Kafka", "4,000 records on 4 partitions", "caught up", "proven: "):
             assert words in done.stdout, done.stdout
+        assert f"   {commands}/kpipe status\n" in done.stdout  # as it can be entered in this folder
         assert [path.name for path in folder.iterdir()] == [".kpipe"]
     finally:
         run(commands, "kpipe", "broker", "stop", folder=folder)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from kpipe.errors import TransformFailed
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from transforms.process import READ_BYTES, Child, waiting
 from transforms.program import Limits, Program
 from transforms.stderr import Tail, escape
@@ -121,9 +121,9 @@ class TransformRun:
         self._iterated = True
         with self:
             assert self._child is not None
-            reach("tx.spawned")
+            failpoint("tx.spawned")
             yield from self._pump(self._child)
-            reach("tx.eof")
+            failpoint("tx.eof")
             self._unread = self._child.unread()
             self._leftovers = self._child.finish(self._tail.add)
             self._ended = self._now()

@@ -16,7 +16,8 @@ from bench.contenders.pipelines import pipeline
 from kpipe.planning.planner import Idle, Limits, plan
 from kpipe_assets.runs.runner import Run
 from resources.home import Home
-from resources.spark.driver.session import start, warm
+from resources.spark.driver.scheduling import warm
+from resources.spark.driver.session import start
 
 
 def main() -> None:

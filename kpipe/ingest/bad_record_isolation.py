@@ -26,7 +26,7 @@ from kpipe.planning.reconcile import Survey
 from kpipe.run_events import Event
 from kpipe.topics import PartitionId
 
-__all__ = ["Skip", "Skipping", "set_aside"]
+__all__ = ["BadRecordIsolation", "Skip", "set_aside"]
 
 # Maximum of single offsets to find in one batch. Beyond it, the smallest part doubles with each skipped one, so that a batch
 # without any good record ends after some forty parts.
@@ -63,7 +63,7 @@ class Skip:
         return Batch("", pipeline, tuple(Step(Lane(s, r.start, r.start, r.end), r.end) for s, r in self.parts))
 
 
-class Skipping:
+class BadRecordIsolation:
     """Failed batches of one run, and the parts of them to try next.
 
     Args:

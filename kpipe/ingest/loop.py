@@ -21,10 +21,10 @@ from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, KpipeError, SchemaConflict
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.ingest.at_least_once import AtLeastOnce
 from kpipe.ingest.at_most_once import AtMostOnce
-from kpipe.ingest.bad_record_isolation import Skipping, set_aside
+from kpipe.ingest.bad_record_isolation import BadRecordIsolation, set_aside
 from kpipe.ingest.delivery import Delivery
 from kpipe.ingest.prefetch import Prefetch
 from kpipe.ingest.staging import StagedBatch, staged_for, tables_of
@@ -103,7 +103,7 @@ class Ingest:
         self.survey = Survey(
             self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.on_event
         )
-        self.isolation = Skipping(self.pipeline.errors.batch == "skip")
+        self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
         self.delivery = self._delivery()
         read_ledger = self.survey.read_ledger
         self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read_ledger, self.on_event)
@@ -270,7 +270,7 @@ class Ingest:
         check_dead_letters(self.pipeline, staged.ledger, records, reports)
         check_still_there(self.topics, staged.ledger, batch)
         self.on_event(Event("staged", batch))
-        reach("collect.all")
+        failpoint("collect.all")
         seconds = time.monotonic() - staged.began
         lookups = lookup_versions(reports)
         return Commit(
@@ -320,7 +320,7 @@ class Ingest:
 
     def publish(self, committed: Committed, staged: StagedBatch | None = None) -> Committed:
         """Report the commit that was read back, and store its position in this home."""
-        reach("mirror.before")
+        failpoint("mirror.before")
         self.seen.note(self.seen.uid or self.destination.ledger()[0], committed.seq)
         looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
         self.on_event(Event("committed", committed.batch, committed, "", *looked))

@@ -11,7 +11,7 @@ from kpipe.column_growth import Closed, Taken, listed, named, names_in, taken
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import SchemaConflict
 from kpipe.expressions.projection import Selection
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.interfaces import Destination, Stager
 from kpipe.ledger.ledger import Ledger
 from kpipe.run_events import Event
@@ -119,7 +119,7 @@ def staged(
     Raises:
         SchemaConflict: the policy is `fail`, or types are incompatible.
     """
-    reach("plan.frozen")
+    failpoint("plan.frozen")
     columns = tuple(columns)
     parts = table_pipelines(pipeline)
     sampled = [_names(have) - _names(base) for have, base in zip(columns, known or columns, strict=True)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from kpipe.batch.batch import Commit
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import LedgerMismatch, OffsetsBeyondEnd, OffsetsLost, TopicGone
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.interfaces import Destination, Topics
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LOST, READ, LaneChange, Ledger, Step
@@ -56,9 +56,9 @@ class Survey:
             LedgerMismatch: the ledger is missing, replaced or older than before.
         """
         ledger = self.read_ledger()
-        reach("plan.ledger")
+        failpoint("plan.ledger")
         snapshot = self.topics.snapshot()
-        reach("plan.offsets")
+        failpoint("plan.offsets")
         return snapshot, ledger
 
     def reconcile(self, snapshot: TopicSnapshot, ledger: Ledger) -> tuple[TopicSnapshot, Ledger]:

@@ -47,7 +47,7 @@ def table_destinations(pipeline: Pipeline, destination: Destination) -> list[tup
     if pipeline.also and not isinstance(destination, MultiTable):
         raise NotAvailable(
             f"pipeline {pipeline.name}: also: {destination.describe()} cannot write several tables in one commit",
-            "use into.type: duckdb or postgres, or one pipeline for each table",
+            "use into.type: duckdb, postgres or mysql, or one pipeline for each table",
         )
     tables = destination.tables if isinstance(destination, MultiTable) else (destination,)
     return list(zip(table_pipelines(pipeline), tables, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +24,7 @@ from kpipe_assets.terminal import echo
 from resources.dev_broker.broker import BrokerStatus, LocalBroker
 from resources.home import Home
 
-__all__ = ["demo"]
+__all__ = ["commands_folder", "demo"]
 
 NAME = "tweets"
 RECORDS = 200_000
@@ -175,9 +177,17 @@ def _next(console: Console, home: Home) -> None:
         f"python -c \"import duckdb; print({opened}.sql('FROM tweets LIMIT 5'))\"": "read the table",
         "kpipe broker stop": "stop the demo's Kafka, which is still running",
     }
+    folder = commands_folder()
     for command, text in lines.items():
-        console.print(f"   .venv/bin/{command}\n        [dim]{text}[/dim]", markup=True, soft_wrap=True)
+        console.print(f"   {folder}{command}\n        [dim]{text}[/dim]", markup=True, soft_wrap=True)
     console.print("   with your own Kafka: docs/tutorial/first-pipeline.md")
+
+
+def commands_folder() -> str:
+    """Return what to write before the names of this environment's commands; nothing where the shell finds them."""
+    folder = Path(sys.executable).parent
+    found = shutil.which("kpipe")
+    return "" if found is not None and Path(found).parent == folder else f"{_short(folder)}/"
 
 
 def _short(path: Path) -> str:

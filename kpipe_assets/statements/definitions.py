@@ -1,8 +1,7 @@
-"""Execute CREATE, DROP and SHOW PIPELINE, and change fields of a definition for ALTER."""
+"""Execute CREATE and DROP PIPELINE, and change fields of a definition for ALTER."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -10,11 +9,8 @@ from pydantic import ValidationError
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import DestinationBusy, InvalidPipeline, InvalidStatement, KpipeError
 from kpipe.interfaces import Keyed, Resuming
-from kpipe.sql.renderer import to_sql, write
 from kpipe.sql.source_positions import Places, pointing
-from kpipe.sql.statements import Alter, Create, Drop, SetField, SetOffsets, ShowCreate
-from kpipe.topics import Part, part
-from kpipe_assets.runs.status import state_of
+from kpipe.sql.statements import Create, Drop, SetField
 from kpipe_assets.runs.stop_requests import ask
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.statements.result import Result
@@ -24,7 +20,7 @@ from resources.home import Home
 if TYPE_CHECKING:
     from kpipe_assets.validation import Case
 
-__all__ = ["changed", "create", "drop", "exists", "save", "show_create", "show_pipelines"]
+__all__ = ["changed", "create", "drop", "exists", "save"]
 
 
 def exists(home: Home, name: str) -> bool:
@@ -141,29 +137,3 @@ def drop(home: Home, sensor_states: SensorStates, statement: Drop) -> Result:
     sensor_states.forget(name)
     left = f"; batch {begun.id} is not finished: a new pipeline {name} with this ledger finishes it first" if begun else ""
     return Result(f"pipeline {name} dropped; rows, history and ledger stay in {kept}{left}")
-
-
-def show_pipelines(home: Home, sensor_states: SensorStates) -> Result:
-    """Execute SHOW PIPELINES."""
-    on, served = sensor_states.on(), sensor_states.is_served()
-    rows = [(name, state_of(home, name, name in on, served)) for name in home.names()]
-    return Result(columns=("pipeline", "state"), rows=rows)
-
-
-def show_create(home: Home, statement: ShowCreate) -> Result:
-    """Execute SHOW CREATE PIPELINE. EXTENDED adds the statement that seeks a copy to the same offsets."""
-    pipeline = home.pipeline(statement.pipeline)
-    text = to_sql(pipeline)
-    if statement.extended:
-        positions = _positions(home, pipeline)
-        if positions:
-            text += "\n" + write(Alter(pipeline.name, (SetOffsets(dict(positions)),)))
-    return Result(columns=("pipeline", "statement"), rows=[(pipeline.name, text)], text=True)
-
-
-def _positions(home: Home, pipeline: Pipeline) -> Mapping[Part, int]:
-    """Return the next offsets by partition; empty if several topic ids share a name."""
-    _, ledger = open_destination(pipeline, home).ledger()
-    positions = ledger.positions()
-    numbers = {part(source, pipeline.source.multi_topic): offset for source, offset in sorted(positions.items())}
-    return numbers if len(numbers) == len(positions) else {}

@@ -56,8 +56,14 @@ class Session:
         home, sensor_states, report = self._home.make(), self._sensor_states, self._report
         # Each module is imported for its statements only: SHOW PIPELINES does without Arrow and the compiler of expressions.
         match statement:
-            case s.Create() | s.Drop() | s.ShowPipelines() | s.ShowCreate():
+            case s.Create() | s.Drop():
                 return self._definition(statement, home)
+            case s.ShowPipelines() | s.ShowCreate():
+                from kpipe_assets.statements import show
+
+                if isinstance(statement, s.ShowCreate):
+                    return show.show_create(home, statement)
+                return show.show_pipelines(home, sensor_states)
             case s.Alter() | s.Backfill() | s.Replay():
                 return self._seek(statement, home)
             case s.Truncate() | s.Reset():
@@ -72,16 +78,11 @@ class Session:
                 return self._clear(statement)
         return self._start_or_stop(statement, home)
 
-    def _definition(self, statement: s.Create | s.Drop | s.ShowPipelines | s.ShowCreate, home: Home) -> Result:
+    def _definition(self, statement: s.Create | s.Drop, home: Home) -> Result:
         from kpipe_assets.statements import definitions, start_stop
 
-        match statement:
-            case s.Create():
-                return definitions.create(home, statement)
-            case s.ShowCreate():
-                return definitions.show_create(home, statement)
-            case s.ShowPipelines():
-                return definitions.show_pipelines(home, self._sensor_states)
+        if isinstance(statement, s.Create):
+            return definitions.create(home, statement)
         if statement.pipeline in home.names() and not start_stop.is_stopped(home, self._sensor_states, statement.pipeline):
             start_stop.stop(home, self._sensor_states, s.Stop(statement.pipeline, if_running=True), self._report)
         return definitions.drop(home, self._sensor_states, statement)

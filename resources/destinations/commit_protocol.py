@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kpipe.batch.batch import Commit, Committed
 from kpipe.errors import DestinationBusy, DestinationError, KpipeError, OutcomeUnknown
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.ledger.ledger import Ledger
 
 __all__ = ["Failure", "Steps", "land"]
@@ -45,7 +45,7 @@ class Steps:
     def enter(self, step: str) -> None:
         """Enter a step."""
         self.current = step
-        reach(f"commit.{step}")
+        failpoint(f"commit.{step}")
 
 
 def land(

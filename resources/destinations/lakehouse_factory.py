@@ -167,7 +167,7 @@ def _folder(pipeline: Pipeline, home: Home, others: Collection[str] = ()) -> Any
     if pipeline.also:
         raise NotAvailable(
             f"pipeline {pipeline.name}: also is not available for {into.type}: no commit changes two of its tables at once",
-            "use into.type duckdb or postgres, or a pipeline for each table",
+            "use into.type duckdb, postgres or mysql, or a pipeline for each table",
         )
     given = into.database if into.database is not None else str(home.data / into.type)
     mine = {name: template for name, template in into.credentials.items() if name not in others}

@@ -17,7 +17,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kpipe.errors import BrokerUnreachable, InvalidPipeline, ReadFailed, ReadStalled
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.offsets import Range
 from resources.kafka.consumer import BindingClient, Client, Event
 from resources.kafka.errors import DAMAGED, OUT_OF_RANGE, Voice, failure, unreachable_hint
@@ -175,7 +175,7 @@ class RangeReader:
             held, size = taken.held, taken.size
             if len(held):
                 if not self.count and self._of_batch:
-                    reach("read.first")
+                    failpoint("read.first")
                 self._voice.heard()
                 held, size, later = self._block(held, size)
                 proof = "later_record" if later else "last_offset" if self._last == self._span.end - 1 else proof
@@ -282,7 +282,7 @@ class RangeReader:
 
     def _finish(self, proof: str, began: float) -> None:
         if self._of_batch:
-            reach("read.end")
+            failpoint("read.end")
         gaps = len(self._span) - self.count
         if gaps:
             self._check_log_start()

@@ -5,5 +5,5 @@ from __future__ import annotations
 import pytest
 
 # Registered before the modules are imported, so that failed assertions show their values.
-_MODULES = ("commits", "counting", "keyed", "killed", "lake", "place", "state", "tables", "telling")
+_MODULES = ("commits", "counting", "keyed", "killed", "lake", "place", "publication", "state", "tables")
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _MODULES))

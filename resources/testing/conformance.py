@@ -11,13 +11,13 @@ import pytest
 from kpipe import failpoints
 from resources.testing.commits import Commits
 from resources.testing.counting import Counting
+from resources.testing.publication import Publication
 from resources.testing.tables import Tables
-from resources.testing.telling import Telling
 
 __all__ = ["QUICK", "Conformance", "sampled"]
 
 
-class Conformance(Commits, Counting, Tables, Telling):
+class Conformance(Commits, Counting, Tables, Publication):
     """All tests for destinations without keys. Needs a fixture `place`."""
 
     @pytest.fixture(autouse=True)

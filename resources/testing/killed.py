@@ -1,6 +1,7 @@
 """Kill or stop processes during a commit, and let other processes take over. The destination gets no notice.
 
-A destination with failpoints (`kpipe.failpoints.reach`) is struck at each of them. Every destination is struck at random moments.
+A destination with failpoints (`kpipe.failpoints.failpoint`) is struck at each of them, and every
+destination at random moments.
 """
 
 from __future__ import annotations

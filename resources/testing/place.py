@@ -129,7 +129,7 @@ class Place(ABC):
     def fail_next(self, fault: str) -> None:
         """Make the next commit fail. Call it twice to fail two commits.
 
-        The default uses a destination's failpoints (`kpipe.failpoints.reach`). `commit.before`: all is written, COMMIT is not
+        The default uses a destination's failpoints (`kpipe.failpoints.failpoint`). `commit.before`: all is written, COMMIT is not
         yet sent. `commit.after`: COMMIT was answered. `readback`: before the batch id is read back.
 
         Args:

@@ -14,18 +14,20 @@ from kpipe import failpoints
 from kpipe.errors import RecordRejected
 from resources.home import Home
 from resources.testing.place import Place
+from tests.resources.destinations.databases import database
 from tests.resources.destinations.place import DuckDBPlace
-from tests.resources.destinations.postgres_place import PostgresPlace
 from tests.resources.several import ORDERS, Bench, define, order
 
 _processes = multiprocessing.get_context("forkserver")  # a fork of a process with DuckDB's threads may crash
 _processes.set_forkserver_preload(["tests.resources.several"])
 ASIDE = {"constraint": "dead_letter"}
+#: What databases do differently: transactions, temporary tables, types.
+in_each_database = pytest.mark.parametrize("place", ["duckdb", "postgres", "mysql"], indirect=True)
 
 
 @pytest.fixture(params=["duckdb", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return PostgresPlace(tmp_path, request.getfixturevalue("postgres")) if request.param == "postgres" else DuckDBPlace(tmp_path)
+    return database(request, tmp_path)
 
 
 @pytest.fixture
@@ -43,6 +45,7 @@ def filled(bench: Any, **fields: Any) -> Bench:
     return made
 
 
+@in_each_database
 def test_orders_and_lines_land_together(bench: Any) -> None:
     made = filled(bench)
     assert made.table("orders", "id", "customer") == [(1, "c1"), (2, "c2"), (3, "c3"), (4, "c4")]
@@ -55,7 +58,7 @@ def test_orders_and_lines_land_together(bench: Any) -> None:
     counts = found.counts
     assert (found.span, counts.rows, counts.given, counts.dead_letters, counts.filtered) == (6, 4, 4, 1, 1)
     assert found.to_dict()["targets"] == {"order_lines": {"rows": 6, "rows_found": 6}}
-    got = made.sql('SELECT target_table, sum("rows") AS n, sum(records) AS m FROM kpipe_targets GROUP BY 1 ORDER BY 1')
+    got = made.sql("SELECT target_table, sum(t.rows) AS n, sum(records) AS m FROM kpipe_targets AS t GROUP BY 1 ORDER BY 1")
     assert [tuple(map(str, row.values() if isinstance(row, dict) else row)) for row in got] == [
         ("order_lines", "6", "3"), ("orders", "4", "4")
     ]  # fmt: skip
@@ -137,17 +140,19 @@ def test_both_tables_are_widened(bench: Any) -> None:
     assert made.proof().ok
 
 
+@in_each_database
 def test_tables_that_are_there_are_fitted(bench: Any) -> None:
     made: Bench = bench()
     if isinstance(made.place, DuckDBPlace):
         made.place.path.parent.mkdir(exist_ok=True)
-    made.sql("CREATE TABLE order_lines (sku VARCHAR, quantity DOUBLE PRECISION, id VARCHAR, stock BIGINT, number INTEGER)")
+    made.sql("CREATE TABLE order_lines (sku VARCHAR(9), quantity DOUBLE PRECISION, id VARCHAR(9), stock BIGINT, number INTEGER)")
     made.topics.produce(0, order(1, 5))
     made.run()
     assert made.table("order_lines", "id", "quantity", "stock", "number", "discount") == [("1", 5.0, None, 1, None)]
     assert made.proof().ok
 
 
+@in_each_database
 def test_each_table_has_its_own_key(bench: Any) -> None:
     """Orders are replaced by their id, lines are kept as they were; both are counted, and proven by what they hold."""
     lines = {**ORDERS["also"][0], "key": ["id", "number"], "on_conflict": "ignore"}
@@ -180,6 +185,7 @@ def _step(made: Bench, fault: str) -> None:
     made.ingest().step()
 
 
+@in_each_database
 @pytest.mark.parametrize("point", ["commit.table:2", "commit.data:1", "commit.data:2", "commit.before:1", "commit.after:1"])
 def test_killed_between_two_tables(bench: Any, point: str) -> None:
     """The process dies between the inserts of two tables: none of them has a row, or both have all."""
@@ -197,6 +203,7 @@ def test_killed_between_two_tables(bench: Any, point: str) -> None:
     assert made.proof().ok
 
 
+@in_each_database
 @pytest.mark.parametrize("point", ["commit.table:2", "commit.data:2", "commit.history:1"])
 def test_failed_between_two_tables(bench: Any, point: str) -> None:
     made: Bench = bench()

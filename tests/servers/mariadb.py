@@ -40,6 +40,10 @@ class MariaServer:
         self.process: subprocess.Popen[bytes] | None = None
         self.thread = ThreadPoolExecutor(1)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Where it is: what another process connects with."""
+        return {"folder": self.folder, "port": self.port}
+
     def _as_user(self) -> list[str]:
         drop = ["--reuid=mysql", "--regid=mysql", "--clear-groups"] if os.geteuid() == 0 else []
         return ["setpriv", *drop, "--pdeathsig", "KILL"]

@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant("a backfill counts as newer", Ledger, "overtaken", "return any(", "return False and any(", _AHEAD),
     Mutant(
-        "a batch that fails is skipped as a whole", kpipe.ingest.bad_record_isolation.Skipping, "failed",
+        "a batch that fails is skipped as a whole", kpipe.ingest.bad_record_isolation.BadRecordIsolation, "failed",
         "len(parts) > 1 or batch.span > self._smallest", "False",
         "a record that no batch gets past",
     ),

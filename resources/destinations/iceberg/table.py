@@ -29,7 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from kpipe.batch.batch import Commit
 from kpipe.definition.lakehouse_options import Part
 from kpipe.errors import AuditFailed, DestinationError
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.interfaces import Audited
 from kpipe.schema.columns import Columns
 from resources.destinations.iceberg.audit import Audit, added, branch_of
@@ -241,7 +241,7 @@ class IcebergLake:
         if wider != meta.current_schema_id:  # main's readers keep their schema until step 3
             change._apply((_new(SetCurrentSchemaUpdate, schema_id=meta.current_schema_id),))
         change.commit_transaction()
-        reach("commit.branch")
+        failpoint("commit.branch")
         table = self._opened().load_table(self._name)  # 2
         found = table.metadata.snapshot_by_name(branch)
         said = found.summary.additional_properties if found is not None and found.summary is not None else {}
@@ -249,7 +249,7 @@ class IcebergLake:
             raise Overtaken(f"another commit replaced branch {branch}")
         paths = {_location(self._data, file.name) for file in brought}
         failures = self._audit.failures(table, found.snapshot_id, paths)
-        reach("commit.audit")
+        failpoint("commit.audit")
         if failures:
             raise AuditFailed(
                 f"Iceberg {self.place}: the batch was not published: "

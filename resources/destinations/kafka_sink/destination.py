@@ -18,7 +18,7 @@ from typing import Any
 from kpipe.batch.batch import Commit, Committed
 from kpipe.definition.pipeline import Into
 from kpipe.errors import DestinationBusy, DestinationError, InvalidPipeline, KpipeError
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import KeyRule
@@ -257,7 +257,7 @@ class KafkaDestination(KafkaSinkReader):
 
         If the commit got no response, or is still in progress, the transactional.id is taken again: this ends it.
         """
-        reach("readback")
+        failpoint("readback")
         self.cluster.forget()
         look = self._look() if not self._doubtful else None
         if look is None or look.ends.stable < look.ends.high:

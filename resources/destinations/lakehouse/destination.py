@@ -14,7 +14,7 @@ from typing import Any
 
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.errors import DestinationError, KpipeError, LedgerMismatch
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.interfaces import Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
@@ -181,7 +181,7 @@ class LakeDestination:
 
     def _read_back(self, commit: Commit) -> tuple[int | None, Ledger]:
         """Return the commit's sequence number if it is in the ledger, and the ledger, from a new read of the table."""
-        reach("readback")
+        failpoint("readback")
         _, record = self._look()
         if record is None:
             return None, Ledger(self.pipeline)

@@ -40,8 +40,8 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
     Raises:
         SchemaConflict: the table does not accept a value.
     """
-    if not batch.is_first:  # left by another table of the same commit
-        session.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}")
+    # Another table of the same commit may have left some.
+    session.execute(f"DROP TEMPORARY TABLE IF EXISTS {WRITES}, {MET}, {FATES}, {FOLDED}, {ROWS}")
     made = [f"{ID} BIGINT AUTO_INCREMENT PRIMARY KEY", f"{GONE} BOOLEAN", f"{PLACE} BIGINT"]
     made += [f"{RECORD[name]} {kind}" for name, kind in _KINDS.items()]
     # From the table, to get its types and collations; from an outer join, so that all columns are nullable.

@@ -44,8 +44,8 @@ def copy(session: Session, reader: Any, batch: KeyedBatch) -> list[str]:
     Raises:
         SchemaConflict: PostgreSQL does not accept a value.
     """
-    if not batch.is_first:  # left by another table of the same commit
-        session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
+    # Another table of the same commit may have left some.
+    session.execute(f"DROP TABLE IF EXISTS {WRITES}, {FATES}, {FOLDED}, {ROWS}")
     originals = [f"NULL::{kind} AS {RECORD[name]}" for name, kind in _KINDS.items()]
     # From the table, to get its collations: texts of different collations cannot be compared.
     session.execute(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kpipe.batch.batch import Commit, Committed, Counts
 from kpipe.batch.table_write import ByLane
 from kpipe.errors import StagingFailed
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.ledger.ledger import Ledger
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.sql import row_rejections
@@ -70,7 +70,7 @@ def read_back(store: Store, commit: Commit, landed: list[Commit]) -> tuple[int |
         landed.append(multi_table.settled(connection, history_tables.settled(connection, commit)) if store.is_keyed else commit)
         return row[0], nothing[1]
 
-    reach("readback")
+    failpoint("readback")
     return store.read(read, nothing)
 
 
@@ -101,8 +101,7 @@ def write_rows(
     steps.enter("data")  # 6
     if rule is not None and before is not None and part.all_files:  # a table created without rows has no coordinates yet
         key = spelled(key_columns(engine, connection, part.table), columns, table)
-        is_first = part.table is store.tables[0]
-        done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files, is_first))
+        done, delta = engine.merge(connection, KeyedBatch(table, rule, key, columns, part.commit, before, files))
         row_balance.move(connection, dialect, table, delta)
         return done.only.counts
     engine.insert(connection, table, part.commit, files.rows, columns)

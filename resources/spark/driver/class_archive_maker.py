@@ -7,7 +7,6 @@ which loads what a batch loads and receives no credentials.
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import json
 import os
@@ -15,60 +14,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL
 from typing import Any
 
 from kpipe.errors import KpipeError
 from resources.java import find_java, spark_environment
 from resources.spark.driver import jvm
-from resources.spark.driver.class_archive import (
-    CLASSES,
-    COMMAND,
-    MAIN,
-    SWITCH,
-    ClassArchive,
-    applies,
-    archive_key,
-    find_archive,
-    in_home,
-    installed,
-)
+from resources.spark.driver.class_archive import CLASSES, COMMAND, MAIN, SWITCH, archive_key, installed
+from resources.spark.driver.class_archive_lookup import spark_home
+from resources.spark.driver.scheduling import warm
+from resources.spark.driver.session import prepared
+from resources.spark.driver.spark_settings import settings
 
-__all__ = ["archive_for", "launcher_command", "make", "spark_home"]
+__all__ = ["launcher_command", "make"]
 
 _FAILED = ".failed"  # follows the archive's name: it is not tried again
 _NEW = ".new-"
 _KEPT = 2  # archives of a folder, of 70 MB each: those of two versions of Java
 _NICE = 19
 _END_S = 300.0  # the dump takes 3 s on an idle machine
-
-
-def archive_for(home: Path, config: Mapping[str, str]) -> ClassArchive | None:
-    """Return the archive that a JVM with these settings starts from.
-
-    If there could be one, it is made when this process has ended, in a process with low priority and without credentials.
-    """
-    spark = spark_home()
-    if not applies(config, os.environ, spark):
-        return None
-    archive = find_archive(home, find_java().path, spark)
-    if archive is None:
-        atexit.register(_spawn, in_home(home))
-    return archive
-
-
-def _spawn(folder: Path) -> Popen[bytes] | None:
-    command = [sys.executable, "-m", __name__, str(folder)]
-    # Another folder than the current one: `-m` would import modules from there.
-    with suppress(OSError):
-        return Popen(
-            command, env=jvm.environment(os.environ), cwd="/", start_new_session=True,
-            stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
-        )  # fmt: skip
-    return None
 
 
 def make(folder: Path) -> Path | None:
@@ -108,13 +74,6 @@ def make(folder: Path) -> Path | None:
     return made
 
 
-def spark_home() -> Path:
-    """Return the folder of Spark that PySpark uses."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    return Path(_find_spark_home())
-
-
 def launcher_command(spark: Path, arguments: Sequence[str] = ("pyspark-shell",)) -> list[str]:
     """Return the command that Spark's launcher builds, as bin/spark-class requests it."""
     exported = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13"}  # as bin/load-spark-env.sh does
@@ -129,13 +88,12 @@ def _dump(file: Path, home: Path) -> None:
     """Run an empty task on a Spark without kpipe's agent, and let its JVM write the classes that it has loaded."""
     from pyspark import SparkConf, SparkContext
 
-    from resources.spark.driver.session import prepared, settings, warm
-
     options = f'{jvm.DENY_ATTACH} "-XX:ArchiveClassesAtExit={file}"'
     config = {**settings(home, "local[2]"), "spark.driver.defaultJavaOptions": options}
     with prepared(home, config):
         context = SparkContext(conf=SparkConf().setAll(list(config.items())))
         warm(context)
+        context.stop()  # ends PySpark's accumulator server in order: it would report the end of its connection as an error
         gateway: Any = SparkContext._gateway
         process = gateway.proc
         process.stdin.close()  # the JVM ends, and dumps

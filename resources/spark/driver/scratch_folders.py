@@ -16,7 +16,6 @@ import uuid
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
 __all__ = ["scratch", "sockets", "sweep"]
 
@@ -25,7 +24,6 @@ _YOUNG_S = 60.0  # a process may be suspended between creating a folder and lock
 # A socket's path has at most 107 bytes (unix(7); 103 on macOS); Spark's names for them take 42.
 _LONGEST = 60
 _PREFIX = "kpipe-"
-_held: list[IO[str]] = []  # locks, kept until this process ends in whatever way
 
 
 @lru_cache
@@ -33,9 +31,9 @@ def scratch(home: Path) -> Path:
     """Return this process's scratch folder; the first call creates it."""
     folder = home / "spark" / uuid.uuid4().hex
     folder.mkdir(mode=0o700, parents=True)
-    lock = (folder / _LOCK).open("w")
+    # Closed by the end of this process, in whatever way it ends. A file object would be closed earlier, with a ResourceWarning.
+    lock = os.open(folder / _LOCK, os.O_WRONLY | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    _held.append(lock)
     return folder
 
 

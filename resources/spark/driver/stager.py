@@ -38,7 +38,7 @@ from resources.lookups.table_source import Asking
 from resources.schema_registry.config import check_registry
 from resources.spark.cluster.master import is_local
 from resources.spark.driver.remote_workers import RemoteWorkers, stored
-from resources.spark.driver.session import run_pieces, share_out
+from resources.spark.driver.scheduling import run_pieces, share_out
 from resources.spark.driver.ship_program import ship
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector

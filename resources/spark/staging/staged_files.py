@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from kpipe.batch.batch import StagedFile
 from kpipe.errors import StagingFailed, StoreUnreachable
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from resources.object_store.uri import is_remote
 
 __all__ = ["StagingWriter", "collect_garbage", "discard"]
@@ -185,9 +185,9 @@ class StagingWriter:
         if self._writer is None or self._file is None:
             return None
         try:
-            reach("stage.close")
+            failpoint("stage.close")
             self._writer.close()
-            reach("stage.fsync")
+            failpoint("stage.fsync")
             self._file.settle()
             self._file.close()
         except OSError as error:
@@ -249,7 +249,7 @@ def collect_garbage(root: Path | str, landed: Callable[[str], bool], now: float 
     root = Path(root)
     if not root.is_dir():
         return removed
-    reach("gc.scan")
+    failpoint("gc.scan")
     for entry in sorted(root.iterdir()):
         if not _BATCH.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
             continue
@@ -285,5 +285,5 @@ def _empty(prefix: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    reach("gc.unlink")
+    failpoint("gc.unlink")
     shutil.rmtree(folder, ignore_errors=True)

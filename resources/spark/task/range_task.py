@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kpipe.batch.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
-from kpipe.failpoints import reach
+from kpipe.failpoints import failpoint
 from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
 from resources.kafka.range_reader import RangeReader
@@ -40,7 +40,7 @@ def run(job: JobSpec, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[Ran
         for piece, reader in _ahead(job, pieces):
             where = f"{piece.source} {piece.range}"
             reports.append(stage(job, piece, attempt, reader, shared))
-            reach("collect.partial")
+            failpoint("collect.partial")
         for report in shared.finish(reports):
             yield replace(report, host=host)
     except KpipeError as error:

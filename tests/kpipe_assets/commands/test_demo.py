@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kpipe_assets.commands.demo import commands_folder
 from kpipe_assets.example.topic import ABORTED, offsets_of
 from kpipe_assets.example.tweets import PARTITIONS, tweet
 
@@ -53,6 +56,26 @@ def test_ctrl_c_at_any_moment_leaves_no_process_and_the_next_demo_goes_on(stoppe
     bad = sum(1 for n in range(30000) if not (tweet(n).value or b"").startswith(b'{"id":1'))
     assert stopped.sql("SELECT count(*), count(DISTINCT id) FROM tweets") == [(30000 - bad, 30000 - bad)]
     assert stopped.json("verify", "tweets")[0]["ok"]
+
+
+def test_the_commands_that_it_prints_can_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an environment in the current folder, elsewhere, and activated."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "environment" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "kpipe").touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    assert commands_folder() == "environment/bin/"
+    monkeypatch.chdir(folder)
+    assert commands_folder() == "./"
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "executable", "/opt/other/bin/python")
+    assert commands_folder() == "opt/other/bin/"
+    monkeypatch.chdir(tmp_path)
+    assert commands_folder() == "/opt/other/bin/"
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", str(folder))
+    assert commands_folder() == ""
 
 
 def test_tweets_are_the_same_every_time_and_hold_what_real_topics_hold() -> None:

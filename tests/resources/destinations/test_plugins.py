@@ -82,7 +82,8 @@ BROKEN = {
     ),
     "it lands in two steps": Broken(
         '            catalogue.execute(\n                "INSERT OR REPLACE INTO pointers',
-        '            catalogue.execute("COMMIT")\n            __import__("kpipe.failpoints").failpoints.reach("commit.after")\n'
+        '            catalogue.execute("COMMIT")\n'
+        '            __import__("kpipe.failpoints").failpoints.failpoint("commit.after")\n'
         '            catalogue.execute("BEGIN")\n'
         '            catalogue.execute(\n                "INSERT OR REPLACE INTO pointers',
         "test_killed[commit.after]",

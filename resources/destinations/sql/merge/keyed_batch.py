@@ -28,7 +28,6 @@ class KeyedBatch:
         commit: the table's part of the commit.
         ledger: as it was before the commit.
         files: staged files of rows and of deletes.
-        is_first: whether it is the pipeline's first table; otherwise temporary relations of another table may exist.
     """
 
     table: str
@@ -38,7 +37,6 @@ class KeyedBatch:
     commit: Commit
     ledger: Ledger
     files: Writes
-    is_first: bool = True
 
     @property
     def has_topics(self) -> bool:

@@ -17,7 +17,7 @@ from resources.java import JavaHome
 from resources.object_store.s3 import store, use
 from resources.spark.driver.jvm import environment
 from resources.spark.driver.remote_workers import stored
-from resources.spark.driver.session import settings
+from resources.spark.driver.spark_settings import settings
 from resources.spark.task.range_task import run
 from resources.spark.task.task_spec import JobSpec
 from tests.cases import each_case
@@ -135,7 +135,8 @@ def test_options_of_the_user_leave_the_jvm_closed(tmp_path: Path, java: JavaHome
     code = f"""
 from pathlib import Path
 from pyspark import SparkConf, SparkContext
-from resources.spark.driver.session import prepared, settings
+from resources.spark.driver.session import prepared
+from resources.spark.driver.spark_settings import settings
 home = Path({str(tmp_path / "home")!r})
 asked = {{**settings(home, "local[1]"), "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dof.the.user=1"}}
 with prepared(home, asked):

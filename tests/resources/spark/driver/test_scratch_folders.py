@@ -49,6 +49,12 @@ def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -
     assert mine.is_dir() and foreign.is_dir() and not theirs.exists() and not ports.exists()
 
 
+def test_a_process_ends_without_a_warning_about_its_lock(tmp_path: Path) -> None:
+    code = HOLD.replace("time.sleep(3600)", "")
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_young_ones_are_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "spark" / "just-made"
     folder.mkdir(parents=True)

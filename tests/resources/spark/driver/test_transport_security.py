@@ -28,9 +28,9 @@ import json, os, socket, struct, sys
 from pathlib import Path
 import psutil
 from pyspark import SparkConf, SparkContext
-from resources.spark.driver import session
+from resources.spark.driver import session, spark_settings
 
-asked = session.settings(Path(sys.argv[1]), "local[1]") | json.loads(sys.argv[2])
+asked = spark_settings.settings(Path(sys.argv[1]), "local[1]") | json.loads(sys.argv[2])
 with session.prepared(Path(sys.argv[1]), asked):
     context = SparkContext(conf=SparkConf().setAll(list(asked.items())))
 canary = os.environ["CANARY"]

@@ -18,7 +18,7 @@ from kpipe.ledger.ledger import Lane, Step
 from kpipe.offsets import RangeSet
 from kpipe.topics import PartitionId, TopicId
 from resources.object_store.s3 import StoreFailed
-from resources.spark.driver.session import Moved, _task, lost, share_out
+from resources.spark.driver.scheduling import Moved, _task, lost, share_out
 from resources.spark.staging.staged_files import StagingWriter
 from resources.spark.task.task_spec import Failure, JobSpec
 from tests.cases import each_case

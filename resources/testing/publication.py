@@ -8,10 +8,10 @@ from kpipe.interfaces import ErrorLog
 from resources.testing.place import Place, batch
 from resources.testing.state import begun, loaded, proof
 
-__all__ = ["Telling"]
+__all__ = ["Publication"]
 
 
-class Telling:
+class Publication:
     """Tests of publication, views, states and errors. Needs a fixture `place`."""
 
     def test_pipelines_share_a_table_and_nothing_else(self, place: Place) -> None:

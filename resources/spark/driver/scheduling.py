@@ -1,0 +1,138 @@
+"""Spread a batch over Spark's cores, run its pieces as tasks, and explain tasks that fail."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapreplace
+from typing import TYPE_CHECKING
+
+from kpipe.batch.batch import Batch, Piece, RangeReport
+from kpipe.errors import KpipeError, WorkerLost
+from resources.spark.driver import transport_security
+from resources.spark.task.task_spec import Failure, JobSpec
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["SMALLEST_PIECE", "Moved", "lost", "run_pieces", "share_out", "warm", "without_python"]
+
+# A shorter piece is not split further: opening a consumer takes about as long as reading so many records (20 ms).
+SMALLEST_PIECE = 20_000
+
+
+def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[list[Piece]]:
+    """Split a batch into pieces for tasks: long ranges are split when cores would idle, short ones share a task.
+
+    Args:
+        batch: what to read.
+        cores: tasks that run at once.
+        smallest: offsets below which a range is not split.
+
+    Returns:
+        At most `cores` lists, none empty, with about the same number of offsets each.
+    """
+    share = max(smallest, -(-batch.span // max(1, cores)))
+    pieces = [
+        Piece(step.source, part) for step in batch.steps for part in step.range.split(-(-len(step.range) // share), smallest)
+    ]
+    tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces)))]
+    loads = [(0, index) for index in range(len(tasks))]  # a heap: a linear search takes seconds for thousands of pieces
+    for piece in sorted(pieces, key=lambda item: -len(item.range)):
+        load, lightest = loads[0]
+        tasks[lightest].append(piece)
+        heapreplace(loads, (load + len(piece.range), lightest))
+    return [sorted(task, key=lambda item: (item.source, item.range)) for task in tasks]
+
+
+def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Piece]]) -> list[RangeReport]:
+    """Run the tasks on Spark and collect their reports, which contain no records.
+
+    Raises:
+        NotAvailable: the job contains credentials, and Spark's connections are not private.
+        KpipeError: a piece failed.
+        WorkerLost: a process that ran tasks died.
+    """
+    transport_security.check_private(context, job)
+    context.setJobGroup(job.batch, f"kpipe batch {job.batch}")
+    try:
+        work = context.parallelize(list(tasks), len(tasks))
+        results = work.mapPartitions(lambda items: _task(job, items)).collect()
+    except Exception as error:  # failing tasks return a `Failure`: an exception means that a process of Spark's failed
+        raise lost(f"batch {job.batch}", error) from error
+    failures = [item for item in results if isinstance(item, Failure)]
+    if failures:
+        # A retriable error must not hide an error that needs a fix.
+        raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
+    return [item for item in results if isinstance(item, RangeReport)]
+
+
+def lost(doing: str, error: Exception) -> KpipeError:
+    """Convert an error of Spark itself; tasks that fail return a `Failure` instead."""
+    text, what = str(error), f"{doing}: Spark could not finish its tasks"
+    missing = re.search(r"\(TID \d+\) \((\S+) executor \S+\): (.*)", text)
+    if missing and (python_error := without_python(what, missing[1], missing[2])):
+        return python_error
+    if "SparkContext was shut down" in text or "SparkContext has been shutdown" in text:
+        return KpipeError(
+            f"{what}: the cluster has ended the application", "see the application's page for the reason; run it again"
+        )
+    died = re.search(r"Python worker [a-z ]*[a-z]|ExecutorLostFailure|cannot run anywhere", text)
+    if died:
+        return WorkerLost(f"{what}: {died[0]}", "killed, or out of memory? See dmesg; lower batch.max_offsets_per_partition")
+    task = re.search(r"\(TID.*?\): (.+)", text)
+    cause = re.search(r"^: (?:[\w.$]+: )?(.+)", text, re.MULTILINE)  # follows Py4J's own line
+    first = cause[1] if cause else text.strip().partition("\n")[0]
+    reason = "its JVM has ended" if isinstance(error, ConnectionError) else task[1] if task else first
+    return KpipeError(f"{what}: {reason or type(error).__name__}", "see logs/spark.log in KPIPE_HOME; run it again")
+
+
+def without_python(doing: str, host: str, message: str) -> KpipeError | None:
+    """Return an error if Spark's message about a task on that worker means that Python is missing there."""
+    program = re.search(r"Cannot run program \"([^\"]+)\"", message)
+    if program is None:
+        return None
+    return KpipeError(
+        f"{doing}: worker {host} has no Python {program[1]}",
+        "run `kpipe environment` to ship Python with the job; or set KPIPE_SPARK_PYTHON to an interpreter that every worker has",
+    )
+
+
+def warm(context: SparkContext) -> None:
+    """Run one empty task on each core, so that Python workers have started and imported their modules (some 2 s)."""
+    cores = context.defaultParallelism
+    context.parallelize(range(cores), cores).mapPartitions(_import_worker).collect()
+
+
+class Moved(Exception):
+    """A task could not reach something from its host; raised so that Spark retries the task on another one."""
+
+
+def _import_worker(items: Iterable[int]) -> Iterator[int]:
+    _settle()
+    yield sum(items)  # Spark does not reuse a worker that has not read all of its input
+
+
+def _settle() -> None:
+    """Freeze what this worker has imported: PySpark collects garbage after each task, which takes 20 ms otherwise."""
+    from resources.spark.task import range_task  # noqa: F401  imported to be frozen
+
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
+
+
+def _task(job: JobSpec, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:
+    from pyspark import TaskContext
+
+    from resources.spark.task import range_task
+
+    _settle()
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context is not None else 0
+    for pieces in items:
+        for item in range_task.run(job, pieces, attempt):
+            if job.moves and attempt == 0 and isinstance(item, Failure) and item.worth_retrying_elsewhere:
+                raise Moved(item.what)
+            yield item
