@@ -10,6 +10,8 @@ UV := .venv/bin/uv
 
 # What the caller's shell has set for another environment must not reach this one.
 unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP VIRTUAL_ENV CONDA_PREFIX
+# Common in containers; each process of the tests would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 unexport PIP_TARGET PIP_PREFIX PIP_USER PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV
 unexport UV_PYTHON UV_TARGET UV_PREFIX UV_PROJECT_ENVIRONMENT UV_SYSTEM_PYTHON UV_CONSTRAINT
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -59,15 +61,18 @@ ui: install ## Dagster's web UI and daemon on this home
 	.venv/bin/kpipe ui
 
 # A file's tests stay together: they share brokers and Spark; the longest files come first (tests/conftest.py). One process more than cores, as tests mostly wait for these;
-# four at most. PYTEST=-n0 runs all in one process.
-PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile --no-loadscope-reorder
+# four at most. PYTEST=-n0 runs all in one process. Tests that hang end their process: the fourth one ends the run.
+PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile --no-loadscope-reorder --max-worker-restart=3
+
+# A search of `make chaos` goes on for minutes; KPIPE_COMBINATIONS_MINUTES and the like make it longer.
+CHAOS := -m chaos -o faulthandler_timeout=7200
 
 test: check ## lint, types and every test
 	$(PY) -m pytest $(PYTEST)
 
 # Two processes. It needs the environment alone: neither Kafka's jars nor a server.
 test-fast: .venv/.installed ## unit tests only: no Java, Kafka, Spark, database, browser or network
-	$(PY) -m pytest --fast -n 2 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest --fast -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=3
 
 # Debian's packages, and only where nobody would be asked for a password. Without them that one test skips itself.
 browser: ## Chromium, with which a test walks through the UI (as root on Debian; else one line says why not)
@@ -130,7 +135,7 @@ cluster-down: ## end that cluster, and remove what it wrote
 	$(PY) -m tests.cluster down
 
 cluster-test: install ## its tests, on that cluster or on one of their own
-	$(PY) -m pytest -n0 -m chaos tests/cluster
+	$(PY) -m pytest -n0 $(CHAOS) tests/cluster
 
 # Debian's packages as for the browser, Go's proxy as for S3. All but the packages lies in .venv; some ten minutes the first time.
 kubernetes: install ## Kubernetes' API server and kpipe's image, for the tests, into .venv (as root on Debian, with Go; else one line says why not)
@@ -140,13 +145,13 @@ kubernetes: install ## Kubernetes' API server and kpipe's image, for the tests, 
 	@$(PY) -m tests.kubernetes.built
 
 kubernetes-test: install ## Spark on Kubernetes: that image on that API server; our own stand-in runs the pods
-	$(PY) -m pytest -n0 -m chaos tests/kubernetes
+	$(PY) -m pytest -n0 $(CHAOS) tests/kubernetes
 
 sanitizers: install ## the compiled loops under the address and undefined sanitizers, with new seeds
 	$(PY) -m pytest -n0 -m "heavy or chaos" tests/resources/native/test_native_memory.py
 
 chaos: install ## the long tests: every crash-point and fault, five minutes of a seeded nemesis, an hour of combinations
-	$(PY) -m pytest -m chaos -s
+	$(PY) -m pytest $(CHAOS) -s
 
 bench: install ## kpipe beside its peers, 45 minutes; BENCH="--quick" for options
 	$(PY) -m bench $(BENCH)

@@ -21,7 +21,7 @@ from resources.dev_broker import kafka_node
 from resources.dev_broker.broker import LocalBroker
 from resources.java import JavaHome, find_java
 from resources.spark.driver import class_archive
-from tests import ports
+from tests import hangs, ports
 from tests.apicurio import Apicurio, installed
 from tests.cases import Selection
 from tests.registry import LocalRegistry
@@ -86,7 +86,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Reduce the examples of each property, and the cases of the largest tables, under `--fast`."""
+    """Name tests that hang; reduce the examples of each property, and the cases of the largest tables, under `--fast`."""
+    config.pluginmanager.register(hangs)
     Selection.containing = config.getoption("case")
     Selection.one_in = _FAST_SAMPLES if config.getoption("fast") else {}
     if config.getoption("fast") and "HYPOTHESIS_PROFILE" not in os.environ:

@@ -31,6 +31,14 @@ _FLAGS = [
     *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1"),
 ]
+# Without a graphics card, the processor draws each frame of an animation.
+_STILL = """
+const still = document.createElement('style');
+still.textContent = '*, *::before, *::after {animation: none !important}';
+new MutationObserver((_, observer) => {
+  if (document.documentElement) { observer.disconnect(); document.documentElement.append(still); }
+}).observe(document, {childList: true});
+"""
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _TEXT = "return document.body.innerText"
 _ROWS = "return [...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText.trim()))"
@@ -177,6 +185,8 @@ def running(page: str, pictures: Path) -> Iterator[Browser]:
         sessions = f"http://127.0.0.1:{port}/session"
         session = f"{sessions}/{_ask('POST', sessions, wanted)['sessionId']}"
         try:
+            command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": _STILL}}
+            _ask("POST", f"{session}/goog/cdp/execute", command)
             yield Browser(session, page, pictures)
         finally:
             with suppress(OSError, Refused):

@@ -16,7 +16,7 @@ from resources.destinations.mysql import MySQLEngine
 from resources.destinations.sql.destination import SqlDestination
 from resources.destinations.sql.engine import TargetTable
 from resources.testing.place import Place
-from tests.servers.mariadb import PASSWORD, ROLE, MariaServer
+from tests.servers.mariadb import PASSWORD, PLAIN, ROLE, MariaServer
 
 
 def value(found: Any, kind: Type) -> Any:
@@ -74,7 +74,7 @@ class MySQLPlace(Place):
     def sql(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
         connection = pymysql.connect(
             host="127.0.0.1", port=self.server.port, user=ROLE, password=PASSWORD, database=self.database, autocommit=True,
-            cursorclass=DictCursor, charset="utf8mb4",
+            cursorclass=DictCursor, charset="utf8mb4", **PLAIN,
         )  # fmt: skip
         with connection, connection.cursor() as cursor:
             cursor.execute(statement, parameters or None)

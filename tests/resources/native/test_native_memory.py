@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +20,7 @@ from resources.decode.native_columns import planned
 from resources.decode.protobuf import message_plan, native
 from resources.decode.protobuf.descriptors import Files
 from tests.resources.decode.protobuf import protobufs
+from tests.resources.native.sanitized import Sanitized
 
 pytestmark = pytest.mark.heavy
 
@@ -28,29 +28,16 @@ pytestmark = pytest.mark.heavy
 SEEDS = pytest.mark.parametrize(
     "first", [2, pytest.param(random.SystemRandom().randrange(1 << 32), marks=pytest.mark.chaos, id="new")]
 )
-HERE, SOURCES = Path(__file__).parent, Path(__file__).parents[3] / "resources" / "native"
-
-
-def built(name: str, folder: Path) -> Path:
-    """A program of this folder with the compiled loops, under the sanitizers."""
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler here, so there is no compiled part")
-    program = folder / name
-    flags = ["-O1", "-g", "-std=c11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    done = subprocess.run(
-        ["cc", *flags, HERE / f"{name}.c", *sorted(SOURCES.glob("*.c")), "-I", SOURCES, "-o", program],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode and "asan" in done.stderr:
-        pytest.skip("the compiler has no sanitizers")
-    assert done.returncode == 0, done.stderr
-    return program
 
 
 @pytest.fixture(scope="module")
-def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built("fuzz", tmp_path_factory.mktemp("fuzz"))
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Sanitized:
+    return Sanitized(tmp_path_factory.mktemp("sanitized"))
+
+
+@pytest.fixture
+def fuzzer(sanitized: Sanitized) -> Path:
+    return sanitized.built("fuzz")
 
 
 def run(fuzzer: Path, rounds: int, seed: int, *more: Path) -> None:
@@ -63,10 +50,15 @@ def test_nothing_is_touched_outside_of_the_buffers(fuzzer: Path) -> None:
         run(fuzzer, 30_000, seed)
 
 
-def test_the_search_for_members_touches_nothing_outside_of_the_buffers(tmp_path: Path) -> None:
-    fuzzer = built("fuzz_members", tmp_path)
+def test_the_search_for_members_touches_nothing_outside_of_the_buffers(sanitized: Sanitized) -> None:
+    fuzzer = sanitized.built("fuzz_members")
     run(fuzzer, 100_000, 1)
     run(fuzzer, 100_000, random.SystemRandom().randrange(1 << 60))
+
+
+def test_copies_for_postgres_touch_nothing_outside_of_the_buffers(sanitized: Sanitized) -> None:
+    for seed in (1, random.SystemRandom().randrange(1 << 60)):
+        run(sanitized.built("fuzz_pgcopy"), 4_000, seed)
 
 
 # Every step that there is, also in parts that are only skipped.
@@ -88,7 +80,7 @@ _TYPES: list[tuple[Any, Any]] = [
 
 
 @SEEDS
-def test_avro_touches_nothing_outside_of_the_buffers(tmp_path: Path, first: int) -> None:
+def test_avro_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, tmp_path: Path, first: int) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": f"f{at}", "type": kind} for at, (kind, _) in enumerate(_TYPES)]}
     chosen = plan(json.dumps(schema))
     payload = io.BytesIO()
@@ -99,14 +91,14 @@ def test_avro_touches_nothing_outside_of_the_buffers(tmp_path: Path, first: int)
     sizes = np.array([*map(len, parts), len(chosen.nodes), -1], np.int64)
     file = tmp_path / "plan"
     file.write_bytes(sizes.tobytes() + b"".join(parts))
-    fuzzer = built("fuzz_typed", tmp_path)
+    fuzzer = sanitized.built("fuzz_typed")
     for seed in (1, first):
         run(fuzzer, 8_000, seed, file)
 
 
 @SEEDS
-def test_protobuf_touches_nothing_outside_of_the_buffers(tmp_path: Path, first: int) -> None:
-    fuzzer = built("fuzz_typed", tmp_path)
+def test_protobuf_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, tmp_path: Path, first: int) -> None:
+    fuzzer = sanitized.built("fuzz_typed")
     for seed in range(first, first + 4):  # schemas at random, and messages of them
         dice = random.Random(seed)
         text, kind = protobufs.loaded(protobufs.schema(dice))

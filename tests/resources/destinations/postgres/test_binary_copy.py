@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from resources.destinations.sql.column_matching import Match
 from resources.destinations.sql.staged_reader import reader
 from resources.duckdb_engine.sql_types import sql_type as duckdb_type
 from resources.native import library
-from tests.resources.native.test_native_memory import built
 from tests.servers.postgres import PASSWORD, PostgresServer
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no compiled part")
@@ -174,10 +172,3 @@ def test_a_number_that_is_none_is_an_error(session: psycopg.Connection, tmp_path
     path, kind = staged(tmp_path, [["1.5e30"]], ["DOUBLE"]), Scalar("HUGEINT")
     with reader([tmp_path]) as engine, pytest.raises(DestinationError, match="a number is invalid"):
         copied(session, "bin", "c0 numeric", "binary", binary_copy.blocks(engine, [("c0", kind, kind)], [False], [path]))
-
-
-def test_nothing_is_touched_outside_of_the_buffers(tmp_path: Path) -> None:
-    program = built("fuzz_pgcopy", tmp_path)
-    for seed in (1, random.SystemRandom().randrange(1 << 60)):
-        done = subprocess.run([program, "4000", str(seed)], capture_output=True, text=True)
-        assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
