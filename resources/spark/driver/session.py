@@ -20,7 +20,7 @@ from kpipe.process_isolation import deny_tracing
 from resources.java import spark_environment
 from resources.spark.cluster import kubernetes, python_environment, yarn
 from resources.spark.cluster.master import check, driver_address, is_local
-from resources.spark.driver import jvm, transport_security
+from resources.spark.driver import early_start, jvm, transport_security
 from resources.spark.driver.class_archive_maker import archive_for
 from resources.spark.driver.scratch_folders import scratch, sockets, sweep
 from resources.spark.task.task_spec import Failure, JobSpec
@@ -28,10 +28,11 @@ from resources.spark.task.task_spec import Failure, JobSpec
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["lost", "prepared", "run_pieces", "settings", "share_out", "start", "started", "stop_at_exit", "warm"]
+__all__ = ["lost", "prepared", "run_pieces", "settings", "share_out", "start", "started", "warm"]
 
 # A shorter piece is not split further: opening a consumer takes about as long as reading so many records (20 ms).
 SMALLEST_PIECE = 20_000
+_LOG_BYTES = 1_000_000  # a longer log is truncated
 # On other machines Spark may retry a task elsewhere: when its executor is lost, or when it could not reach something from
 # there (`Moved`). kpipe's other errors come back as results. On this machine, one executor runs all tasks.
 _ATTEMPTS = 4
@@ -86,8 +87,9 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
         # The JVM only schedules. Without its second compiler and with one collector thread it needs half the CPU time to
-        # start (measured: 3.8 s against 7.2 s of CPU until the first job is done).
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # start (measured: 3.8 s against 7.2 s of CPU until the first job is done). Its heap begins small: by default it begins
+        # with 1/64 of the machine's memory, and the JVM fills that before it collects garbage for the first time.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms32m",
         # Spark puts these before `extraJavaOptions`, also where the user has set some.
         "spark.driver.defaultJavaOptions": jvm.options(),
         "spark.python.daemon.module": "resources.spark.driver.python_daemon",
@@ -124,8 +126,13 @@ def started() -> bool:
     return module is not None and module.SparkContext._active_spark_context is not None
 
 
-def start(home: Path, master: str | None = None) -> SparkContext:
+def start(home: Path, master: str | None = None, more: Mapping[str, str] | None = None) -> SparkContext:
     """Return the process's SparkContext, started if necessary, which takes about 3 s.
+
+    Args:
+        home: KPIPE_HOME.
+        master: see `settings`.
+        more: settings beside those of `settings`.
 
     Raises:
         NotAvailable: Java is missing.
@@ -133,23 +140,17 @@ def start(home: Path, master: str | None = None) -> SparkContext:
     """
     from pyspark import SparkConf, SparkContext
 
+    early_start.wait()
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
-    config = settings(home, master)
+    config = {**settings(home, master), **(more or {})}
     with prepared(home, config):
         context = SparkContext(conf=SparkConf().setAll(list(config.items())))
     _let_the_jvm_go_first(context)
-    stop_at_exit(context)
-    return context
-
-
-def stop_at_exit(context: SparkContext) -> None:
-    """Stop the application when this process exits normally: executors' pods end, and the resource manager is notified.
-
-    The JVM does so by itself when its parent exits; in a container, however, it is killed together with its parent.
-    """
     if not is_local(str(context.master)):
+        # The JVM ends the application when its parent exits; in a container, however, it is killed together with its parent.
         atexit.register(_stop, context)
+    return context
 
 
 def _stop(context: SparkContext) -> None:
@@ -187,7 +188,7 @@ def prepared(home: Path, config: Mapping[str, str]) -> Iterator[None]:
     log = home / "logs" / "spark.log"
     try:
         deny_tracing()
-        with _stderr_to(log), jvm.started_clean(archive_for(home, config)):
+        with _opened(log) as output, jvm.started_clean(output, archive_for(home, config)):
             if config["spark.master"] == "yarn":
                 yarn.answers(config)
             yield
@@ -205,22 +206,15 @@ def prepared(home: Path, config: Mapping[str, str]) -> Iterator[None]:
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
 
 
-class _stderr_to:
-    """Redirection of this process's stderr (file descriptor 2, which a JVM inherits) to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        sys.stderr.flush()
-        self._kept = os.dup(2)
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(handle, 2)
+@contextmanager
+def _opened(log: Path) -> Iterator[int]:
+    """Open the log for a JVM. Others append to it, too: a process may wait with its Spark while a run uses another one."""
+    keep = os.O_TRUNC if not log.exists() or log.stat().st_size > _LOG_BYTES or not early_start.is_starting() else 0
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | keep, 0o600)
+    try:
+        yield handle
+    finally:
         os.close(handle)
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._kept, 2)
-        os.close(self._kept)
 
 
 def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[list[Piece]]:
