@@ -20,8 +20,8 @@ from kpipe.interfaces import Destination, Stager, Topics
 from resources.home import Home
 
 if TYPE_CHECKING:
-    from dagster_pyspark import LazyPySparkResource
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 __all__ = ["DestinationResource", "Destinations", "KafkaResource", "SparkResource", "Stagers", "Topicsources", "real"]
 
@@ -77,7 +77,7 @@ class KafkaResource:
 
 @dataclass
 class SparkResource:
-    """A Spark session of dagster-pyspark, started for the first batch and never by a sensor.
+    """Spark, started for the first batch and never by a sensor.
 
     Attributes:
         home: KPIPE_HOME, which contains scratch and staged files.
@@ -88,22 +88,23 @@ class SparkResource:
     home: str
     master: str | None = None
     spark_config: Mapping[str, str] = field(default_factory=dict)
-    _session: LazyPySparkResource | None = field(default=None, init=False, repr=False)
 
     def context(self) -> SparkContext:
         """Return the SparkContext of this process; start it on the first call."""
+        from resources.spark.driver.session import start
+
+        return start(Home.at(self.home).path, self.master, self.spark_config)
+
+    def session(self) -> SparkSession:
+        """Return a session of dagster-pyspark on this context, for assets that use Spark's SQL.
+
+        Batches need none, and it takes more CPU to start than the context.
+        """
         from dagster_pyspark import LazyPySparkResource
 
-        from resources.spark.driver.session import prepared, stop_at_exit
-        from resources.spark.driver.spark_settings import settings
-
-        if self._session is None:
-            home = Home.at(self.home)
-            configuration = {**settings(home.path, self.master), **self.spark_config}
-            self._session = LazyPySparkResource(spark_config=configuration)
-            with prepared(home.path, configuration):
-                stop_at_exit(self._session.spark_context)
-        return self._session.spark_context
+        self.context()
+        session: SparkSession = LazyPySparkResource(spark_config=dict(self.spark_config)).spark_session
+        return session
 
     def stager(self, pipeline: Pipeline) -> Stager:
         """See `Stagers`.

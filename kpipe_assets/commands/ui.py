@@ -60,6 +60,9 @@ def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
     Changes in KPIPE_HOME/pipelines are loaded automatically. Ctrl-C stops the UI and all its runs. An interrupted batch
     writes no rows, and the next run repeats it.
 
+    A process with a Spark waits for the next run, so that the run starts faster. It uses up to 300 MB of memory; with
+    KPIPE_WARM_RUNS=0 each run starts its own.
+
     The printed address contains a token that is new with every start. Scripts read it from KPIPE_HOME/state/ui.token.
 
     \b

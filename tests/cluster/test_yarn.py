@@ -157,7 +157,7 @@ def container(cluster: Cluster, told: Told) -> psutil.Process:
 
 
 def test_a_run_of_dagsters(cluster: Cluster, yarn: Yarn, on_yarn: Callable[..., Site]) -> None:
-    """Its session is dagster-pyspark's: YARN is asked before that, too."""
+    """Its Spark is started by the resource: YARN is asked before that, too."""
     one = on_yarn("shown")
     one.write()
     script = one.home / "materialize.py"

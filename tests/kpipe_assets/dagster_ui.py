@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class Ui:
     process: subprocess.Popen[str]
     topic: str
     brokers: str
+    runs: list[str] = field(default_factory=list)
 
     @property
     def token(self) -> str:
@@ -88,7 +89,8 @@ class Ui:
     def launch(self, first: str, last: str) -> str:
         launched = self.ask("Launch", table=["orders"], first=first, last=last)
         assert launched["__typename"] == "LaunchRunSuccess", launched
-        return str(launched["run"]["runId"])
+        self.runs.append(str(launched["run"]["runId"]))
+        return self.runs[-1]
 
     def finished(self, run: str) -> str:
         def status() -> str:
@@ -96,6 +98,25 @@ class Ui:
             return found if found in ("SUCCESS", "FAILURE", "CANCELED") else ""
 
         return str(self.until(status))
+
+    def waiting(self) -> int:
+        """The process that waits for a run and has started Spark; 0 if there is none."""
+        workers = {self.worker(run) for run in self.runs}  # one that has finished its run has a Spark, too, until it ends
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                spawned = process.pid not in workers and "spawn_main" in " ".join(process.cmdline())
+                if spawned and "java" in [child.name() for child in process.children()]:
+                    return process.pid
+        return 0
+
+    def worker(self, run: str) -> int:
+        """The process that has executed the run, by the run's log."""
+        with open_instance(self.home.dagster) as instance:
+            for entry in instance.all_logs(run, of_type=dg.DagsterEventType.ENGINE_EVENT):
+                assert entry.dagster_event is not None
+                if found := entry.dagster_event.engine_event_data.metadata.get("pid"):
+                    return int(str(found.value))
+        raise AssertionError(run)
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """Metadata of the newest materialization, by partition."""

@@ -59,12 +59,13 @@ DENY_ATTACH = "-XX:+DisableAttachMechanism -XX:-UsePerfData"
 
 
 @contextmanager
-def started_clean(archive: ClassArchive | None = None) -> Iterator[None]:
-    """Start JVMs inside this block with `environment` only, and with stdout redirected to this process's stderr.
+def started_clean(output: int, archive: ClassArchive | None = None) -> Iterator[None]:
+    """Start JVMs inside this block with `environment` only, and with their output redirected.
 
     HotSpot answers SIGQUIT, which any process of the same user may send, with a list of its threads on stdout.
 
     Args:
+        output: file descriptor of a log for stdout and stderr.
         archive: to start from. If the JVM does not start, it is started again without, and the archive is deleted.
     """
     java_gateway: Any = import_module("pyspark.java_gateway")
@@ -75,7 +76,7 @@ def started_clean(archive: ClassArchive | None = None) -> Iterator[None]:
         clean = environment(env)
         if archive is not None:
             command, clean = _direct(command, clean, archive)
-        process: Popen[bytes] = start(command, env=clean, **{"stdout": 2, **more})
+        process: Popen[bytes] = start(command, env=clean, **{"stdout": output, "stderr": output, **more})
         return process
 
     def launch_gateway(conf: Any = None, popen_kwargs: Any = None) -> Any:

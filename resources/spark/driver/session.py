@@ -15,7 +15,7 @@ from kpipe.process_isolation import deny_tracing
 from resources.java import spark_environment
 from resources.spark.cluster import kubernetes, yarn
 from resources.spark.cluster.master import is_local
-from resources.spark.driver import jvm
+from resources.spark.driver import early_start, jvm
 from resources.spark.driver.class_archive_lookup import archive_for
 from resources.spark.driver.scratch_folders import sweep
 from resources.spark.driver.spark_settings import settings
@@ -23,7 +23,9 @@ from resources.spark.driver.spark_settings import settings
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["prepared", "start", "started", "stop_at_exit"]
+__all__ = ["prepared", "start", "started"]
+
+_LOG_BYTES = 1_000_000  # a longer log is truncated
 
 
 def started() -> bool:
@@ -32,8 +34,13 @@ def started() -> bool:
     return module is not None and module.SparkContext._active_spark_context is not None
 
 
-def start(home: Path, master: str | None = None) -> SparkContext:
+def start(home: Path, master: str | None = None, more: Mapping[str, str] | None = None) -> SparkContext:
     """Return the process's SparkContext, started if necessary, which takes about 3 s.
+
+    Args:
+        home: KPIPE_HOME.
+        master: see `settings`.
+        more: settings beside those of `settings`.
 
     Raises:
         NotAvailable: Java is missing.
@@ -41,23 +48,17 @@ def start(home: Path, master: str | None = None) -> SparkContext:
     """
     from pyspark import SparkConf, SparkContext
 
+    early_start.wait()
     if SparkContext._active_spark_context is not None:
         return SparkContext._active_spark_context
-    config = settings(home, master)
+    config = {**settings(home, master), **(more or {})}
     with prepared(home, config):
         context = SparkContext(conf=SparkConf().setAll(list(config.items())))
     _let_the_jvm_go_first(context)
-    stop_at_exit(context)
-    return context
-
-
-def stop_at_exit(context: SparkContext) -> None:
-    """Stop the application when this process exits normally: executors' pods end, and the resource manager is notified.
-
-    The JVM does so by itself when its parent exits; in a container, however, it is killed together with its parent.
-    """
     if not is_local(str(context.master)):
+        # The JVM ends the application when its parent exits; in a container, however, it is killed together with its parent.
         atexit.register(_stop, context)
+    return context
 
 
 def _stop(context: SparkContext) -> None:
@@ -95,7 +96,7 @@ def prepared(home: Path, config: Mapping[str, str]) -> Iterator[None]:
     log = home / "logs" / "spark.log"
     try:
         deny_tracing()
-        with _stderr_to(log), jvm.started_clean(archive_for(home, config)):
+        with _opened(log) as output, jvm.started_clean(output, archive_for(home, config)):
             if config["spark.master"] == "yarn":
                 yarn.answers(config)
             yield
@@ -113,19 +114,12 @@ def prepared(home: Path, config: Mapping[str, str]) -> Iterator[None]:
         raise KpipeError(f"Spark does not start: {type(error).__name__}: {tail[-600:]}", f"see {log}") from error
 
 
-class _stderr_to:
-    """Redirection of this process's stderr (file descriptor 2, which a JVM inherits) to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        sys.stderr.flush()
-        self._kept = os.dup(2)
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(handle, 2)
+@contextmanager
+def _opened(log: Path) -> Iterator[int]:
+    """Open the log for a JVM. Others append to it, too: a process may wait with its Spark while a run uses another one."""
+    keep = os.O_TRUNC if not log.exists() or log.stat().st_size > _LOG_BYTES or not early_start.is_starting() else 0
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | keep, 0o600)
+    try:
+        yield handle
+    finally:
         os.close(handle)
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self._kept, 2)
-        os.close(self._kept)

@@ -77,9 +77,12 @@ def test_all_partitions_in_one_run_and_their_metadata(ui: Ui) -> None:
 @pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.spark
-def test_one_partition_leaves_the_others_where_they_are(ui: Ui) -> None:
+def test_one_partition_leaves_the_others_where_they_are_in_the_process_that_waits_with_a_spark(ui: Ui) -> None:
     ui.produce(30)
-    assert ui.finished(ui.launch("1", "1")) == "SUCCESS"
+    waiting = ui.until(ui.waiting)
+    run = ui.launch("1", "1")
+    assert ui.finished(run) == "SUCCESS"
+    assert ui.worker(run) == waiting
     assert {key: metadata["kpipe/end_offset"] for key, metadata in ui.latest().items()} == {"0": 10, "1": 20, "2": 10}
 
 
