@@ -88,26 +88,32 @@ class RowSizes:
         for schema, table, rows, columns in connection.execute(_TABLES, [database, _FEW_ROWS]).fetchall():
             before = self._tables.get((schema, table))
             if before is None or not before.rows <= rows <= before.rows * _GROWTH:
-                total = _text_bytes(connection, database, schema, table)
+                total = _text_bytes(connection, rows, database, schema, table)
                 before = _Measured(rows, total // max(rows, VECTOR_ROWS) + _FIXED * columns)
             found[schema, table] = before
         self._tables = found
         self.largest = max((measured.row_bytes for measured in found.values()), default=0)
 
 
-def _text_bytes(connection: duckdb.DuckDBPyConnection, *table: str) -> int:
+def _text_bytes(connection: duckdb.DuckDBPyConnection, rows: int, *table: str) -> int:
     """Return the bytes of all texts and blobs of a table, those in nested values included."""
     names = [row[0] for row in connection.execute(_COLUMNS, list(table)).fetchall()]
     if not names:
         return 0
     columns = ", ".join(f"stats({quote(name)})" for name in names)
     row = connection.execute(f"SELECT {columns} FROM {quote(*table)} LIMIT 1").fetchone()  # noqa: S608 - quoted
-    return sum(map(_length, row or ()))
+    return sum(_length(stats, rows) for stats in row or ())
 
 
-def _length(stats: Any) -> int:
-    """Return the length of all texts in a column's statistics; 0 if they are a text, as before DuckDB 2.0."""
+def _length(stats: Any, rows: int) -> int:
+    """Return the length of all texts in a column's statistics; 0 if they are a text, as before DuckDB 2.0.
+
+    DuckDB loses the total of some tables whose row groups were not merged. Then the shortest and the longest text are counted.
+    """
     if not isinstance(stats, dict):
         return 0
-    own = stats.get("total_string_length")
-    return (own if isinstance(own, int) else 0) + sum(map(_length, stats.values()))
+    total, longest = stats.get("total_string_length"), stats.get("max_string_length")
+    if not isinstance(total, int):
+        shortest = stats.get("min_string_length")
+        total = (longest + (shortest if isinstance(shortest, int) else 0)) * rows // 2 if isinstance(longest, int) else 0
+    return total + sum(_length(child, rows) for child in stats.values())
