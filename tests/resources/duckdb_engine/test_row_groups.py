@@ -141,3 +141,14 @@ def test_rows_whose_vector_is_too_large_are_not_merged(tmp_path: Path) -> None:
     with database.write() as connection:
         connection.execute("CREATE TABLE state AS SELECT 1 AS i")
     assert _groups(path) == [80, 80, 80]
+
+
+@pytest.mark.parametrize(("size", "logged"), [(10, True), (1_000_000, False)], ids=["small rows", "large rows"])
+def test_large_rows_are_not_copied_to_the_log(tmp_path: Path, size: int, logged: bool) -> None:
+    path, rows = tmp_path / "a.duckdb", 80
+    with Database(path, ()).write(rows * size // 2048) as connection:
+        connection.execute("CREATE TABLE large AS SELECT i, repeat('x', $1) AS text FROM range($2) AS r(i)", [size, rows])
+        log = path.with_name("a.duckdb.wal")
+        assert (log.exists() and log.stat().st_size > 0) is logged
+    with duckdb.connect(str(path), read_only=True) as connection:
+        assert connection.execute("SELECT count(*), sum(length(text)) FROM large").fetchone() == (rows, rows * size)
