@@ -49,8 +49,8 @@ class Groups(NamedTuple):
 def choose(row_bytes: int, largest: int, memory: int) -> Groups:
     """Choose the row groups of a session.
 
-    Without merging, each commit of fewer rows makes another group. So groups are merged as long as one fits into memory, and
-    sessions that add no rows or large ones do not merge groups that exceed the usual size.
+    Without merging, each commit of fewer rows makes another group. So groups are merged as long as one fits into memory.
+    Sessions that add no rows, or large ones, do not merge groups that exceed the usual size.
 
     Args:
         row_bytes: size of the rows that will be inserted; 0: none are.
