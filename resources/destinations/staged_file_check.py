@@ -25,6 +25,7 @@ from resources.object_store.uri import is_remote
 __all__ = ["Proven", "Writes", "added", "check_totals", "row_bytes", "verify"]
 
 _BLOCK = 1 << 20  # bytes hashed per call: large enough for hashlib to release the GIL, small enough for the cache
+_VECTOR_ROWS = 2048  # DuckDB's; as many large rows are in memory at least (resources/duckdb_engine/row_groups.py)
 _AGAIN = "run it again: the batch is read and staged again"
 
 
@@ -72,8 +73,9 @@ def added(files: Sequence[Proven]) -> dict[Part, Holding]:
 
 
 def row_bytes(tables: Sequence[Sequence[Proven]]) -> int:
-    """Return the mean size of a row of the table whose rows are the largest."""
-    return max((sum(file.size for file in files) // max(1, sum(file.rows for file in files)) for files in tables), default=0)
+    """Return the mean size of a row of the table whose rows are the largest; fewer rows than a vector count as a vector."""
+    counted = [(sum(file.size for file in files), sum(file.rows for file in files)) for files in tables]
+    return max((-(-size // max(_VECTOR_ROWS, rows)) for size, rows in counted), default=0)
 
 
 def verify(files: Sequence[StagedFile], roots: Sequence[Path | str]) -> list[Proven]:

@@ -17,7 +17,8 @@ from pathlib import Path
 import duckdb
 
 from kpipe.errors import DestinationBusy, DestinationError
-from resources.duckdb_engine.sandbox import Engine, engine, literal, quote
+from resources.duckdb_engine.file_engine import Engine, engine
+from resources.duckdb_engine.sandbox import literal, quote
 
 __all__ = ["Connection", "Database", "literal", "quote"]
 

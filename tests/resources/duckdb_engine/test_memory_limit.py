@@ -15,7 +15,8 @@ from resources.available_memory import available_bytes
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.file_connection import Connection, Database
 from resources.duckdb_engine.memory_limit import VARIABLE, engine_bytes
-from resources.duckdb_engine.sandbox import closed, row_group_rows
+from resources.duckdb_engine.row_groups import row_group_rows
+from resources.duckdb_engine.sandbox import closed
 
 
 def _limit(connection: Connection) -> str:

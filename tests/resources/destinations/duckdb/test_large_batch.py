@@ -75,8 +75,13 @@ def test_values_too_large_for_the_limit_name_the_settings(place: DuckDBPlace) ->
 
 
 def test_row_size_is_that_of_the_table_with_the_largest_rows(place: DuckDBPlace) -> None:
-    commit = _commit(place, loaded(place), 100, 16_000)
-    small = verify(batch(place, place.open().ledger()[1], {0: 50}).only.files, (place.staging,))
+    commit = _commit(place, loaded(place), 2100, 16_000)
+    small = verify(batch(place, place.open().ledger()[1], {0: 1500}).only.files, (place.staging,))
     large = verify(commit.only.files, (place.staging,))
     assert row_bytes([]) == row_bytes([(), ()]) == 0
     assert row_bytes([small]) < 200 and 16_000 <= row_bytes([small, large]) < 17_000 and row_bytes([[*small, *large]]) < 12_000
+
+
+def test_few_rows_count_as_a_vector(place: DuckDBPlace) -> None:
+    large = verify(_commit(place, loaded(place), 64, 16_000).only.files, (place.staging,))
+    assert 500 <= row_bytes([large]) < 600

@@ -17,7 +17,8 @@ import pytest
 from kpipe import failpoints
 from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError, Fenced, KpipeError, LedgerMismatch, SchemaConflict, StagingFailed
-from resources.duckdb_engine.sandbox import engine, quote
+from resources.duckdb_engine.file_engine import engine
+from resources.duckdb_engine.sandbox import quote
 from resources.testing.place import batch, begin
 from resources.testing.state import loaded, positions, proof
 from tests.resources.destinations.place import DuckDBPlace
