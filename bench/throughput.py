@@ -33,7 +33,7 @@ WARM = (
     "spark pipe cat",
     "connect iceberg",
 )
-TABLES = ("kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg")
+TABLES = ("raw x2", "kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg")
 COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold")
 
 # Where each of kpipe's destinations leaves the table by default, under the home's `data`.
