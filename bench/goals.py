@@ -34,14 +34,18 @@ _RATIOS: tuple[tuple[str, str, str, float | None], ...] = (
     ("staged, against Structured Streaming to Parquet", "kpipe staged", "spark parquet", 4.0),
     ("staged, against Structured Streaming to Parquet with larger fetches", "kpipe staged", "spark parquet tuned", None),
     ("staged, against Kafka Connect to Iceberg", "kpipe staged", "connect iceberg", 4.0),
-    ("staged, against the raw loop in two processes", "kpipe staged", "raw x2", 0.45),
+    ("staged, against the raw loop in two processes", "kpipe staged", "raw x2", 0.75),
+    ("into DuckDB, against the raw loop in two processes", "kpipe duckdb", "raw x2", 0.45),
     ("into DuckDB, against Structured Streaming to Delta", "kpipe duckdb", "spark delta", 2.5),
     ("cold into DuckDB, against Structured Streaming cold to Parquet", "kpipe duckdb cold", "spark parquet cold", 2.0),
-    ("`cat` in the way, against nothing in the way (staged)", "kpipe staged cat", "kpipe staged", 0.85),
+    ("`cat` in the way, against nothing in the way (staged)", "kpipe staged cat", "kpipe staged", 0.92),
+    ("a Python echo in the way, against nothing in the way (staged)", "kpipe staged echo", "kpipe staged", 0.85),
     ("`cat` in the way (staged), against Spark's own pipe", "kpipe staged cat", "spark pipe cat", 2.5),
 )
 _TABLES: tuple[tuple[str, str, str, float | None], ...] = (
     ("into Delta, against Structured Streaming to Delta", "kpipe delta", "spark delta", 3.5),
+    ("into Delta, against the raw loop in two processes", "kpipe delta", "raw x2", 0.65),
+    ("into Iceberg, against the raw loop in two processes", "kpipe iceberg", "raw x2", 0.65),
     ("into Iceberg, against Kafka Connect to Iceberg", "kpipe iceberg", "connect iceberg", 3.5),
     ("into PostgreSQL, against a bare COPY of the same rows", "kpipe postgres", "copy postgres", 0.8),
 )

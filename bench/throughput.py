@@ -33,7 +33,10 @@ WARM = (
     "spark pipe cat",
     "connect iceberg",
 )
-TABLES = ("kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg", "script delta")
+TABLES = (
+    *("raw x2", "kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg"),
+    "script delta",
+)
 COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold", "script dlt cold")
 _STARTED_EACH_TIME = ("raw", "script")  # contenders without a session, which need no warm-up
 

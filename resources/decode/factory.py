@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
 
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
@@ -21,6 +23,9 @@ from resources.decode.registry_framed import FramedDecoder
 from resources.schema_registry.config import Access
 
 __all__ = ["decoder", "key_decoder", "sampled"]
+
+# Sampled records whose new columns are judged together: a few columns each stay below the limits of one record.
+_TOGETHER = 32
 
 
 def decoder(
@@ -129,12 +134,17 @@ def _sampled(kind: Format, payloads: Sequence[bytes], access: Access | None, nam
         ]
     if kind.mapping is not None:
         return sampled_paths(kind.mapping, payloads)
-    objects = []
+    objects: list[dict[str, Any]] = []
     for payload in payloads:
-        try:
-            value = load(payload)
-        except Reject:
-            continue
-        if not bound.beyond(infer([value], apart=True), alone=True):
-            objects.append(value)
-    return infer(objects)
+        with suppress(Reject):
+            objects.append(load(payload))
+    return infer(_fitting(objects, bound))
+
+
+def _fitting(objects: Sequence[dict[str, Any]], bound: Bound) -> Iterator[dict[str, Any]]:
+    """Yield the objects that add no more columns than the limits allow; most are judged together, which is faster."""
+    for start in range(0, len(objects), _TOGETHER):
+        some = objects[start : start + _TOGETHER]
+        if bound.beyond(infer(some, apart=True)):
+            some = [item for item in some if not bound.beyond(infer([item], apart=True), alone=True)]
+        yield from some

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from resources.duckdb_engine import exact_numbers
 from resources.duckdb_engine.arrow_types import LARGEST_FLOAT, cast_type, needs_cast, staged_type
 from resources.duckdb_engine.memory_limit import engine_setting
 from resources.duckdb_engine.mysql_functions import register
+from resources.duckdb_engine.timestamp_texts import instants
 
 __all__ = [
     "ask",
@@ -118,21 +119,36 @@ def cast(table: pa.Table, columns: Columns) -> pa.Table:
     Raises:
         duckdb.Error: a value cannot be cast.
     """
-    if not any(needs_cast(kind) for _, kind in columns):
-        return table
-    renamed = table.rename_columns([f"c{at}" for at in range(table.num_columns)])
-    lossy = [f"({_LOSSY[str(kind)].format(f'c{at}')})" for at, (_, kind) in enumerate(columns) if str(kind) in _LOSSY]
+    casts = {at: kind for at, (_, kind) in enumerate(columns) if needs_cast(kind)}
+    arrays: dict[int, pa.Array | pa.ChunkedArray] = dict(enumerate(table.columns))
+    left = {}  # columns for DuckDB; the others do not pass through it
+    for at, kind in casts.items():
+        found = instants(table.column(at), kind)
+        if found is None:
+            left[at] = kind
+        else:
+            arrays[at] = found
+    return pa.table([*{**arrays, **_cast_all(table, left)}.values()], names=list(columns.names())) if casts else table
+
+
+def _cast_all(table: pa.Table, columns: Mapping[int, Type]) -> dict[int, pa.ChunkedArray]:
+    """Cast these columns, by their positions.
+
+    Raises:
+        duckdb.Error: a value cannot be cast.
+    """
+    if not columns:
+        return {}
+    renamed = pa.table([table.column(at) for at in columns], names=[f"c{at}" for at in columns])
+    lossy = [f"({_LOSSY[str(kind)].format(f'c{at}')})" for at, kind in columns.items() if str(kind) in _LOSSY]
     sql = f"SELECT count(*) AS n FROM block WHERE {' OR '.join(lossy)}"  # noqa: S608 - column names are our own
     if lossy and query(sql, renamed).column("n")[0].as_py():
         msg = "a cast would change the value of a text"
         raise duckdb.ConversionException(msg)
-    parts = [_cast(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
+    parts = [_cast(f"c{at}", kind) for at, kind in columns.items()]
     result = query(f"SELECT {', '.join(parts)} FROM block", renamed)  # noqa: S608 - column names are our own
-    arrays = [
-        result.column(at).cast(staged_type(kind)) if result.column(at).type != staged_type(kind) else result.column(at)
-        for at, (_, kind) in enumerate(columns)
-    ]
-    return pa.table(arrays, names=list(columns.names()))
+    pairs = zip(columns.items(), result.columns, strict=True)
+    return {at: array if array.type == staged_type(kind) else array.cast(staged_type(kind)) for (at, kind), array in pairs}
 
 
 _DATE = r"\s*(-?[0-9]+[-/\\ ][0-9][0-9]?[-/\\ ][0-9][0-9]?( \(BC\))?|epoch|-?inf(inity)?)\s*"

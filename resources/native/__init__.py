@@ -18,7 +18,10 @@ __all__ = ["agent", "library"]
 _LOG = logging.getLogger("kpipe.native")
 _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
-_NEWEST = ("kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep", "kp_json_members")
+_NEWEST = (
+    "kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep", "kp_json_members",
+    "kp_instants",
+)  # fmt: skip
 """Functions and symbols that a library of this version contains."""
 
 
@@ -51,6 +54,7 @@ def library() -> ctypes.CDLL | None:
             ("kp_line_ends", _L, [_P, _L, _P, _L]),
             ("kp_names", _L, [_P, _L, _L]),
             ("kp_too_deep", _L, [_P, _L, _L]),
+            ("kp_instants", _L, [_P, _P, _P, _L, _P]),
             ("kp_json_free", None, [_P]),
             ("kp_json_skip", None, [_P]),
             ("kp_absent", None, [_P, _I, _P]),

@@ -14,6 +14,7 @@ void kp_size(void *, int, int64_t *);
 void kp_copy(void *, int, uint8_t *, int32_t *, char *);
 int64_t kp_count(const char *, int64_t, char, char);
 int64_t kp_line_ends(const char *, int64_t, int64_t *, int64_t);
+int64_t kp_instants(const char *, const int32_t *, const uint8_t *, int64_t, int64_t *);
 
 /* STRUCT(a BIGINT, b VARCHAR, c DOUBLE, d STRUCT(x TINYINT, y VARCHAR[]), e BOOLEAN) */
 enum { NODES = 9 };
@@ -55,11 +56,26 @@ static int copied(void *decoder, const int32_t *kinds, int count) {
     return 1;
 }
 
+/* A spoilt timestamp, in a buffer of exactly its size: how many were converted. */
+static int64_t instant(void) {
+    static const char *forms[] = {"2026-11-20T10:00:00.123456+05:30", "2024-02-29 23:59:59Z", "0001-01-01T00:00:00-14"};
+    const char *form = forms[chance(3)];
+    size_t whole = strlen(form), length = chance(2) ? whole : chance(whole + 1);
+    char *text = malloc(length ? length : 1);
+    memcpy(text, form, length);
+    if (length && chance(2)) text[chance(length)] = "0129-+:.TZ "[chance(11)];
+    int32_t ends[] = {0, (int32_t)length};
+    int64_t micros;
+    int64_t done = kp_instants(text, ends, NULL, 1, &micros);
+    free(text);
+    return done;
+}
+
 int main(int argc, char **argv) {
     long rounds = argc > 1 ? atol(argv[1]) : 1000;
     state = argc > 2 ? strtoull(argv[2], NULL, 10) | 1 : 1;
     void *decoder = kp_json_new(nodes, ranges, "abcdxye");
-    int64_t good = 0;
+    int64_t good = 0, converted = 0;
     for (long round = 0; round < rounds; round++) {
         int64_t bounds[9] = {0}, count = (int64_t)chance(9);
         char *all = malloc(1);
@@ -96,11 +112,12 @@ int main(int argc, char **argv) {
         if (!copied(csv, texts, 3)) return 1;
         kp_csv_free(csv);
         free(counts);
+        converted += instant();
         int64_t lines = kp_count(all, bounds[count], '\n', '\n'), *places = malloc((size_t)(lines + 1) * 8);
         if (kp_line_ends(all, bounds[count], places, lines) != lines) abort();
         free(places); free(status); free(all);
     }
     kp_json_free(decoder);
     printf("%lld rows\n", (long long)good);
-    return good > 0 ? 0 : 1;
+    return good > 0 && converted > 0 ? 0 : 1;
 }
