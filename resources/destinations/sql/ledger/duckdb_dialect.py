@@ -1,5 +1,6 @@
 """Find and create the ledger's tables in a DuckDB file, and define DuckDB's SQL."""
 
+# ruff: noqa: S608 - names in statements are constants
 from __future__ import annotations
 
 import re
@@ -7,10 +8,11 @@ import re
 import duckdb
 
 from resources.destinations.sql.ledger import format_table, table_definitions
+from resources.destinations.sql.ledger.table_definitions import PIPELINES
 from resources.destinations.sql.sql_dialect import Dialect
 from resources.duckdb_engine.file_connection import Connection, quote
 
-__all__ = ["DIALECT", "create", "exists", "is_damage", "present"]
+__all__ = ["DIALECT", "create", "exists", "is_damage", "present", "recorded"]
 
 DIALECT = Dialect(
     schema="main.",  # views stay correct if the file is attached next to others
@@ -36,7 +38,19 @@ def present(connection: Connection) -> bool:
         LedgerMismatch: only some of them exist.
         FormatTooNew: a newer kpipe has written them.
     """
-    return format_table.present(connection, DIALECT, lambda name: exists(connection, name))
+    return recorded(connection) or format_table.present(connection, DIALECT, lambda name: exists(connection, name))
+
+
+def recorded(connection: Connection) -> bool:
+    """Return whether the ledger's tables exist and record a format; in one statement, as each takes half a millisecond.
+
+    Raises:
+        FormatTooNew: a newer kpipe has written them.
+    """
+    try:
+        return format_table.version(connection, DIALECT, f", (SELECT count(*) FROM {PIPELINES.sql} WHERE false)") is not None
+    except duckdb.CatalogException:
+        return False
 
 
 def exists(connection: Connection, name: str) -> bool:
