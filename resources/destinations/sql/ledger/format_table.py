@@ -70,19 +70,19 @@ def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> Non
         connection.execute(f"UPDATE {FORMAT.sql} SET version = $1", [format_version.FORMAT_VERSION])
 
 
-def version(connection: Connection, dialect: Dialect, besides: str = "", lock: str = "") -> int | None:
+def version(connection: Connection, dialect: Dialect, more: str = "", lock: str = "") -> int | None:
     """Return the format that the tables record, or None if they record no format.
 
     Args:
         connection: for reading.
         dialect: of the database.
-        besides: further columns of the query, as SQL.
+        more: further columns of the query, as SQL.
         lock: clause that locks the row.
 
     Raises:
         FormatTooNew: a newer kpipe has written them.
     """
-    row = connection.execute(f"SELECT version{besides} FROM {FORMAT.sql} WHERE name = $1{lock}", [_NAME]).fetchone()
+    row = connection.execute(f"SELECT version{more} FROM {FORMAT.sql} WHERE name = $1{lock}", [_NAME]).fetchone()
     if row is None:
         return None
     if row[0] > format_version.FORMAT_VERSION:
