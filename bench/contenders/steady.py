@@ -17,7 +17,8 @@ _SETTINGS = {"linger.ms": 5, "acks": "1", "compression.type": "lz4", "queue.buff
 _WORDS = ("kafka", "spark", "stream", "batch", "offset", "commit", "exactly", "once", "lake", "house", "scan", "probe")
 
 
-def _tails() -> list[bytes]:
+def tails() -> list[bytes]:
+    """Return the ends of 1,000 records."""
     chance = random.Random(1)
     return [
         b'"created_at": "2026-11-20T00:00:00Z", "text": "%b", "lang": "en", "user": {"id": %d, "screen_name": "user_%d",'
@@ -31,14 +32,14 @@ def main() -> None:
     brokers, topic = sys.argv[1:3]
     partitions, rate, seconds, first = map(int, sys.argv[3:])
     producer = Producer({"bootstrap.servers": brokers, **_SETTINGS})
-    tails, total, done, behind = _tails(), rate * seconds, 0, 0
+    endings, total, done, behind = tails(), rate * seconds, 0, 0
     began = time.time()
     while done < total:
         due = min(total, int((time.time() - began) * rate))
         behind = max(behind, due - done)
         while done < due:
             number = first + done
-            value = b'{"id": %d, "t": %.6f, %b' % (number, time.time(), tails[number % 1000])
+            value = b'{"id": %d, "t": %.6f, %b' % (number, time.time(), endings[number % 1000])
             producer.produce(topic, value, partition=number % partitions)
             done += 1
             if not done % 200:

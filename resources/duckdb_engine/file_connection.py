@@ -20,9 +20,10 @@ from kpipe.errors import DestinationBusy, DestinationError
 from resources.duckdb_engine.file_engine import Engine, engine
 from resources.duckdb_engine.sandbox import literal, quote
 
-__all__ = ["Connection", "Database", "literal", "quote"]
+__all__ = ["Connection", "Database", "FileState", "literal", "quote"]
 
 Connection = duckdb.DuckDBPyConnection
+FileState = tuple[int, int, int, int, int]
 
 _FIRST_NAP_S, _LONGEST_NAP_S = 0.01, 0.2  # a commit takes some 50 ms: retry soon, then less often
 _TOO_NEW = re.compile(
@@ -49,6 +50,19 @@ class Database:
     def exists(self) -> bool:
         """Return whether the file exists."""
         return self.path.exists()
+
+    def state(self) -> FileState | None:
+        """Return what changes with the file; None: the file is missing, or its log may contain newer commits.
+
+        `stat` only: closing a descriptor of the file would release the locks of this process's engine.
+        """
+        if self.path.with_name(f"{self.path.name}.wal").exists():
+            return None
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

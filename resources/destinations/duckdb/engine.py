@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -17,7 +18,7 @@ from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
 from resources.destinations.sql.ledger import duckdb_dialect, format_table, history_tables
 from resources.destinations.sql.ledger.table_definitions import FORMAT
 from resources.destinations.staged_file_check import Proven
-from resources.duckdb_engine.file_connection import Connection, Database, quote
+from resources.duckdb_engine.file_connection import Connection, Database, FileState, quote
 from resources.duckdb_engine.memory_limit import VARIABLE
 from resources.duckdb_engine.sql_types import READ
 
@@ -51,10 +52,12 @@ class DuckDBEngine(Engine):
     recovery_hint = "restore a backup of the file; or continue in another file (into.database)"
     staging: tuple[Path, ...] = ()
     is_keyed = True
+    remembers = True
 
     def __init__(self, path: Path, staging: Sequence[Path] = (), lock_timeout_s: float = 30) -> None:
         self.staging = tuple(staging)
         self.database = Database(path, staging, lock_timeout_s)
+        self._kept: dict[Hashable, tuple[FileState | None, Any]] = {}
 
     # Functions that use no state of the engine.
     ledger_exists = staticmethod(duckdb_dialect.present)
@@ -83,6 +86,15 @@ class DuckDBEngine(Engine):
         """See `Engine`."""
         return self.database.write(row_bytes)
 
+    def remember(self, what: Hashable, value: Any) -> None:
+        """See `Engine`."""
+        self._kept[what] = self.database.state(), value
+
+    def recall(self, what: Hashable) -> Any:
+        """See `Engine`."""
+        state, value = self._kept.get(what, (None, None))
+        return value if state is not None and state == self.database.state() else None
+
     def classify(self, error: Exception, step: str) -> ErrorClass:
         """See `Engine`."""
         transaction = isinstance(error, duckdb.TransactionException)
@@ -100,10 +112,12 @@ class DuckDBEngine(Engine):
     def begin(self, connection: Connection, pipeline: str, tables: Sequence[TargetTable]) -> tuple[bool, list[bool]]:
         """See `Engine`."""
         # Before the transaction begins: a query of a missing table would abort it.
-        found = self.ledger_exists(connection), [self.table_exists(connection, table.name) for table in tables]
-        recorded = self.table_exists(connection, FORMAT.name)
+        recorded = duckdb_dialect.recorded(connection)
+        known = recorded or self.ledger_exists(connection)
+        found = known, [self.table_exists(connection, table.name) for table in tables]
+        recorded = recorded or self.table_exists(connection, FORMAT.name)
         connection.execute("BEGIN")
-        if found[0]:
+        if known:
             format_table.upgrade(connection, self.dialect, recorded)
         return found
 

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from kpipe.batch.batch import Commit, Committed, Counts
 from kpipe.batch.table_write import ByLane
-from kpipe.errors import StagingFailed
+from kpipe.errors import KpipeError, StagingFailed
 from kpipe.failpoints import failpoint
 from kpipe.ledger.ledger import Ledger
+from kpipe.schema.columns import Columns
 from resources.destinations.commit_protocol import Failure, Steps, land
 from resources.destinations.sql import row_rejections
 from resources.destinations.sql.column_matching import missing, spelled
@@ -21,8 +23,22 @@ from resources.destinations.sql.merge.keyed_batch import KeyedBatch
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
 from resources.destinations.staged_file_check import Writes, added, check_totals, row_bytes, verify
+from resources.type_compatibility import COORDINATES
 
-__all__ = ["commit_batch", "key_columns", "read_back", "split", "write_rows"]
+__all__ = [
+    "COLUMNS",
+    "LEDGER",
+    "commit_batch",
+    "key_columns",
+    "read_back",
+    "remember_columns",
+    "remember_ledger",
+    "split",
+    "write_rows",
+]
+
+#: Names of what an engine remembers, with the table or the pipeline.
+COLUMNS, LEDGER = "columns", "ledger"
 
 
 def commit_batch(store: Store, commit: Commit) -> Committed:
@@ -67,11 +83,35 @@ def read_back(store: Store, commit: Commit, landed: list[Commit]) -> tuple[int |
         ).fetchone()
         if row is None:
             return None, ledger_table.read(connection, store.pipeline)[1]
+        _remember(store, connection)
         landed.append(multi_table.settled(connection, history_tables.settled(connection, commit)) if store.is_keyed else commit)
         return row[0], nothing[1]
 
     failpoint("readback")
     return store.read(read, nothing)
+
+
+def remember_columns(engine: Engine, connection: Connection, table: str) -> Columns:
+    """Return the columns of an existing table without coordinates, and let the engine remember them."""
+    found = engine.columns(connection, table).without(COORDINATES.names())
+    engine.remember((COLUMNS, table), found)
+    return found
+
+
+def remember_ledger(store: Store, connection: Connection) -> tuple[str, Ledger]:
+    """Return registration id and ledger, and let the engine remember them."""
+    found = ledger_table.read(connection, store.pipeline)
+    store.engine.remember((LEDGER, store.pipeline), found)
+    return found
+
+
+def _remember(store: Store, connection: Connection) -> None:
+    """Read what the next pass needs while the connection is open, where the engine keeps it until the database changes."""
+    if store.engine.remembers:
+        with suppress(KpipeError, *store.engine.errors):  # the next pass reads it again, and reports the error
+            remember_ledger(store, connection)
+            for table in store.tables:
+                remember_columns(store.engine, connection, table.name)
 
 
 def write_rows(

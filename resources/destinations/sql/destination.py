@@ -17,15 +17,21 @@ from kpipe.verification.clearing import Cleared
 from kpipe.verification.verify import Entry, Recount
 from resources.destinations.ledger_rows import clean
 from resources.destinations.sql import clearing, dead_letter_retry
-from resources.destinations.sql.batch_commit import commit_batch, key_columns
+from resources.destinations.sql.batch_commit import (
+    COLUMNS,
+    LEDGER,
+    commit_batch,
+    key_columns,
+    remember_columns,
+    remember_ledger,
+)
 from resources.destinations.sql.column_matching import missing, unkeyed
 from resources.destinations.sql.engine import Engine, TargetTable
-from resources.destinations.sql.ledger import history_tables, ledger_table, multi_table, publications, views
+from resources.destinations.sql.ledger import history_tables, multi_table, publications, views
 from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection
 from resources.destinations.sql.store import Store
-from resources.type_compatibility import COORDINATES
 
 __all__ = ["SqlDestination"]
 
@@ -74,11 +80,12 @@ class SqlDestination(Generic[_E]):
 
         def read(connection: Connection) -> Columns | None:
             if self.engine.table_exists(connection, self.store.table):
-                return self.engine.columns(connection, self.store.table).without(COORDINATES.names())
+                return remember_columns(self.engine, connection, self.store.table)
             self.check_missing(connection)
             return None
 
-        return self.store.read(read, None)
+        known: Columns | None = self.engine.recall((COLUMNS, self.store.table))
+        return self.store.read(read, None) if known is None else known
 
     def required(self) -> Collection[str]:
         """Return the payload columns that are NOT NULL; see `Constrained`."""
@@ -134,7 +141,12 @@ class SqlDestination(Generic[_E]):
     def ledger(self) -> tuple[str, Ledger]:
         """Return the registration id and the ledger."""
         nothing = "", Ledger(self.pipeline)
-        return self.store.read_ledger(lambda connection: ledger_table.read(connection, self.pipeline), nothing)
+        known: tuple[str, Ledger] | None = self.engine.recall((LEDGER, self.pipeline))
+        return (
+            self.store.read_ledger(lambda connection: remember_ledger(self.store, connection), nothing)
+            if known is None
+            else known
+        )
 
     def commit(self, commit: Commit) -> Committed:
         """Make everything in the commit visible at once, or nothing; see `Destination.commit`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +117,21 @@ class Engine(Protocol):
     def is_keyed(self) -> bool:
         """Return whether rows can be merged by a key: `primary_key`, `merge` and `insert_duplicates` are implemented."""
         return False
+
+    # -- what was read before
+
+    @property
+    def remembers(self) -> bool:
+        """Return whether `remember` and `recall` are implemented."""
+        return False
+
+    def remember(self, what: Hashable, value: Any) -> None:
+        """Keep a value that was read over the open connection of `reading`, for `recall`."""
+        return
+
+    def recall(self, what: Hashable) -> Any:
+        """Return the value that was kept under this name if the database has not changed since, else None."""
+        return None
 
     # -- connections
 

@@ -56,6 +56,7 @@ class Dialect:
         micros: microseconds since 1970 UTC of the instant `{0}`.
         hits: `SELECT id, at, n`: table `{table}` has n rows with the offset `at`, which is in the range `id` of `kpipe_ranges`.
             `{topic}` is a condition that the row `t` and the range `b` are of one topic, or empty.
+        sums: whether `hits` is `SELECT id, n, again, summed` instead: n rows, rows that repeat an offset, the sum of the offsets.
     """
 
     schema: str
@@ -74,6 +75,7 @@ class Dialect:
     share: str = ""
     place: str = "current_database()"
     drop_temporary: str = "DROP TABLE"
+    sums: bool = False
 
     def name(self, table: str) -> str:
         """Return a table's name as SQL."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from heapq import heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
@@ -14,12 +15,14 @@ from resources.spark.driver import transport_security
 from resources.spark.task.task_spec import Failure, JobSpec
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
 
 __all__ = ["SMALLEST_PIECE", "Moved", "lost", "run_pieces", "share_out", "warm", "without_python"]
 
 # A shorter piece is not split further: opening a consumer takes about as long as reading so many records (20 ms).
 SMALLEST_PIECE = 20_000
+# A task costs as much CPU time as so many records, a short range as so many: several tasks share no less work than one costs.
+_TASK_RECORDS, _RANGE_RECORDS = 8_000, 750
 
 
 def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[list[Piece]]:
@@ -31,13 +34,12 @@ def share_out(batch: Batch, cores: int, smallest: int = SMALLEST_PIECE) -> list[
         smallest: offsets below which a range is not split.
 
     Returns:
-        At most `cores` lists, none empty, with about the same number of offsets each.
+        At most `cores` lists, fewer for a small batch, none empty, with about the same number of offsets each.
     """
-    share = max(smallest, -(-batch.span // max(1, cores)))
-    pieces = [
-        Piece(step.source, part) for step in batch.steps for part in step.range.split(-(-len(step.range) // share), smallest)
-    ]
-    tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces)))]
+    share, steps = max(smallest, -(-batch.span // max(1, cores))), batch.steps
+    pieces = [Piece(step.source, part) for step in steps for part in step.range.split(-(-len(step.range) // share), smallest)]
+    worth = -(-(batch.span + _RANGE_RECORDS * len(pieces)) // _TASK_RECORDS)
+    tasks: list[list[Piece]] = [[] for _ in range(min(cores, len(pieces), worth))]
     loads = [(0, index) for index in range(len(tasks))]  # a heap: a linear search takes seconds for thousands of pieces
     for piece in sorted(pieces, key=lambda item: -len(item.range)):
         load, lightest = loads[0]
@@ -57,8 +59,7 @@ def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Pie
     transport_security.check_private(context, job)
     context.setJobGroup(job.batch, f"kpipe batch {job.batch}")
     try:
-        work = context.parallelize(list(tasks), len(tasks))
-        results = work.mapPartitions(lambda items: _task(job, items)).collect()
+        results = _slots(context, len(tasks)).mapPartitionsWithIndex(lambda at, none: _task(job, (*none, tasks[at]))).collect()
     except Exception as error:  # failing tasks return a `Failure`: an exception means that a process of Spark's failed
         raise lost(f"batch {job.batch}", error) from error
     failures = [item for item in results if isinstance(item, Failure)]
@@ -66,6 +67,12 @@ def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Pie
         # A retriable error must not hide an error that needs a fix.
         raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
     return [item for item in results if isinstance(item, RangeReport)]
+
+
+@lru_cache(maxsize=8)
+def _slots(context: SparkContext, tasks: int) -> RDD[Any]:
+    """Return an empty RDD with this many partitions. Making one for each batch costs a file and 15 calls of the JVM."""
+    return context.parallelize((), tasks)
 
 
 def lost(doing: str, error: Exception) -> KpipeError:
@@ -114,13 +121,16 @@ def _import_worker(items: Iterable[int]) -> Iterator[int]:
     yield sum(items)  # Spark does not reuse a worker that has not read all of its input
 
 
+@cache
 def _settle() -> None:
-    """Freeze what this worker has imported: PySpark collects garbage after each task, which takes 20 ms otherwise."""
+    """Freeze what this worker has imported: PySpark collects garbage after each task, which takes 20 ms otherwise.
+
+    Once in a worker: `gc.get_freeze_count` visits every frozen object, which took a quarter of a small batch's CPU time.
+    """
     from resources.spark.task import range_task  # noqa: F401  imported to be frozen
 
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _task(job: JobSpec, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:

@@ -10,7 +10,7 @@ from resources.destinations.sql.ledger import table_definitions
 from resources.destinations.sql.ledger.table_definitions import FORMAT
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["STEPS", "check", "present", "upgrade"]
+__all__ = ["STEPS", "check", "present", "upgrade", "version"]
 
 _NAME = "ledger"
 
@@ -40,7 +40,7 @@ def present(connection: Connection, dialect: Dialect, exists: Callable[[str], bo
 def check(connection: Connection, dialect: Dialect, exists: Callable[[str], bool]) -> None:
     """Reject tables that a newer kpipe has written; see `present`."""
     if exists(FORMAT.name):
-        _checked(connection, dialect, "")
+        version(connection, dialect)
 
 
 def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> None:
@@ -58,11 +58,11 @@ def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> Non
     """
     if not there:
         connection.execute(FORMAT.ddl(dialect))
-    found = _checked(connection, dialect, dialect.share)
-    version = format_version.UNVERSIONED if found is None else found
-    if version == format_version.FORMAT_VERSION:
+    found = version(connection, dialect, lock=dialect.share)
+    older = format_version.UNVERSIONED if found is None else found
+    if older == format_version.FORMAT_VERSION:
         return
-    for step in format_version.pending(version, STEPS):
+    for step in format_version.pending(older, STEPS):
         step(connection, dialect)
     if found is None:
         FORMAT.insert(connection, dialect, [{"name": _NAME, "version": format_version.FORMAT_VERSION}])
@@ -70,9 +70,19 @@ def upgrade(connection: Connection, dialect: Dialect, there: bool = True) -> Non
         connection.execute(f"UPDATE {FORMAT.sql} SET version = $1", [format_version.FORMAT_VERSION])
 
 
-def _checked(connection: Connection, dialect: Dialect, lock: str) -> int | None:
-    """Return the format that the tables record, or None if they record no format."""
-    row = connection.execute(f"SELECT version FROM {FORMAT.sql} WHERE name = $1{lock}", [_NAME]).fetchone()
+def version(connection: Connection, dialect: Dialect, more: str = "", lock: str = "") -> int | None:
+    """Return the format that the tables record, or None if they record no format.
+
+    Args:
+        connection: for reading.
+        dialect: of the database.
+        more: further columns of the query, as SQL.
+        lock: clause that locks the row.
+
+    Raises:
+        FormatTooNew: a newer kpipe has written them.
+    """
+    row = connection.execute(f"SELECT version{more} FROM {FORMAT.sql} WHERE name = $1{lock}", [_NAME]).fetchone()
     if row is None:
         return None
     if row[0] > format_version.FORMAT_VERSION:

@@ -133,6 +133,8 @@ def _ranges(
         of_row="t._kafka_topic" if by_topic else "''",
         of_range="b.topic" if by_topic else "''",
     )
+    if not dialect.sums:
+        hits = f"SELECT id, n, n - 1 AS again, n * CAST(h.at AS DECIMAL(38,0)) AS summed FROM ({hits}) AS h"
     # These names do not hide a table of the user.
     found = connection.execute(
         f"WITH kpipe_ranges AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets"
@@ -142,9 +144,7 @@ def _ranges(
         f" kpipe_unknown AS (SELECT DISTINCT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE {unknown}),"
         f" kpipe_hits AS ({hits}),"
         f" kpipe_held AS (SELECT id, CAST(sum(n) AS {dialect.bigint}) AS held,"
-        f"  CAST(sum(n) - count(*) AS {dialect.bigint}) AS again,"
-        "  sum(n * CAST(x.at AS DECIMAL(38,0))) AS summed"
-        "  FROM kpipe_hits AS x GROUP BY id)"
+        f"  CAST(sum(again) AS {dialect.bigint}) AS again, sum(summed) AS summed FROM kpipe_hits AS x GROUP BY id)"
         f' SELECT {ENTRY}, coalesce(held, 0), coalesce(again, 0) - ("rows" - records)'
         " FROM kpipe_ranges AS b LEFT JOIN kpipe_held AS h USING (id)"
         " WHERE batch_source_partition_id NOT IN (SELECT number FROM kpipe_unknown WHERE number IS NOT NULL)"

@@ -59,6 +59,13 @@ def test_small_ranges_share_a_task_for_each_core() -> None:
     assert [sum(len(piece.range) for piece in task) for task in tasks] == [3200, 3200]
 
 
+def test_a_batch_of_little_work_is_one_task() -> None:
+    """A second task would cost more CPU time than it shares."""
+    assert [len(task) for task in share_out(batch(*[1000] * 4), cores=2)] == [4]
+    assert [len(task) for task in share_out(batch(*[5000] * 4), cores=2)] == [2, 2]
+    assert [len(task) for task in share_out(batch(*[1] * 1000), cores=2)] == [500, 500]
+
+
 @pytest.fixture
 def thawed() -> Iterator[None]:
     """A task freezes what its process holds; this process goes on."""
