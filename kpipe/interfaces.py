@@ -153,7 +153,7 @@ class Destination(Protocol):
         ...
 
     def ledger(self) -> tuple[str, Ledger]:
-        """Read the ledger through a new connection, unless the store has provably not changed, with the pipeline's registration id.
+        """Read the ledger and the registration id through a new connection, unless the store has provably not changed.
 
         The id is made at the first commit and never changes; it is "" before that. Another id, or a lower `seq`,
         means that the ledger was replaced or restored.
