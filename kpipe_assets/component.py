@@ -13,8 +13,8 @@ from kpipe.definition.pipeline import Pipeline
 from kpipe.definition.yaml_codec import filled
 from kpipe.errors import InvalidPipeline, KpipeError
 from kpipe_assets.assets.load_errors import unloadable
-from kpipe_assets.assets.proof_checks import table_checks
 from kpipe_assets.assets.table_asset import table_asset, table_keys
+from kpipe_assets.assets.table_checks import table_checks
 from kpipe_assets.assets.topic_asset import topic_key, topic_names, topic_spec
 from kpipe_assets.dagster_resources import real
 from kpipe_assets.sensors.ingest_sensor import Pace, ingest_sensor

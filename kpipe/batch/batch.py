@@ -98,7 +98,7 @@ class Commit:
         changes: compare-and-swap of lanes; all must succeed.
         kind: `batch`, or the type of a ledger-only commit: `begin`, `jump`, `loss`, `skip`, `backfill`, `reread`,
             `retire`, `give_up`, `accept_ledger`, `claim`, `release` (kpipe/ingest/at_most_once.py), `advance`; `rows`, a batch
-            that changes no lane, as `advance` will (`delivery: at_least_once`); or `replay` (kpipe/batch/dead_letters.py).
+            that changes no lane, as `advance` will (`delivery: at_least_once`); or `replay` (kpipe/batch/dead_letter_replay.py).
         steps: the ranges, for the history; empty in a ledger-only commit, except for `reread` (ranges to read again)
             and `give_up` (ranges that the receiver may have accepted).
         tables: the writes to each table, in the order of the definition; empty in a ledger-only commit.

@@ -5,7 +5,7 @@ always begins with the ledger. A failure before the commit leaves only staged fi
 failure in the commit, the destination either determines whether it was committed, or ends the run (unknown outcome).
 
 Related modules: prefetch.py stages the next batch during a commit, delivery.py, at_most_once.py and at_least_once.py
-implement `delivery`, and bad_record_isolation.py handles records that fail a batch.
+implement `delivery`, and batch_bisection.py handles records that fail a batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kpipe.errors import Fenced, KpipeError, SchemaConflict
 from kpipe.failpoints import failpoint
 from kpipe.ingest.at_least_once import AtLeastOnce
 from kpipe.ingest.at_most_once import AtMostOnce
-from kpipe.ingest.bad_record_isolation import BadRecordIsolation, set_aside
+from kpipe.ingest.batch_bisection import BadRecordIsolation, set_aside
 from kpipe.ingest.delivery import Delivery
 from kpipe.ingest.prefetch import Prefetch
 from kpipe.ingest.staging import StagedBatch, staged_for, tables_of

@@ -18,7 +18,7 @@ from kpipe.ingest.loop import Ingest
 from kpipe.interfaces import Spread
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.topics import Part, part
-from kpipe_assets.assets.quality_checks import audit_news
+from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.topic_asset import table_partitions, topic_key, topic_names
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from kpipe.batch.batch import Commit, RangeReport, StagedFile, TableWrite, total
 from kpipe.batch.coverage import distinct, lookup_versions
-from kpipe.batch.dead_letters import DeadLetter, Replay, Replayed, Replaying, keyed
+from kpipe.batch.dead_letter_replay import DeadLetter, Replay, Replayed, Replaying, keyed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import Fenced, LedgerMismatch, NotAvailable, SchemaConflict
 from kpipe.ingest.staging import staged_for, tables_of

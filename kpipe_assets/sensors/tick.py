@@ -22,9 +22,9 @@ from kpipe.ledger.ledger import Ledger
 from kpipe.planning.planner import check_source, lag
 from kpipe.planning.reconcile import Survey
 from kpipe.topics import TopicSnapshot
-from kpipe_assets.assets.proof_checks import verdict
-from kpipe_assets.assets.quality_checks import audit_news
+from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.table_asset import table_keys
+from kpipe_assets.assets.table_checks import verdict
 from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, topic_key, topic_names, untold
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import rarer

@@ -12,7 +12,7 @@ from typing import Any
 
 import kpipe.ingest.at_least_once
 import kpipe.ingest.at_most_once
-import kpipe.ingest.bad_record_isolation
+import kpipe.ingest.batch_bisection
 import kpipe.ingest.loop
 import kpipe.ledger.transitions
 import kpipe.planning.seek
@@ -115,7 +115,7 @@ MUTANTS = (
     ),
     Mutant("a backfill counts as newer", Ledger, "overtaken", "return any(", "return False and any(", _AHEAD),
     Mutant(
-        "a batch that fails is skipped as a whole", kpipe.ingest.bad_record_isolation.BadRecordIsolation, "failed",
+        "a batch that fails is skipped as a whole", kpipe.ingest.batch_bisection.BadRecordIsolation, "failed",
         "len(parts) > 1 or batch.span > self._smallest", "False",
         "a record that no batch gets past",
     ),

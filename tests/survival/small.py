@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,9 @@ class Context:
         """As of a session on one machine. Nothing of this one leaves its process."""
         return transport_security.LOCAL
 
-    def parallelize(self, items: list[Any], slices: int) -> Context.Work:
-        assert slices == len(items)
-        return Context.Work(items)
+    def parallelize(self, items: Sequence[Any], slices: int) -> Context.Work:
+        assert not items, "tasks find their part of the batch by their number"
+        return Context.Work([[] for _ in range(slices)])
 
     def setJobGroup(self, name: str, description: str) -> None:
         """What is cancelled by that name would be this thread's work."""
@@ -55,12 +55,11 @@ class Context:
         SparkFiles._root_directory = str(Path(path).parent)
 
     class Work:
-        def __init__(self, items: Iterable[Any]) -> None:
-            self._parts = [[item] for item in items]
+        def __init__(self, parts: list[list[Any]]) -> None:
+            self._parts = parts
 
-        def mapPartitions(self, function: Callable[[Iterator[Any]], Iterable[Any]]) -> Context.Work:
-            self._parts = [list(function(iter(part))) for part in self._parts]
-            return self
+        def mapPartitionsWithIndex(self, function: Callable[[int, Iterator[Any]], Iterable[Any]]) -> Context.Work:
+            return Context.Work([list(function(at, iter(part))) for at, part in enumerate(self._parts)])
 
         def collect(self) -> list[Any]:
             return [item for part in self._parts for item in part]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from kpipe.batch.batch import Batch, Commit, Committed, Counts
-from kpipe.batch.dead_letters import Replayed
+from kpipe.batch.dead_letter_replay import Replayed
 from kpipe.verification.verify import Audit
 from kpipe_assets.runs.foreground import Totals, batch_line
 from website.reference.markdown import sentence, table

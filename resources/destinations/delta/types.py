@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kpipe.errors import InvalidPipeline, SchemaConflict
 from kpipe.schema.columns import Columns, ListOf, MapOf, Scalar, Struct, Type, parse_type
-from resources.destinations.lakehouse.type_widening import added
+from resources.destinations.lakehouse.schema_evolution import added
 from resources.type_compatibility import additions
 
 __all__ = ["META", "arrow", "columns_of", "has_local_times", "widened"]

@@ -42,8 +42,8 @@ from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Pointer, Record, folder_of
 from resources.destinations.lakehouse.partitions import agreed
+from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.lakehouse.table_format import Overtaken
-from resources.destinations.lakehouse.type_widening import grown
 from resources.destinations.sql.column_matching import widening
 from resources.destinations.staged_file_check import Proven
 from resources.object_store.uri import is_remote

@@ -31,7 +31,7 @@ from resources.destinations.kafka_sink.producer import Overtaken, Writer
 from resources.destinations.kafka_sink.reader import KafkaSinkReader
 from resources.destinations.kafka_sink.timestamp_check import Times, check_times
 from resources.destinations.lakehouse.ledger_file import Record
-from resources.destinations.lakehouse.type_widening import grown
+from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.ledger_rows import commit_row, range_rows
 from resources.destinations.sql.column_matching import missing, unkeyed, widening
 from resources.destinations.sql.ledger.history_tables import check_letters

@@ -16,7 +16,7 @@ from pymysql.constants import CLIENT
 
 from kpipe.errors import DestinationError, InvalidPipeline
 from resources.destinations.mysql.session import READ, Session, unwilling
-from resources.destinations.sql.patience import Patience
+from resources.destinations.sql.server_timeout import ServerTimeout
 from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Server"]
@@ -41,7 +41,7 @@ class Server:
         address: `mysql://user@host:3306/database`, options after `?`, without secrets.
         secrets: `password` and `ssl-key-password`.
         name: `program_name` of the connection, which the server shows in performance_schema, if that is on.
-        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`patience`).
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`timeout`).
         idle_timeout_s: see `Session`.
 
     Raises:
@@ -66,7 +66,7 @@ class Server:
         self._user, self._ssl = unquote(parts.username or ""), given
         self._secrets, self._name = secrets, name[:64]
         self.lock_timeout_s, self._idle_timeout_s = lock_timeout_s, idle_timeout_s
-        self.patience = Patience(lock_timeout_s)
+        self.timeout = ServerTimeout(lock_timeout_s)
 
     @property
     def place(self) -> str:
@@ -92,7 +92,7 @@ class Server:
                 raw.close()
 
     def _connect(self) -> pymysql.Connection:
-        deadline = self.patience.deadline()
+        deadline = self.timeout.deadline()
         while True:
             try:
                 return self._connected()
@@ -106,13 +106,13 @@ class Server:
                         "check into.database and into.credentials",
                     ) from None
                 if time.monotonic() >= deadline:
-                    raise self.patience.over(f"the database server {self.place}", text) from None
+                    raise self.timeout.over(f"the database server {self.place}", text) from None
                 time.sleep(_NAP_S)
             except RuntimeError as error:  # PyMySQL does not support what the server requires
                 raise unwilling(error, f"the database server {self.place}") from None
 
     def _connected(self) -> pymysql.Connection:
-        patience = max(1, int(min(_CONNECT_S, self.patience.seconds)))
+        patience = max(1, int(min(_CONNECT_S, self.timeout.seconds)))
         if self.socket:
             line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         else:

@@ -105,7 +105,7 @@ class MySQLEngine(Engine):
 
     def hurry(self, seconds: float) -> None:
         """See `Engine`."""
-        self.server.patience.hurry(seconds)
+        self.server.timeout.hurry(seconds)
 
     def exists(self) -> bool:
         """See `Engine`."""

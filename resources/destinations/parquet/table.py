@@ -29,8 +29,8 @@ from kpipe.schema.columns import Columns
 from resources.destinations.lakehouse.data_files import Brought, bring
 from resources.destinations.lakehouse.folder import Folder
 from resources.destinations.lakehouse.ledger_file import Pointer, Record
+from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.lakehouse.table_format import Overtaken
-from resources.destinations.lakehouse.type_widening import grown
 from resources.destinations.sql.column_matching import widening
 from resources.destinations.staged_file_check import Proven
 from resources.duckdb_engine.arrow_types import staged_type

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import conninfo
 
 from kpipe.errors import DestinationError, InvalidPipeline
-from resources.destinations.sql.patience import Patience
+from resources.destinations.sql.server_timeout import ServerTimeout
 from resources.secrets import Secret, redact
 
 __all__ = ["SECRETS", "Server", "Session"]
@@ -138,7 +138,7 @@ class Server:
         address: a connection string of libpq, `postgresql://user@host:5432/database` or `host=… dbname=…`, without secrets.
         secrets: `password` and `sslpassword`, if libpq does not read them from PGPASSWORD or ~/.pgpass.
         name: `application_name` of the connection, which the server shows.
-        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`patience`).
+        lock_timeout_s: longest wait for a lock, and for a server that does not answer (`timeout`).
         idle_timeout_s: see `Session`.
 
     Raises:
@@ -163,7 +163,7 @@ class Server:
         self._secrets, self.lock_timeout_s, self._idle_timeout_s = secrets, lock_timeout_s, idle_timeout_s
         if "sslmode" not in known and not all(_is_near(host) for host in str(known.get("host") or "").split(",")):
             known["sslmode"] = "verify-full"  # libpq's default would accept any server, without encryption
-        self.patience = Patience(lock_timeout_s)
+        self.timeout = ServerTimeout(lock_timeout_s)
         self._parameters = {**_ALIVE, "connect_timeout": _CONNECT_S, "application_name": name[:63], **known}
 
     @property
@@ -192,10 +192,10 @@ class Server:
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a new connection in autocommit mode; see `session`."""
-        deadline = self.patience.deadline()
+        deadline = self.timeout.deadline()
         parameters: dict[str, Any] = {**self._parameters, **self._secrets, "client_encoding": "utf8"}
-        if self.patience.seconds < _CONNECT_S:
-            parameters["connect_timeout"] = max(2, int(self.patience.seconds))  # libpq's minimum
+        if self.timeout.seconds < _CONNECT_S:
+            parameters["connect_timeout"] = max(2, int(self.timeout.seconds))  # libpq's minimum
         while True:
             try:
                 return psycopg.connect(**parameters, autocommit=True, prepare_threshold=None)
@@ -206,7 +206,7 @@ class Server:
                         f"PostgreSQL {self.place} rejects the connection: {text}", "check into.database and into.credentials"
                     ) from None
                 if time.monotonic() >= deadline:
-                    raise self.patience.over(f"PostgreSQL {self.place}", text) from None
+                    raise self.timeout.over(f"PostgreSQL {self.place}", text) from None
                 time.sleep(_NAP_S)
 
 

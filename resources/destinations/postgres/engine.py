@@ -73,7 +73,7 @@ class PostgresEngine(Engine):
 
     def hurry(self, seconds: float) -> None:
         """See `Engine`."""
-        self.server.patience.hurry(seconds)
+        self.server.timeout.hurry(seconds)
 
     def exists(self) -> bool:
         """See `Engine`."""

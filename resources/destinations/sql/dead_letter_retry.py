@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kpipe.batch.batch import Committed
-from kpipe.batch.dead_letters import DeadLetter, Replay, keyed
+from kpipe.batch.dead_letter_replay import DeadLetter, Replay, keyed
 from kpipe.batch.table_write import of_also, of_into
 from kpipe.errors import Fenced, LedgerMismatch, StagingFailed
 from kpipe.topics import PartitionId, TopicId

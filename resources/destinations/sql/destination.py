@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
-from kpipe.batch.dead_letters import DeadLetter, Replay
+from kpipe.batch.dead_letter_replay import DeadLetter, Replay
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
@@ -65,7 +65,7 @@ class SqlDestination(Generic[_E]):
         return self.store.describe()
 
     def hurry(self, seconds: float) -> None:
-        """Limit the wait for the server to these seconds, over all connections; see `Patience`."""
+        """Limit the wait for the server to these seconds, over all connections; see `ServerTimeout`."""
         self.engine.hurry(seconds)
 
     # -- the table

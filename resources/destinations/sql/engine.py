@@ -140,7 +140,7 @@ class Engine(Protocol):
         """Return system and address, without secrets."""
 
     def hurry(self, seconds: float) -> None:
-        """Limit the wait for the server to these seconds, over all connections; see `Patience`."""
+        """Limit the wait for the server to these seconds, over all connections; see `ServerTimeout`."""
         return
 
     @abstractmethod

@@ -13,7 +13,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from kpipe.tables.upsert import ORIGINAL
 from resources.destinations.arrow_types import of_schema
-from resources.destinations.lakehouse.type_widening import grown
+from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.offset_order import OffsetOrder, Origin
 from resources.destinations.sql.column_matching import matched, widening
 from resources.destinations.staged_file_check import Proven

@@ -14,7 +14,7 @@ from kpipe.errors import SchemaConflict
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from resources.destinations.duckdb import DuckDBEngine
-from resources.destinations.lakehouse.type_widening import grown
+from resources.destinations.lakehouse.schema_evolution import grown
 from resources.destinations.sql.column_matching import widening
 from resources.destinations.sql.destination import SqlDestination
 from resources.destinations.sql.engine import TargetTable

@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 
 from resources.java import find_java
-from resources.spark.driver import jvm
+from resources.spark.driver import jvm_launch
 from resources.spark.driver.class_archive import ClassArchive, applies, find_archive, in_home
 
 __all__ = ["archive_for", "spark_home"]
@@ -45,7 +45,7 @@ def _spawn(folder: Path) -> Popen[bytes] | None:
     # Another folder than the current one: `-m` would import modules from there.
     with suppress(OSError):
         return Popen(
-            command, env=jvm.environment(os.environ), cwd="/", start_new_session=True,
+            command, env=jvm_launch.environment(os.environ), cwd="/", start_new_session=True,
             stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL,
         )  # fmt: skip
     return None

@@ -21,7 +21,7 @@ from typing import Any
 
 from kpipe.errors import KpipeError
 from resources.java import find_java, spark_environment
-from resources.spark.driver import jvm
+from resources.spark.driver import jvm_launch
 from resources.spark.driver.class_archive import CLASSES, COMMAND, MAIN, SWITCH, archive_key, installed
 from resources.spark.driver.class_archive_lookup import spark_home
 from resources.spark.driver.scheduling import warm
@@ -77,7 +77,7 @@ def make(folder: Path) -> Path | None:
 def launcher_command(spark: Path, arguments: Sequence[str] = ("pyspark-shell",)) -> list[str]:
     """Return the command that Spark's launcher builds, as bin/spark-class requests it."""
     exported = {"SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13"}  # as bin/load-spark-env.sh does
-    environ = {**jvm.environment(os.environ), **spark_environment(), **exported}
+    environ = {**jvm_launch.environment(os.environ), **spark_environment(), **exported}
     java = Path(environ["JAVA_HOME"]) / "bin" / "java"
     command = [str(java), "-cp", f"{spark}/jars/*", "org.apache.spark.launcher.Main", MAIN, *arguments]
     answer = subprocess.run(command, env=environ, stdin=DEVNULL, capture_output=True, text=True, timeout=_END_S, check=True)
@@ -88,7 +88,7 @@ def _dump(file: Path, home: Path) -> None:
     """Run an empty task on a Spark without kpipe's agent, and let its JVM write the classes that it has loaded."""
     from pyspark import SparkConf, SparkContext
 
-    options = f'{jvm.DENY_ATTACH} "-XX:ArchiveClassesAtExit={file}"'
+    options = f'{jvm_launch.DENY_ATTACH} "-XX:ArchiveClassesAtExit={file}"'
     config = {**settings(home, "local[2]"), "spark.driver.defaultJavaOptions": options}
     with prepared(home, config):
         context = SparkContext(conf=SparkConf().setAll(list(config.items())))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kpipe.batch.batch import Batch
-from kpipe.batch.dead_letters import DeadLetter
+from kpipe.batch.dead_letter_replay import DeadLetter
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.topics import PartitionId

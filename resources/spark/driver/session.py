@@ -15,7 +15,7 @@ from kpipe.process_isolation import deny_tracing
 from resources.java import spark_environment
 from resources.spark.cluster import kubernetes, yarn
 from resources.spark.cluster.master import is_local
-from resources.spark.driver import early_start, jvm
+from resources.spark.driver import early_start, jvm_launch
 from resources.spark.driver.class_archive_lookup import archive_for
 from resources.spark.driver.scratch_folders import sweep
 from resources.spark.driver.spark_settings import settings
@@ -96,7 +96,7 @@ def prepared(home: Path, config: Mapping[str, str]) -> Iterator[None]:
     log = home / "logs" / "spark.log"
     try:
         deny_tracing()
-        with _opened(log) as output, jvm.started_clean(output, archive_for(home, config)):
+        with _opened(log) as output, jvm_launch.started_clean(output, archive_for(home, config)):
             if config["spark.master"] == "yarn":
                 yarn.answers(config)
             yield

@@ -9,7 +9,7 @@ from pathlib import Path
 from kpipe import failpoints
 from resources.spark.cluster import python_environment
 from resources.spark.cluster.master import check, driver_address, is_local
-from resources.spark.driver import jvm, transport_security
+from resources.spark.driver import jvm_launch, transport_security
 from resources.spark.driver.scratch_folders import scratch, sockets
 
 __all__ = ["settings"]
@@ -72,7 +72,7 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         # with 1/64 of the machine's memory, and the JVM fills that before it collects garbage for the first time.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms32m",
         # Spark puts these before `extraJavaOptions`, also where the user has set some.
-        "spark.driver.defaultJavaOptions": jvm.options(),
+        "spark.driver.defaultJavaOptions": jvm_launch.options(),
         "spark.python.daemon.module": "resources.spark.driver.python_daemon",
         "spark.python.worker.reuse": "true",
         "spark.pyspark.driver.python": sys.executable,
@@ -97,5 +97,5 @@ def _elsewhere(home: Path) -> dict[str, str]:
         "spark.pyspark.python": python,
         **_ELSEWHERE,
         "spark.ui.enabled": "true",  # the cluster's pages link to it
-        "spark.executor.defaultJavaOptions": jvm.DENY_ATTACH,
+        "spark.executor.defaultJavaOptions": jvm_launch.DENY_ATTACH,
     }

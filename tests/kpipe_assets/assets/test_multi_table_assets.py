@@ -11,8 +11,8 @@ import pytest
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.interfaces import Destination, Stager, Topics
-from kpipe_assets.assets.proof_checks import table_checks
 from kpipe_assets.assets.table_asset import table_asset, table_keys
+from kpipe_assets.assets.table_checks import table_checks
 from kpipe_assets.assets.topic_asset import topic_key, topic_spec
 from kpipe_assets.publishing.publisher import Publisher
 from kpipe_assets.sensors.ingest_sensor import ingest_sensor

@@ -10,8 +10,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kpipe_assets.assets.proof_checks import table_checks
 from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.table_checks import table_checks
 from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.component import catalog
 from kpipe_assets.dagster_resources import real

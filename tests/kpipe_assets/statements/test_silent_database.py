@@ -55,6 +55,6 @@ def test_runs_wait_longer(kind: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
     own, hurried = open_destination(made.pipeline, home), Case(made.pipeline, home).destination
     assert isinstance(own, SqlDestination) and isinstance(own.engine, (PostgresEngine, MySQLEngine))
-    assert own.engine.server.patience.seconds == 30
+    assert own.engine.server.timeout.seconds == 30
     assert isinstance(hurried, SqlDestination) and isinstance(hurried.engine, (PostgresEngine, MySQLEngine))
-    assert hurried.engine.server.patience.seconds == PATIENCE_S
+    assert hurried.engine.server.timeout.seconds == PATIENCE_S

@@ -12,8 +12,8 @@ import dagster as dg
 import psycopg
 import pytest
 
-from kpipe_assets.assets.proof_checks import table_checks
 from kpipe_assets.assets.table_asset import table_asset
+from kpipe_assets.assets.table_checks import table_checks
 from kpipe_assets.assets.topic_asset import topic_spec
 from kpipe_assets.dagster_resources import real
 from resources.home import Home

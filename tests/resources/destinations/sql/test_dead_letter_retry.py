@@ -12,7 +12,7 @@ import pytest
 
 from kpipe import failpoints
 from kpipe.batch.batch import Commit, TableWrite
-from kpipe.batch.dead_letters import DeadLetter, Replay
+from kpipe.batch.dead_letter_replay import DeadLetter, Replay
 from kpipe.errors import Fenced, NotAvailable, OutcomeUnknown, StagingFailed
 from kpipe.tables.upsert import KeyRule
 from kpipe.verification.verify import audit

@@ -28,7 +28,7 @@ from resources.spark.driver.class_archive import (
     in_home,
     installed,
 )
-from resources.spark.driver.jvm import _direct
+from resources.spark.driver.jvm_launch import _direct
 from tests.cases import each_case
 
 STORED = ["java", "-cp", "conf:jars/*", "-Xmx1g", "--add-opens=java.base/java.lang=ALL-UNNAMED", MAIN, "pyspark-shell"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from kpipe_assets.assets.proof_checks import Bounds, table_checks
+from kpipe_assets.assets.table_checks import Bounds, table_checks
 from tests.kpipe_assets.fakes import World, _ingest_without_dagster
 
 

@@ -17,7 +17,7 @@ from kpipe.planning.planner import check_source, lag
 from kpipe.tables.multi_table import table_destinations, table_pipelines
 from kpipe.topics import TopicSnapshot, in_order
 from kpipe.verification.verify import audit
-from kpipe_assets.assets.quality_checks import audit_results, audit_specs
+from kpipe_assets.assets.audit_checks import audit_results, audit_specs
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.publisher import Publisher

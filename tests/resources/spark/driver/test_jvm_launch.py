@@ -15,7 +15,7 @@ from kpipe.definition.formats import Format
 from resources import native
 from resources.java import JavaHome
 from resources.object_store.s3 import store, use
-from resources.spark.driver.jvm import environment
+from resources.spark.driver.jvm_launch import environment
 from resources.spark.driver.remote_workers import stored
 from resources.spark.driver.spark_settings import settings
 from resources.spark.task.range_task import run

@@ -6,10 +6,10 @@ import time
 
 from kpipe.errors import DestinationBusy
 
-__all__ = ["Patience"]
+__all__ = ["ServerTimeout"]
 
 
-class Patience:
+class ServerTimeout:
     """Limit the wait for a server: per connection in a run, once for all connections of a statement.
 
     Args:
