@@ -85,7 +85,7 @@ class Feed:
         self._job, self._piece, self._reader, self._output = job, piece, reader, output
         self._stdin, self._without, self._keep, self._seen = job.program.stdin, without, keep, seen
         self._arrow = RecordStream(piece.source, job.program.several_topics) if job.program.arrow else None
-        self._deletes = any(table.deletes for table in job.tables)
+        self._deletes = job.program.deletes or any(table.deletes for table in job.tables)
         self.waiting = RecordBlock()
         self.given = self.set_aside = self._waiting_bytes = 0
 

@@ -20,7 +20,7 @@ from kpipe.batch.batch import Piece, RangeReport
 from kpipe.definition.formats import Format
 from kpipe.errors import RecordRejected, TransformFailed
 from kpipe.offsets import Range
-from kpipe.schema.columns import Columns
+from kpipe.schema.columns import Columns, parse_type
 from kpipe.topics import PartitionId, TopicId
 from resources.decode.arrow import decoder
 from resources.kafka import replay_reader
@@ -257,6 +257,18 @@ def test_tombstones_delete_where_the_table_says_so(bench: Bench) -> None:
     report = bench.stage(ROWS, [b'[["a", 1]]', None, b'[["c", 3]]'], tables=(table,))
     assert placed(report, "name") == [("a", 10), ("c", 13)]
     assert report.counts.deletes == 1
+
+
+def test_tombstones_that_delete_are_not_in_the_sample_either(bench: Bench) -> None:
+    """There they would make a program fail that never gets them, and become dead letters instead of deletes."""
+    body = (
+        "out = reader.read_all()\nassert out['value'].null_count == 0\nwrite(out.schema, (b.columns for b in out.to_batches()))"
+    )
+    job = replace(bench.job(body, [b"a", None]), tables=(), transform="dead_letter")
+    assert job.program is not None
+    job = replace(job, program=replace(job.program, deletes=True))
+    columns, found = range_task.sample_columns(job, Piece(SOURCE, Range(10, 21)))
+    assert (columns.get("value"), found) == (parse_type("BLOB"), {})
 
 
 def test_a_sample_gives_the_columns(bench: Bench) -> None:
