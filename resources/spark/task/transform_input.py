@@ -139,6 +139,13 @@ class Feed:
         return self.waiting.take(count)
 
     def _framed(self, held: RecordBlock) -> tuple[RecordBlock, bytes]:
+        whole, takes_tombstones = held, self._stdin in ("json", "arrow") and not self._deletes
+        if not takes_tombstones:
+            held, tombstones = whole.split_tombstones()
+            if tombstones:
+                self._output.tombstones(whole)
+        if self._arrow is not None:
+            return held, b""
         if self._stdin == "json":
             topic, partition = self._piece.source.topic.name, self._piece.source.partition
             return held, json_envelopes(
@@ -150,14 +157,6 @@ class Feed:
                 values=held.values,
                 headers=held.headers(),
             )
-        whole = held
-        if self._arrow is not None and not self._deletes:
-            return held, b""
-        held, tombstones = whole.split_tombstones()
-        if tombstones:
-            self._output.tombstones(whole)
-        if self._arrow is not None:
-            return held, b""
         if self._stdin == "lines" and len(held):
             text = Payloads.of_array(held.column("line")).text  # each value with a newline, as stored
             if count_of(b"\n", text, never=b"\r" if self._job.format.type == "json" else b"") == len(held):

@@ -259,6 +259,21 @@ def test_tombstones_delete_where_the_table_says_so(bench: Bench) -> None:
     assert report.counts.deletes == 1
 
 
+def test_tombstones_delete_behind_a_program_that_reads_json_too(bench: Bench) -> None:
+    table = TableSpec(Columns.of({"name": "VARCHAR", "n": "TINYINT"}), unique=Columns.of({"name": "VARCHAR"}), deletes=True)
+    job = bench.job("", [b"a", None, b"c"], tables=(table,))
+    file = bench.folder / "program.py"
+    file.write_text(
+        "#!/usr/bin/env python3\nimport json, sys\n"
+        "for line in sys.stdin:\n    print(json.dumps({'name': json.loads(line)['value']}))\n"
+    )
+    assert job.program is not None
+    job = replace(job, format=Format(), program=replace(job.program, stdin="json", sha256=resolve(file).sha256))
+    report = range_task.stage(job, Piece(SOURCE, Range(10, 21)))
+    assert placed(report, "name") == [("a", 10), ("c", 13)]
+    assert (report.counts.deletes, report.counts.unaccounted(11)) == (1, 0)
+
+
 def test_tombstones_that_delete_are_not_in_the_sample_either(bench: Bench) -> None:
     """There they would make a program fail that never gets them, and become dead letters instead of deletes."""
     body = (
