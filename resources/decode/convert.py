@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.schema.columns import BLOB, INSTANT, JSON, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type
+from kpipe.schema.columns import BLOB, INSTANT, JSON, NOTHING, VARCHAR, Columns, ListOf, MapOf, Scalar, Struct, Type, settled
 from kpipe.schema.inference import nameable
 from kpipe.schema.nesting import shallow
 from resources.decode.cast_text import Texts
@@ -35,6 +35,7 @@ _RANGES = {
 }  # fmt: skip
 _TEXTS = {"VARCHAR", "UUID", "JSON"}
 _TIMES = {("TIMESTAMP", str(INSTANT)), (str(INSTANT), "TIMESTAMP"), ("DATE", "TIMESTAMP"), ("DATE", str(INSTANT))}
+_MOST_DAYS = 106_751_991  # from 1970 to the last, or the first, day that fits 64 bits in microseconds
 
 
 class Fitting:
@@ -101,7 +102,7 @@ class Fitting:
         converted = self._converted(array, natural, wanted, path)
         failed = pc.indices_nonzero(pc.and_(array.is_valid(), converted.is_null())).to_pylist()
         for row in failed:
-            reasons.setdefault(int(rows[row]), str(wrong(_printable(array[row].as_py()), wanted, path)))
+            reasons.setdefault(int(rows[row]), str(wrong(_printable(array[row]), wanted, path)))
         return converted
 
     def _converted(self, array: pa.Array, natural: Type, wanted: Type, path: str) -> pa.Array:
@@ -127,6 +128,10 @@ class Fitting:
         if wanted == VARCHAR:
             return in_memory.evaluated(array, "CAST(v AS VARCHAR)")
         if (source, name) in _TIMES:
+            if source == "DATE":
+                days = array.view(pa.int32())
+                fits = pc.and_(pc.greater_equal(days, -_MOST_DAYS), pc.less_equal(days, _MOST_DAYS))
+                array = pc.if_else(fits, array, pa.scalar(None, array.type))
             return array.cast(pa.timestamp("us")).cast(target)
         if _is_number(natural) and isinstance(wanted, Scalar) and _is_number(wanted):
             return in_memory.evaluated(array, _number(natural, wanted)).cast(target)
@@ -140,7 +145,7 @@ class Fitting:
 
 def convertible(natural: Type, wanted: Type) -> bool:
     """Return whether `Fitting` may convert values of a type; False: it converts none of them, except NULL."""
-    if natural in (wanted, JSON) or wanted in (JSON, VARCHAR):
+    if natural in (wanted, JSON, NOTHING) or wanted in (JSON, VARCHAR):
         return True
     if isinstance(natural, ListOf) and isinstance(wanted, ListOf):
         return convertible(natural.item, wanted.item)
@@ -168,8 +173,9 @@ def _beyond(natural: Sequence[tuple[str, Type]], columns: Sequence[tuple[str, Ty
     new: list[tuple[str, Type]] = []
     for name, kind in natural:
         if name.lower() not in existing:
-            if nameable(name):
-                new.append((name, kind))
+            new_kind = settled(kind, apart=True)
+            if nameable(name) and new_kind is not None:
+                new.append((name, new_kind))
             continue
         column, wanted = existing[name.lower()]
         more = _more(kind, wanted)
@@ -253,8 +259,13 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _printable(value: Any) -> Any:
+def _printable(scalar: pa.Scalar) -> Any:
     """Return a value as reasons quote it."""
+    if pa.types.is_nested(scalar.type):  # only its type is quoted
+        return {} if pa.types.is_struct(scalar.type) else []
+    if pa.types.is_date(scalar.type) or pa.types.is_timestamp(scalar.type):  # Python's dates end with the year 9999
+        return in_memory.evaluated(pa.array([scalar]), "CAST(v AS VARCHAR)")[0].as_py()
+    value = scalar.as_py()
     if isinstance(value, float) and not isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float | dict | list) else str(value)

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kpipe.errors import TransformFailed
-from kpipe.schema.columns import Columns, Type
+from kpipe.schema.columns import NOTHING, Columns, Type
+from kpipe.schema.inference import nameable
 from resources.decode.arrow.ipc_stream import MOST_BYTES, brief
 from resources.decode.arrow.types import Rows, Untyped, column_type, plain, plain_bytes
 from resources.decode.block import Decoded
@@ -97,7 +98,10 @@ class BatchReader:
                 raise _failed(where, f"column {field.name}: no column type stores {error}", _CAST) from None
             except UnicodeDecodeError as error:
                 raise _failed(where, f"column {field.name}: the name of a member is not UTF-8: {error.object!r}", _CAST) from None
-            if kind is not None:
+            if not nameable(field.name):
+                what = f"column {brief(field.name)!r}: expected a name of 1 to 255 characters without NUL"
+                raise _failed(where, what, "rename it in the program")
+            if kind != NOTHING:
                 self._types[field.name] = kind
         self._columns = Columns(tuple(self._types.items()))
 

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kpipe.schema.columns import BLOB, JSON, VARCHAR, ListOf, Scalar, Struct, Type
+from kpipe.schema.columns import BLOB, JSON, NOTHING, VARCHAR, ListOf, Scalar, Struct, Type
+from kpipe.schema.inference import nameable
 from resources.decode.json.rows import Reject, load
 from resources.duckdb_engine.arrow_types import staged_type
 
@@ -22,6 +23,9 @@ _NAMES = {
     pa.date32(): "DATE", pa.date64(): "DATE",
 }  # fmt: skip
 _MOST_DIGITS = 38
+# DuckDB 2.0's first DATE (5877642-06-25 BC) and TIMESTAMP (290309-12-22 BC), in days and µs. A cast of an earlier TIMESTAMP to
+# text stops its whole database. Its infinite times are Arrow's largest integers, and those with the other sign.
+_FIRST_DAY, _FIRST_INSTANT = -(2**31) + 2, -9_223_372_022_400_000_000
 Rows = np.ndarray[Any, Any]
 
 
@@ -29,14 +33,14 @@ class Untyped(Exception):
     """An Arrow type without a column type; the text names the type."""
 
 
-def column_type(kind: pa.DataType) -> Type | None:
-    """Return the column type that stores all values of an Arrow type; None for the type of nulls.
+def column_type(kind: pa.DataType) -> Type:
+    """Return the column type that stores all values of an Arrow type; `NOTHING` for the type of nulls.
 
     Raises:
         Untyped: there is none.
     """
     if pa.types.is_null(kind):
-        return None
+        return NOTHING
     if isinstance(kind, pa.BaseExtensionType):
         found = {"arrow.uuid": Scalar("UUID"), "arrow.json": JSON}.get(kind.extension_name)
         if found is None:
@@ -47,19 +51,21 @@ def column_type(kind: pa.DataType) -> Type | None:
             raise Untyped(str(kind))
         return column_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        item = column_type(kind.value_type)
-        return None if item is None else ListOf(item)
+        return ListOf(column_type(kind.value_type))
     if pa.types.is_struct(kind):
         return _struct(kind)
     return _scalar(kind)
 
 
-def _struct(kind: pa.StructType) -> Type | None:
-    found = [(member.name, column_type(member.type)) for member in kind]
+def _struct(kind: pa.StructType) -> Type:
+    found = tuple((member.name, column_type(member.type)) for member in kind)
+    if not found:
+        raise Untyped(f"{kind}, which has no members")
+    if not all(nameable(name) for name, _ in found):
+        raise Untyped("a struct with a member name that is empty, beyond 255 characters, or has NUL")
     if len({name.lower() for name, _ in found}) < len(found):
         raise Untyped(f"{kind}, with a duplicate name (upper and lower case are the same)")
-    fields = tuple((name, item) for name, item in found if item is not None)
-    return Struct(fields) if fields else None
+    return Struct(found)
 
 
 def _scalar(kind: pa.DataType) -> Scalar:
@@ -94,7 +100,7 @@ def plain_bytes(array: pa.Array) -> int:
         return 3 * plain_bytes(array.storage)
     if pa.types.is_dictionary(kind):
         if not _sized(kind.value_type):
-            return len(array) * max(1, kind.value_type.bit_width // 8)
+            return len(array) * _width(kind.value_type)
         lengths = _lengths(array.dictionary)
         used = array.indices.drop_null().to_numpy(zero_copy_only=False)
         return int(lengths[used].sum()) + 4 * len(array)
@@ -104,7 +110,12 @@ def plain_bytes(array: pa.Array) -> int:
         return len(array) + sum(map(plain_bytes, array.flatten()))
     if pa.types.is_nested(kind):
         return 4 * len(array) + plain_bytes(pc.list_flatten(array))
-    return len(array) * (1 if pa.types.is_null(kind) else max(1, kind.bit_width // 8))
+    return len(array) * _width(kind)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the bytes of one value of fixed width; a null becomes an empty text."""
+    return 4 if pa.types.is_null(kind) else max(1, kind.bit_width // 8)
 
 
 def _sized(kind: pa.DataType) -> bool:
@@ -133,7 +144,7 @@ def plain(array: pa.Array, kind: Type, rows: Rows, path: str, reasons: dict[int,
     if isinstance(array.type, pa.BaseExtensionType):
         return _extension(array, kind, rows, path, reasons)
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = _decoded(array)
     if isinstance(kind, Struct):
         members = {array.type.field(at).name: member for at, member in enumerate(array.flatten())}
         parts = [plain(members[name], item, rows, f"{path}.{name}", reasons) for name, item in kind.fields]
@@ -144,18 +155,48 @@ def plain(array: pa.Array, kind: Type, rows: Rows, path: str, reasons: dict[int,
         offsets = pa.array(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), pa.int32())
         return pa.ListArray.from_arrays(offsets, items, type=staged_type(kind), mask=array.is_null())
     target = staged_type(kind)
-    if array.type == target:
-        return array
-    if not (pa.types.is_timestamp(target) or pa.types.is_time(target)):
-        return array.cast(target)
-    converted = array.cast(target, safe=False)
-    back = converted.cast(array.type, safe=False)
+    if pa.types.is_temporal(target):
+        return _time(array, kind, rows, path, reasons)
+    return array if array.type == target else array.cast(target)
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    """Decode a dictionary, also one of views, which Arrow cannot look up."""
+    values = array.dictionary
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+        plain_type = pa.large_string() if pa.types.is_string_view(values.type) else pa.large_binary()
+        return pa.DictionaryArray.from_arrays(array.indices, values.cast(plain_type)).dictionary_decode()
+    return array.dictionary_decode()
+
+
+def _time(array: pa.Array, kind: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:
+    """Convert dates and times; values that change, or that DuckDB does not have, become NULL, with a reason."""
+    target = staged_type(kind)
     units = pa.int32() if array.type.bit_width == 32 else pa.int64()
-    lost = np.flatnonzero(pc.fill_null(pc.not_equal(back.view(units), array.view(units)), False))
-    for at in lost.tolist():
-        found = f"{array.view(units)[at].as_py()} {array.type.unit} since {'00:00' if kind == Scalar('TIME') else '1970'}"
-        reasons.setdefault(int(rows[at]), f"{path}: expected {kind} in whole microseconds of 64 bits, found {found}")
-    return converted
+    numbers, converted = array.view(units), array
+    lost = pa.repeat(False, len(array))
+    if array.type != target:
+        converted = array.cast(target, safe=False)
+        lost = pc.fill_null(pc.not_equal(converted.cast(array.type, safe=False).view(units), numbers), False)
+    lost = pc.or_(lost, _before_first(converted, target))
+    places = np.flatnonzero(lost)
+    if not len(places):
+        return converted
+    unit, start = getattr(array.type, "unit", ""), "00:00" if kind == Scalar("TIME") else "1970"
+    unit = unit or ("days" if units == pa.int32() else "ms")
+    expected = f"{kind} in days of 32 bits" if kind == Scalar("DATE") else f"{kind} in whole microseconds of 64 bits"
+    for at in places.tolist():
+        reasons.setdefault(int(rows[at]), f"{path}: expected {expected}, found {numbers[at].as_py()} {unit} since {start}")
+    return pc.if_else(lost, pa.scalar(None, target), converted)
+
+
+def _before_first(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return by value whether it is earlier than the first one of DuckDB, and not its infinite one."""
+    if pa.types.is_time(target):
+        return pa.repeat(False, len(array))
+    units, first = (pa.int32(), _FIRST_DAY) if pa.types.is_date(target) else (pa.int64(), _FIRST_INSTANT)
+    numbers, infinite = array.view(units), -(2 ** (units.bit_width - 1)) + 1
+    return pc.fill_null(pc.and_(pc.less(numbers, first), pc.not_equal(numbers, infinite)), False)
 
 
 def _extension(array: pa.Array, kind: Type, rows: Rows, path: str, reasons: dict[int, str]) -> pa.Array:

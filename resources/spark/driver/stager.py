@@ -293,6 +293,7 @@ class SparkStager:
             memory_bytes=transform.memory_mb << 20 if transform.memory_mb else None,
             max_output_bytes=transform.max_output_mb << 20,
             several_topics=self._pipeline.source.multi_topic,
+            deletes=self._pipeline.into.on_null == "delete",
             env={name: self._environ[name] for name in transform.env},
             secrets=(*secrets(self._pipeline.source, self._environ), *(self._environ[name] for name in transform.env)),
         )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from kpipe.errors import TransformFailed
 from resources.decode.arrow.decoder import OFFSET, BatchReader, TypedRows
 from resources.decode.arrow.ipc_stream import MOST_BYTES, Batches
+from resources.decode.arrow.types import Rows
 from resources.kafka.record_block import RecordBlock
 from resources.spark.task.transform_input import Feed
 from transforms.counts import check_counts
@@ -18,6 +19,7 @@ from transforms.counts import check_counts
 __all__ = ["Answers"]
 
 _NONE = np.iinfo(np.int64).min  # before the first row
+_MOST_PARTS = 1024  # of one record's rows: Python's and Arrow's objects of a small part are larger than its values
 
 
 class Answers:
@@ -41,7 +43,9 @@ class Answers:
         self._batches, self._feed, self._mode, self._where = Batches(chunks, where), feed, mode, where
         self._rows = 0  # read so far
         self._last: list[TypedRows] = []  # rows of one record, which may have more
-        self._last_bytes = 0
+        self._last_bytes = self._joined = 0  # of them; the first parts, which are joined ones
+        self._known_at = -1
+        self._known = np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[tuple[TypedRows, RecordBlock]]:
         reader: BatchReader | None = None
@@ -57,7 +61,7 @@ class Answers:
         if self._mode == "map":
             check_counts("map", self._feed.given, self._rows, self._where, "row")
         elif self._last:
-            yield self._emitted(self._last)
+            yield self._emitted([])
 
     def _opened(self) -> BatchReader:
         reader = BatchReader(self._batches.schema, self._where)
@@ -90,15 +94,16 @@ class Answers:
         self._check_offsets(rows)
         first, last = int(offsets[0]), int(offsets[-1])
         if self._last and _offset(self._last[0]) != first:
-            yield self._emitted(self._last)
-            self._last, self._last_bytes = [], 0
+            yield self._emitted([])
         start = int(np.searchsorted(offsets, last, "left"))
         if start:
-            yield self._emitted([*self._last, rows.part(0, start)])
-            self._last, self._last_bytes = [], 0
+            yield self._emitted([rows.part(0, start)])
         tail = rows.part(start, rows.count)
         self._last.append(tail)
-        self._last_bytes += sum(array.nbytes for array in tail.arrays)
+        if len(self._last) - self._joined == _MOST_PARTS:
+            self._last[self._joined :] = [self._whole(self._last[self._joined :])]
+            self._joined += 1
+        self._last_bytes += offsets[start:].nbytes + sum(array.nbytes for array in tail.arrays)
         if self._last_bytes > MOST_BYTES:
             what = f"it wrote more than {MOST_BYTES:,} bytes of rows for the record at offset {last}"
             raise self._failed(what, "write fewer rows")
@@ -110,22 +115,35 @@ class Answers:
         back = np.flatnonzero(offsets < before)
         if len(back):
             raise self._wrong_offset(rows, int(back[0]), f"expected {before[back[0]]} or a later one: rows in offset order")
-        known = self._feed.waiting.column("offset").to_numpy()
-        absent = np.flatnonzero(~np.isin(offsets, known))
+        known = self._waiting()
+        places = np.searchsorted(known, offsets)  # `isin` would take time for each waiting record, however few the rows are
+        missing = places == len(known)
+        missing[~missing] = known[places[~missing]] != offsets[~missing]
+        absent = np.flatnonzero(missing)
         if len(absent):
             raise self._wrong_offset(rows, int(absent[0]), "expected the offset of a record of the input")
         again = np.flatnonzero(offsets == before)
         if self._mode == "filter" and len(again):
             raise self._wrong_offset(rows, int(again[0]), "expected one row for a record at most in mode filter", "count")
 
-    def _emitted(self, parts: list[TypedRows]) -> tuple[TypedRows, RecordBlock]:
-        """Return complete rows, and all records up to that of the last row."""
+    def _waiting(self) -> Rows:
+        """Return the offsets of the waiting records; answered ones are the first of those that were given."""
+        if self._known_at != self._feed.given:
+            self._known_at, self._known = self._feed.given, self._feed.waiting.column("offset").to_numpy()
+        return self._known[len(self._known) - len(self._feed.waiting) :]
+
+    def _whole(self, parts: list[TypedRows]) -> TypedRows:
         try:
-            rows = TypedRows.joined(parts)
+            return TypedRows.joined(parts)
         except (pa.ArrowException, OverflowError) as error:
             raise self._failed(f"the rows of a record do not fit into memory: {error}", "write fewer rows") from error
+
+    def _emitted(self, more: list[TypedRows]) -> tuple[TypedRows, RecordBlock]:
+        """Return the kept rows and these, which are complete, and all records up to that of the last row."""
+        rows = self._whole([*self._last, *more])
+        self._last, self._last_bytes, self._joined = [], 0, 0
         assert rows.offsets is not None
-        known = self._feed.waiting.column("offset").to_numpy()
+        known = self._waiting()
         held = self._feed.answered(int(np.searchsorted(known, rows.offsets[-1], "right")))
         return replace(rows, owners=np.searchsorted(known, rows.offsets)), held
 

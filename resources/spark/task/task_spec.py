@@ -46,6 +46,7 @@ class ProgramSpec:
         memory_bytes: memory limit of the program and its processes together; None: no limit.
         max_output_bytes: limit on the output for one range, of a `flatmap` program and of any with `stdin: arrow`.
         several_topics: whether records name their topic, with `stdin: arrow`.
+        deletes: whether tombstones delete rows, and so do not reach the program; also in a sample, which has no tables.
         env: variables that the pipeline names, with their values; not shown by repr.
         secrets: values to mask in the tail of stderr; not shown by repr.
     """
@@ -61,6 +62,7 @@ class ProgramSpec:
     memory_bytes: int | None = None
     max_output_bytes: int | None = None
     several_topics: bool = False
+    deletes: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
 

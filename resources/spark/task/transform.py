@@ -13,6 +13,7 @@ from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from kpipe.terminal import plain_lines
 from resources.decode.block import Payloads
+from resources.decode.convert import beyond
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.record_block import RecordBlock
 from resources.spark.task.arrow_answers import Answers
@@ -175,7 +176,7 @@ def columns(job: JobSpec, piece: Piece, reader: RangeReader, without: Mapping[in
     if first is not None:
         with TransformRun(program_for(job, spec, piece, 0), _chain(first, blocks), where=where) as process:
             for rows, _ in Answers(process, feed, spec.mode, where):
-                found = rows.columns
+                found = beyond(rows.columns, Columns())
     return found
 
 

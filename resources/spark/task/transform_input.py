@@ -85,7 +85,7 @@ class Feed:
         self._job, self._piece, self._reader, self._output = job, piece, reader, output
         self._stdin, self._without, self._keep, self._seen = job.program.stdin, without, keep, seen
         self._arrow = RecordStream(piece.source, job.program.several_topics) if job.program.arrow else None
-        self._deletes = any(table.deletes for table in job.tables)
+        self._deletes = job.program.deletes or any(table.deletes for table in job.tables)
         self.waiting = RecordBlock()
         self.given = self.set_aside = self._waiting_bytes = 0
 
@@ -139,6 +139,13 @@ class Feed:
         return self.waiting.take(count)
 
     def _framed(self, held: RecordBlock) -> tuple[RecordBlock, bytes]:
+        whole, takes_tombstones = held, self._stdin in ("json", "arrow") and not self._deletes
+        if not takes_tombstones:
+            held, tombstones = whole.split_tombstones()
+            if tombstones:
+                self._output.tombstones(whole)
+        if self._arrow is not None:
+            return held, b""
         if self._stdin == "json":
             topic, partition = self._piece.source.topic.name, self._piece.source.partition
             return held, json_envelopes(
@@ -150,14 +157,6 @@ class Feed:
                 values=held.values,
                 headers=held.headers(),
             )
-        whole = held
-        if self._arrow is not None and not self._deletes:
-            return held, b""
-        held, tombstones = whole.split_tombstones()
-        if tombstones:
-            self._output.tombstones(whole)
-        if self._arrow is not None:
-            return held, b""
         if self._stdin == "lines" and len(held):
             text = Payloads.of_array(held.column("line")).text  # each value with a newline, as stored
             if count_of(b"\n", text, never=b"\r" if self._job.format.type == "json" else b"") == len(held):

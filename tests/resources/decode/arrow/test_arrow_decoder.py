@@ -81,6 +81,17 @@ SAME: list[tuple[Any, str, list[Any]]] = [
     (pa.array([{"a": 1}]), "MAP(VARCHAR, BIGINT)", [[("a", 1)]]),
     (pa.array(["2026-01-02"]), "DATE", [dt.date(2026, 1, 2)]),
     (pa.array([None, None]), "DATE", [None, None]),
+    (pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.nulls(1)), "DATE", [None, None]),
+    (pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.uint64()), pa.array(["over twelve bytes", ""], pa.string_view())),
+     "VARCHAR", ["over twelve bytes", None, ""]),
+    (pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array([b"more than twelve \xff", None], pa.binary_view())),
+     "BLOB", [b"more than twelve \xff", None]),
+    # Libraries write the type of nulls for lists that are always empty, and for members that are always null.
+    (pa.array([[], None, [None]], pa.list_(pa.null())), "BIGINT[]", [[], None, [None]]),
+    (pa.array([[], None, [None]], pa.list_(pa.null())), "JSON", ["[]", None, "[null]"]),
+    (pa.array([{"a": None}, None], pa.struct([("a", pa.null())])), "STRUCT(a DATE)", [{"a": None}, None]),
+    (pa.array([{"a": None}, None], pa.struct([("a", pa.null())])), "JSON", ['{"a":null}', None]),
+    (pa.array([[[], [None]], []], pa.list_(pa.list_(pa.null()))), "DATE[][]", [[[], [None]], []]),
     (pa.array([dt.date(2026, 1, 2)]), "TIMESTAMP", [dt.datetime(2026, 1, 2)]),
     (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([uuid.UUID(int=5).bytes, None], pa.binary(16))), "UUID",
      [str(uuid.UUID(int=5)), None]),
@@ -107,6 +118,22 @@ def test_values_are_unchanged(array: pa.Array, kind: str, expected: list[Any]) -
          "c: expected TIMESTAMP in whole microseconds of 64 bits, found 1 ns since 1970"),
         (pa.array([2**62, 0], pa.timestamp("s")), "TIMESTAMP", [dt.datetime(1970, 1, 1)],
          f"c: expected TIMESTAMP in whole microseconds of 64 bits, found {2**62} s since 1970"),
+        (pa.array([-(2**63), 0]).view(pa.timestamp("us")), "TIMESTAMP", [dt.datetime(1970, 1, 1)],
+         f"c: expected TIMESTAMP in whole microseconds of 64 bits, found {-(2**63)} us since 1970"),
+        (pa.array([-(2**63) + 2, 0]).view(pa.timestamp("us")), "VARCHAR", ["1970-01-01 00:00:00"],
+         f"c: expected TIMESTAMP in whole microseconds of 64 bits, found {-(2**63) + 2} us since 1970"),
+        (pa.array([-(2**63), 0]).view(pa.timestamp("us", "UTC")), "JSON", ['"1970-01-01 00:00:00+00"'],
+         f"c: expected TIMESTAMP WITH TIME ZONE in whole microseconds of 64 bits, found {-(2**63)} us since 1970"),
+        (pa.array([-(2**31), 0], pa.int32()).view(pa.date32()), "DATE", [dt.date(1970, 1, 1)],
+         f"c: expected DATE in days of 32 bits, found {-(2**31)} days since 1970"),
+        (pa.array([86_400_000 * 2**31, 0]).view(pa.date64()), "DATE", [dt.date(1970, 1, 1)],
+         f"c: expected DATE in days of 32 bits, found {86_400_000 * 2**31} ms since 1970"),
+        (pa.array([2**31 - 2, 0], pa.int32()).view(pa.date32()), "TIMESTAMP", [dt.datetime(1970, 1, 1)],
+         'c: "5881580-07-10" is not a TIMESTAMP'),
+        (pa.array([106_751_992, 0], pa.int32()).view(pa.date32()), "TIMESTAMP WITH TIME ZONE",
+         [dt.datetime(1970, 1, 1, tzinfo=UTC)], 'c: "294247-01-11" is not a TIMESTAMP WITH TIME ZONE'),
+        (pa.StructArray.from_arrays([pa.array([2**62, 0]).view(pa.timestamp("us")), pa.array([float("nan"), 0.5])], ["at", "n"]),
+         "JSON", ['{"at":"1970-01-01 00:00:00","n":0.5}'], "c: an object is not a JSON"),
         (pa.array([[1999], [1000]], pa.list_(pa.time64("ns"))), "TIME[]", [[dt.time(0, 0, 0, 1)]],
          "c[]: expected TIME in whole microseconds of 64 bits, found 1999 ns since 00:00"),
         (pa.ExtensionArray.from_storage(pa.json_(), pa.array(['1,"":2', "1"])), "JSON", ["1"],
@@ -122,6 +149,15 @@ def test_values_that_do_not_fit_reject_their_record(array: pa.Array, kind: str, 
     assert found == expected
     ((row, why),) = rejects
     assert (row, why.split(" at character")[0]) == (0, reason)
+
+
+def test_what_is_always_null_adds_no_column() -> None:
+    """As for JSON: a column, or a member, appears with its first value."""
+    batch = pa.record_batch({
+        "a": pa.nulls(1), "b": pa.array([[]], pa.list_(pa.null())), "c": pa.array([{"x": 1, "y": None}]),
+        "d": pa.array([{"y": None}]),
+    })  # fmt: skip
+    assert ArrowDecoder(Columns()).decode(rows(batch)).new_columns.to_dict() == {"c": "STRUCT(x BIGINT)"}
 
 
 def test_types_convert_or_are_refused_as_a_whole() -> None:
@@ -159,6 +195,12 @@ def test_types_convert_or_are_refused_as_a_whole() -> None:
         (pa.record_batch([pa.array([1]), pa.array([1])], ["c", "C"]),
          "it writes two columns 'c' (upper and lower case are the same)"),
         (pa.record_batch({"offset": pa.array([1], pa.int32())}), "column offset: expected int64, found int32"),
+        (pa.record_batch({"c": pa.array([[]], pa.list_(pa.null()))}), 'column c: expected DATE, found "NULL"[]'),
+        (pa.record_batch({"c": pa.array([{}])}), "column c: no column type stores struct<>, which has no members"),
+        (pa.record_batch({"c": pa.array([{"": 1}])}),
+         "column c: no column type stores a struct with a member name that is empty, beyond 255 characters, or has NUL"),
+        (pa.record_batch({"": pa.array([1])}), "column '': expected a name of 1 to 255 characters without NUL"),
+        (pa.record_batch({"a\0b": pa.array([1])}), "column 'a\\x00b': expected a name of 1 to 255 characters without NUL"),
     ],
 )  # fmt: skip
 def test_columns_of_a_wrong_type_are_an_error_without_a_search(batch: pa.RecordBatch, message: str) -> None:

@@ -20,7 +20,7 @@ from kpipe.batch.batch import Piece, RangeReport
 from kpipe.definition.formats import Format
 from kpipe.errors import RecordRejected, TransformFailed
 from kpipe.offsets import Range
-from kpipe.schema.columns import Columns
+from kpipe.schema.columns import Columns, parse_type
 from kpipe.topics import PartitionId, TopicId
 from resources.decode.arrow import decoder
 from resources.kafka import replay_reader
@@ -259,6 +259,33 @@ def test_tombstones_delete_where_the_table_says_so(bench: Bench) -> None:
     assert report.counts.deletes == 1
 
 
+def test_tombstones_delete_behind_a_program_that_reads_json_too(bench: Bench) -> None:
+    table = TableSpec(Columns.of({"name": "VARCHAR", "n": "TINYINT"}), unique=Columns.of({"name": "VARCHAR"}), deletes=True)
+    job = bench.job("", [b"a", None, b"c"], tables=(table,))
+    file = bench.folder / "program.py"
+    file.write_text(
+        "#!/usr/bin/env python3\nimport json, sys\n"
+        "for line in sys.stdin:\n    print(json.dumps({'name': json.loads(line)['value']}))\n"
+    )
+    assert job.program is not None
+    job = replace(job, format=Format(), program=replace(job.program, stdin="json", sha256=resolve(file).sha256))
+    report = range_task.stage(job, Piece(SOURCE, Range(10, 21)))
+    assert placed(report, "name") == [("a", 10), ("c", 13)]
+    assert (report.counts.deletes, report.counts.unaccounted(11)) == (1, 0)
+
+
+def test_tombstones_that_delete_are_not_in_the_sample_either(bench: Bench) -> None:
+    """There they would make a program fail that never gets them, and become dead letters instead of deletes."""
+    body = (
+        "out = reader.read_all()\nassert out['value'].null_count == 0\nwrite(out.schema, (b.columns for b in out.to_batches()))"
+    )
+    job = replace(bench.job(body, [b"a", None]), tables=(), transform="dead_letter")
+    assert job.program is not None
+    job = replace(job, program=replace(job.program, deletes=True))
+    columns, found = range_task.sample_columns(job, Piece(SOURCE, Range(10, 21)))
+    assert (columns.get("value"), found) == (parse_type("BLOB"), {})
+
+
 def test_a_sample_gives_the_columns(bench: Bench) -> None:
     columns, found = range_task.sample_columns(bench.job(ROWS, [b'[["a", 1]]']), Piece(SOURCE, Range(10, 21)))
     assert (columns.to_dict(), found) == ({"name": "VARCHAR", "n": "BIGINT"}, {})
@@ -267,10 +294,38 @@ def test_a_sample_gives_the_columns(bench: Bench) -> None:
     assert (columns.to_dict(), list(found)) == ({"name": "VARCHAR", "n": "BIGINT"}, [10])
 
 
+def test_a_sample_has_no_columns_that_are_always_null(bench: Bench) -> None:
+    body = """
+    count = reader.read_all().num_rows
+    out = pa.table({"a": pa.nulls(count), "b": pa.array([[]] * count, pa.list_(pa.null())), "_kafka_c": pa.array([1] * count)})
+    write(out.schema, (batch.columns for batch in out.to_batches()))
+    """
+    columns, _ = range_task.sample_columns(bench.job(body, [b"x"]), Piece(SOURCE, Range(10, 21)))
+    assert columns.to_dict() == {}
+
+
 def test_rows_of_one_record_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_answers, "MOST_BYTES", 1000)
     with pytest.raises(TransformFailed, match="it wrote more than 1,000 bytes of rows for the record at offset 0"):
         list(answered([written([(0, "text", [1])] * 200, [])], "flatmap", 1))
+
+
+def test_rows_of_one_record_are_bounded_by_their_offsets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_answers, "MOST_BYTES", 1000)
+    data = written_table(pa.table({"offset": [0] * 200, "nothing": pa.nulls(200)}))
+    with pytest.raises(TransformFailed, match="it wrote more than 1,000 bytes of rows for the record at offset 0"):
+        list(answered([data], "flatmap", 1))
+
+
+def test_many_small_parts_of_one_record_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_answers, "_MOST_PARTS", 4)
+    kept: list[int] = []
+    check = Answers._check_offsets
+    monkeypatch.setattr(Answers, "_check_offsets", lambda self, rows: kept.append(len(self._last)) or check(self, rows))  # type: ignore[func-returns-value]
+    output: list[tuple[int, str, list[int]]] = [(0, "a", [])] * 2 + [(1, str(at), [at]) for at in range(40)] + [(2, "z", [])]
+    blocks = list(answered([written(output, list(range(44)))], "flatmap", 3))
+    assert [at for rows_of, *_ in blocks for at in rows_of] == [at for at, *_ in output]
+    assert max(kept) == 40 // 4 + 2
 
 
 @pytest.mark.parametrize("mode", ["map", "filter"])
@@ -352,6 +407,13 @@ def test_any_rows_are_those_of_the_contract_or_an_error(
     records = [at for _, held, _ in blocks for at in held]
     assert records == list(range(len(records)))  # each once, in order; the rest is filtered
     assert set(offsets) <= set(records)
+
+
+def written_table(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
 
 
 def of_many_types(count: int) -> bytes:
