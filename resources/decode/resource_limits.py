@@ -72,13 +72,21 @@ class _Watch:
             with self._lock:
                 while not self._limits:
                     self._lock.wait()
-                for limit in self._limits.values():
-                    if limit.clock() > limit.end:
-                        if not limit.raised:
-                            limit.raised = True
-                            _raise_in(limit.thread, Overrun)
-                        limit.interrupt()  # repeated: another query may have begun
+                self._stop_overdue()
             time.sleep(_CHECK_EVERY_S)
+
+    def _stop_overdue(self) -> None:
+        """Stop threads beyond their limit.
+
+        The loop variable must not outlive a check: this daemon thread's frame is never freed, and a limit leads to a
+        connection of DuckDB, which prints a report to stderr if it still exists when the interpreter ends.
+        """
+        for limit in self._limits.values():
+            if limit.clock() > limit.end:
+                if not limit.raised:
+                    limit.raised = True
+                    _raise_in(limit.thread, Overrun)
+                limit.interrupt()  # repeated: another query may have begun
 
 
 _watch = _Watch()
