@@ -89,7 +89,7 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         # start (measured: 3.8 s against 7.2 s of CPU until the first job is done).
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         # Spark puts these before `extraJavaOptions`, also where the user has set some.
-        "spark.driver.defaultJavaOptions": jvm.options(),
+        "spark.driver.defaultJavaOptions": jvm.options(scratch(home)),
         "spark.python.daemon.module": "resources.spark.driver.python_daemon",
         "spark.python.worker.reuse": "true",
         "spark.pyspark.driver.python": sys.executable,
