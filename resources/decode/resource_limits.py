@@ -78,8 +78,8 @@ class _Watch:
     def _stop_overdue(self) -> None:
         """Stop threads beyond their limit.
 
-        The loop variable must not outlive a check: this daemon thread's frame is never freed, and a limit leads to a
-        connection of DuckDB, which prints a report to stderr if it still exists when the interpreter ends.
+        The loop variable must not outlive a check: the frame of this daemon thread's `_check` is never freed. A limit leads
+        to a connection of DuckDB. One that still exists when the interpreter ends prints a report to stderr.
         """
         for limit in self._limits.values():
             if limit.clock() > limit.end:
