@@ -79,7 +79,7 @@ class _Watch:
         """Stop threads beyond their limit.
 
         The loop variable must not outlive a check: the frame of this daemon thread's `_check` is never freed. A limit leads
-        to a connection of DuckDB. One that still exists when the interpreter ends prints a report to stderr.
+        to a connection of DuckDB, whose binding prints a report if it exists at the end of the interpreter.
         """
         for limit in self._limits.values():
             if limit.clock() > limit.end:
