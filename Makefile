@@ -46,11 +46,13 @@ install: .venv/.installed .venv/.kafka ## make .venv: locked packages, Java if t
 	    || $(PY) -m pip install --quiet --require-hashes -r requirements-java.lock; } \
 	  && $(PY) -m resources.java \
 	  || echo "WARNING: no Java could be installed; Spark needs one -> install Java 17 or newer" >&2; }
+	@echo "Preparing a class archive, with which Spark starts faster"
 	@$(PY) -m resources.spark.driver.class_archive_maker || echo "WARNING: Spark will start slower" >&2
 	@touch $@
 
 # Apart from the rest: without the jars everything but the local broker works, and the next `make install` tries again.
 .venv/.kafka: resources/dev_broker/requirements-kafka.lock | .venv/.installed
+	@echo "Fetching Kafka's jars from Maven Central"
 	@$(PY) -m resources.dev_broker.kafka_jars install && touch $@ || \
 	  echo "WARNING: Kafka's jars could not be installed; demo and tests need them -> run 'make install' where Maven Central answers" >&2
 

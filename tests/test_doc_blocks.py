@@ -55,6 +55,8 @@ SHELL_EXCEPTIONS = {
     ".venv/bin/python -c ": "needs the table that the command above it loads",
     ".venv/bin/python .kpipe/records.py ": "needs the demo's Kafka",
     "cat > .kpipe/records.py": "its program is compiled below",
+    ".venv/bin/python .kpipe/orders.py": "needs the local Kafka",
+    "cat > .kpipe/orders.py": "its program is compiled below",
     "export KPIPE_SPARK_MASTER=": _SETTINGS,
     "export KPIPE_STAGING=": _SETTINGS,
     "export HADOOP_CONF_DIR=": _SETTINGS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -203,12 +204,14 @@ def _words(error: ValidationError, file: str, lines: Mapping[tuple[str, ...], in
     hidden = (
         _is_secret(path) or path[:2] in _MAY_HIDE or path[:1] == ("lookups",) or not isinstance(first["input"], str | int | float)
     )
-    shown = "" if hidden else f" (found {first['input']!r})"
+    value = repr(first["input"])
+    named = isinstance(first["input"], str) and value in text
+    shown = "" if hidden or named else f" (found {value})"
     return f"{where}: {field}: {text[:1].lower() + text[1:]}{shown}", ""
 
 
 def _similar(path: tuple[str, ...]) -> str:
-    """Return the valid names in place of the unknown one, as a hint."""
+    """Return the most similar and all valid names in place of the unknown one, as a hint."""
     model: Any = Pipeline
     for part in path[:-1]:
         field = getattr(model, "model_fields", {}).get(part)
@@ -216,4 +219,5 @@ def _similar(path: tuple[str, ...]) -> str:
         candidates = [inner, *getattr(inner, "__args__", ())]
         model = next((item for item in candidates if hasattr(item, "model_fields")), None)
     names = [f.alias or name for name, f in getattr(model, "model_fields", {}).items()]
-    return f"known: {', '.join(names)}" if names else ""
+    near = [f"did you mean {name}? " for name in get_close_matches(path[-1], names, 1)]
+    return f"{''.join(near)}known: {', '.join(names)}" if names else ""

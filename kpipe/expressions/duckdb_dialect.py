@@ -107,7 +107,8 @@ def parsed(text: str) -> Any:
     except SqlglotError as error:
         details: list[dict[str, Any]] = getattr(error, "errors", None) or [{}]
         near = str(details[0].get("highlight") or "").strip()
-        raise Untranslated("not an expression" + (f" (near {near[:40]})" if near and near != ")" else "")) from error
+        where = f" (near {near[:40]})" if near and near != ")" else ""
+        raise Untranslated(f"not an expression{where}", "write one expression of DuckDB's SQL, such as lang = 'en'") from error
     except RecursionError as error:
         raise Untranslated("nested too deeply") from error
     select = statements[0] if len(statements) == 1 else None

@@ -72,13 +72,21 @@ class _Watch:
             with self._lock:
                 while not self._limits:
                     self._lock.wait()
-                for limit in self._limits.values():
-                    if limit.clock() > limit.end:
-                        if not limit.raised:
-                            limit.raised = True
-                            _raise_in(limit.thread, Overrun)
-                        limit.interrupt()  # repeated: another query may have begun
+                self._stop_overdue()
             time.sleep(_CHECK_EVERY_S)
+
+    def _stop_overdue(self) -> None:
+        """Stop threads beyond their limit.
+
+        The loop variable must not outlive a check: the frame of this daemon thread's `_check` is never freed. A limit leads
+        to a connection of DuckDB, whose binding prints a report if it exists at the end of the interpreter.
+        """
+        for limit in self._limits.values():
+            if limit.clock() > limit.end:
+                if not limit.raised:
+                    limit.raised = True
+                    _raise_in(limit.thread, Overrun)
+                limit.interrupt()  # repeated: another query may have begun
 
 
 _watch = _Watch()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shutil
 import subprocess
 import uuid
 from pathlib import Path
@@ -91,6 +92,8 @@ def cluster_id(folder: Path) -> str | None:
 def write_configuration(folder: Path, port: int, controller_port: int) -> None:
     """Write `server.properties` and `log4j2.properties` for this start."""
     (folder / "logs").mkdir(exist_ok=True)
+    shutil.rmtree(folder / "tmp", ignore_errors=True)  # of a node that was killed
+    (folder / "tmp").mkdir()
     properties = PROPERTIES.format(port=port, controller_port=controller_port, data=_escaped(folder / "data"))
     (folder / "server.properties").write_text(properties, encoding="latin-1")
     (folder / "log4j2.properties").write_text(LOG4J2.format(logs=_escaped(folder / "logs")), encoding="latin-1")
@@ -134,7 +137,11 @@ def command(folder: Path) -> list[str]:
 
 
 def _java(folder: Path) -> list[str]:
-    options = [f"-Dkafka.logs.dir={folder / 'logs'}", f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+    options = [
+        f"-Dkafka.logs.dir={folder / 'logs'}",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
+        f"-Djava.io.tmpdir={folder / 'tmp'}",  # for libraries of compression; a killed node leaves them
+    ]
     return [str(find_java().executable), *JVM, *options, "-cp", f"{jars_folder()}/*"]
 
 

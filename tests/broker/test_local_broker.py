@@ -144,6 +144,18 @@ def test_killed_broker_starts_again_with_its_data(own: LocalBroker) -> None:
     assert consume(own.start().brokers, "survivor", 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_libraries_of_compression_are_unpacked_into_the_home(own: LocalBroker) -> None:
+    """A killed broker leaves them; the next start removes them."""
+    own.create_topic("compressed", 1, {"compression.type": "lz4"})
+    produce(own.start().brokers, "compressed", 3)
+    unpacked = own.folder / "tmp"
+    assert list(unpacked.glob("liblz4*"))
+    own.stop()
+    (unpacked / "left").touch()
+    own.start()
+    assert not (unpacked / "left").exists()
+
+
 def test_only_this_machine_can_connect(own: LocalBroker) -> None:
     pid = own.start().pid
     listening = [c.laddr.ip for c in psutil.Process(pid).net_connections("tcp") if c.status == psutil.CONN_LISTEN]

@@ -108,10 +108,19 @@ def _direct(command: Sequence[str], environ: Mapping[str, str], archive: ClassAr
     return archive.command(java, memory, [*chain(*options)], command[1:]), {**environ, **exported}
 
 
-def options() -> str:
+def options(temporary: Path) -> str:
     """Return options of the driver's JVM that prevent other processes of its user from reading it.
 
     They are `DENY_ATTACH` and, where the compiled part was built, an agent that denies tracing.
+
+    Args:
+        temporary: folder for the JVM's temporary files, which remain if it is killed.
     """
     agent = native.agent()
-    return DENY_ATTACH if agent is None else f'{DENY_ATTACH} "-agentpath:{agent}"'
+    chosen = [f"-Djava.io.tmpdir={temporary}", *([f"-agentpath:{agent}"] if agent is not None else [])]
+    return " ".join([DENY_ATTACH, *(_quoted(option) for option in chosen)])
+
+
+def _quoted(option: str) -> str:
+    """Quote an option as both Spark's launcher and `shlex` read it."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'

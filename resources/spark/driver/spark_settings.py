@@ -72,7 +72,7 @@ def settings(home: Path, master: str | None = None) -> dict[str, str]:
         # with 1/64 of the machine's memory, and the JVM fills that before it collects garbage for the first time.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms32m",
         # Spark puts these before `extraJavaOptions`, also where the user has set some.
-        "spark.driver.defaultJavaOptions": jvm_launch.options(),
+        "spark.driver.defaultJavaOptions": jvm_launch.options(scratch(home)),
         "spark.python.daemon.module": "resources.spark.driver.python_daemon",
         "spark.python.worker.reuse": "true",
         "spark.pyspark.driver.python": sys.executable,

@@ -210,11 +210,11 @@ def test_any_text_is_a_pipeline_or_an_error_that_names_the_file(text: str) -> No
 @each_case(
     ("fields", "line", "words"),
     [
-        ({"nme": 1}, 9, "unknown field nme -> known: name, source, batch"),
-        ({"source": {"brokers": "b", "topic": "t", "topik": "x"}}, 7, "unknown field source.topik -> known: brokers, topic"),
-        ({"batch": {"max_retries": 1, "interval": 3}}, 11, "unknown field batch.interval -> known: interval_ms"),
-        ({"transform": {"program": "p", "mod": "map"}}, 11, "unknown field transform.mod -> known: program"),
-        ({"into": {"table": "t", "databse": "x"}}, 9, "unknown field into.databse -> known: brokers, topic, format,"),
+        ({"nme": 1}, 9, "unknown field nme -> did you mean name? known: name, source, batch"),
+        ({"source": {"brokers": "b", "topic": "t", "topik": "x"}}, 7, "field source.topik -> did you mean topic?"),
+        ({"batch": {"max_retries": 1, "interval": 3}}, 11, "field batch.interval -> did you mean interval_ms?"),
+        ({"transform": {"program": "p", "mod": "map"}}, 11, "field transform.mod -> did you mean mode? known: program"),
+        ({"into": {"table": "t", "databse": "x"}}, 9, "field into.databse -> did you mean database?"),
         ({"into": {"type": "duckdb"}}, 7, "into.table is missing"),
         ({"batch": {"max_retries": -1}}, 10, "batch.max_retries: input should be greater than or equal to 0 (found -1)"),
         ({"batch": {"interval_ms": "soon"}}, 10, "batch.interval_ms: input should be a valid integer"),
@@ -239,6 +239,10 @@ def test_an_error_names_file_line_field_and_what_to_write(fields: dict[str, Any]
     said = refused(document(**fields))
     assert said.startswith(f"tweets.yaml:{line}: "), said
     assert words in said
+
+
+def test_an_error_names_a_value_once() -> None:
+    assert refused(document(into={"table": "a; drop"})).count("'a; drop'") == 1
 
 
 @each_case(

@@ -21,6 +21,7 @@ from tests.kpipe.expressions.values import value
         ("", "an expression is missing"),
         ("  -- nothing", "an expression is missing"),
         ("a b c", "not an expression"),
+        ("a = = 1", "not an expression (near =) -> write one expression of DuckDB's SQL"),
         ("a,", "not"),
         ("a, b", "not one expression"),
         ("a) FROM (b", "not one expression"),

@@ -21,6 +21,10 @@ def only_line(done: Any) -> str:
     return lines[0]
 
 
+def test_a_misspelled_command_gets_a_suggestion(offline: Any) -> None:
+    assert only_line(offline("verfy", "tweets", status=2)) == "Error: No such command 'verfy'. Did you mean 'verify'?"
+
+
 def test_an_unknown_field_names_file_line_and_what_is_known(offline: Any) -> None:
     offline.define("odd", "t")
     file = offline.home / "pipelines" / "odd.yaml"

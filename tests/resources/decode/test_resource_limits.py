@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -122,3 +124,18 @@ def test_halves_of_a_block_keep_records_without_a_value() -> None:
     parts = [reads.decode(whole.part(start, end), keys.slice(start, end - start)).table for start, end in ((0, 2), (2, 4))]
     assert pa.concat_tables(parts).to_pydict() == reads.decode(whole, keys).table.to_pydict()
     assert reads.decode(whole, keys).table.column("value").to_pylist() == [b"a", None, b"", b"b"]
+
+
+def test_a_process_that_has_decoded_ends_without_a_report_of_leaks() -> None:
+    """DuckDB's binding prints one if a connection still exists when the interpreter ends."""
+    program = """
+import time
+import pyarrow as pa
+from resources.decode.resource_limits import limited
+from resources.duckdb_engine import in_memory
+
+in_memory.json_valid(pa.array(["1"]))
+limited(60, lambda: time.sleep(0.3))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -28,7 +28,7 @@ from resources.spark.driver.class_archive import (
     in_home,
     installed,
 )
-from resources.spark.driver.jvm_launch import _direct
+from resources.spark.driver.jvm_launch import _direct, options
 from tests.cases import each_case
 
 STORED = ["java", "-cp", "conf:jars/*", "-Xmx1g", "--add-opens=java.base/java.lang=ALL-UNNAMED", MAIN, "pyspark-shell"]
@@ -139,7 +139,7 @@ def test_the_command_is_what_sparks_launcher_builds(tmp_path: Path, java: JavaHo
     spark = class_archive_lookup.spark_home()
     arguments = [
         *("--conf", "spark.master=local[*]", "--conf", "spark.driver.memory=3g"),
-        *("--conf", 'spark.driver.defaultJavaOptions=-XX:-UsePerfData "-agentpath:/a b/kpipe.so"'),
+        *("--conf", "spark.driver.defaultJavaOptions=" + options(Path('/a "b'))),
         *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -Dof.the.user=1", "pyspark-shell"),
     ]
     expected = class_archive_maker.launcher_command(spark, arguments)

@@ -155,6 +155,7 @@ print(*given)
     given = done.stdout.split()
     assert {"-XX:+DisableAttachMechanism", "-XX:-UsePerfData", "-XX:+UseParallelGC", "-Dof.the.user=1"} <= set(given), done.stderr
     assert any(option.startswith("-agentpath:") for option in given) == (native.agent() is not None)
+    assert any(option.startswith(f"-Djava.io.tmpdir={tmp_path}/") for option in given), "no files outside of the home"
 
 
 def test_executors_elsewhere_are_closed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
