@@ -31,10 +31,12 @@ from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PASSWORD, PostgresServer
 from tests.upgrade import iceberg_paths
 
-__all__ = ["STORES", "WRITTEN", "Store"]
+__all__ = ["FORMATS", "STORES", "WRITTEN", "Store"]
 
 #: Folders of the checked-in stores, by format.
 WRITTEN = Path(__file__).parent / "stores"
+#: Formats of which there is a folder, oldest first.
+FORMATS = tuple(sorted(int(folder.name.removeprefix("format-")) for folder in WRITTEN.iterdir()))
 _NAME = "kpipe_store"  # stands for the schema in dumps, and for the prefix of topics
 _P = TypeVar("_P", bound=Place)
 

@@ -10,8 +10,9 @@ import duckdb
 import pytest
 
 from kpipe.errors import DestinationError
+from resources.testing.place import batch
 from tests.upgrade.contents import Contents
-from tests.upgrade.stores import STORES, WRITTEN
+from tests.upgrade.stores import FORMATS, STORES, WRITTEN
 
 _INSTALLED = tuple(map(int, duckdb.__version__.split(".")[:2]))
 _AT = 12  # offset of the storage version in a file, 64 bits; before it a checksum and "DUCK"
@@ -30,24 +31,27 @@ def checksum(data: bytearray) -> int:
     return found
 
 
+@pytest.mark.parametrize("written", FORMATS)
 @pytest.mark.parametrize(("name", "storage"), [("duckdb-1.5", 64), ("duckdb-2.0", 999)])
-def test_a_file_is_opened_or_refused(name: str, storage: int, tmp_path: Path) -> None:
+def test_a_file_is_opened_or_refused(name: str, storage: int, written: int, tmp_path: Path) -> None:
     store = STORES[name](tmp_path)
-    store.restore(WRITTEN / "format-0" / name)
+    store.restore(WRITTEN / f"format-{written}" / name)
     before, contents = store.fingerprint(), Contents(store.place, tmp_path)
     assert storage_version(store.place.path) == storage
     if tuple(map(int, name.removeprefix("duckdb-").split("."))) > _INSTALLED:
         refused(contents)
         assert store.fingerprint() == before
         return
-    contents.proceed()
-    contents.check(proceeded=True)
+    destination = contents.open()
+    seq = destination.commit(batch(store.place, destination.ledger()[1], {0: 11})).seq
+    assert contents.open().ledger()[1].seq == seq == 4
+    assert store.fingerprint() != before
     assert storage_version(store.place.path) == storage  # what could open it before still can
 
 
 def test_a_file_of_a_later_duckdb_is_refused_as_it_is(tmp_path: Path) -> None:
     store = STORES["duckdb-1.5"](tmp_path)
-    store.restore(WRITTEN / "format-0" / "duckdb-1.5")
+    store.restore(WRITTEN / f"format-{FORMATS[-1]}" / "duckdb-1.5")
     data = bytearray(store.place.path.read_bytes())
     assert struct.unpack_from("<Q", data)[0] == checksum(data)
     struct.pack_into("<Q", data, _AT, 1_000_000)

@@ -1,4 +1,4 @@
-"""Homes that earlier versions have written are read, and upgraded when they are written; those of later versions are refused."""
+"""Homes of every format are read, and older ones upgraded when they are written; those of later versions are refused."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from kpipe.ledger import format_version
 from resources import home as home_module
 from resources.home import Home
 from tests.commandline import Kpipe
-from tests.upgrade.stores import WRITTEN
+from tests.upgrade.stores import FORMATS, WRITTEN
 
 
-@pytest.fixture(params=sorted(folder.name for folder in WRITTEN.iterdir()))
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    """A home as an earlier version has left it."""
-    shutil.copytree(WRITTEN / request.param / "home", tmp_path / "home")
+@pytest.fixture(params=[pytest.param(number, id=f"format-{number}") for number in FORMATS])
+def written(request: pytest.FixtureRequest) -> int:
+    """The format that the home is in."""
+    return int(request.param)
+
+
+@pytest.fixture
+def home(tmp_path: Path, written: int) -> Home:
+    """A home as the version that wrote the format has left it."""
+    shutil.copytree(WRITTEN / f"format-{written}" / "home", tmp_path / "home")
     for path in ((tmp_path / "home"), *(tmp_path / "home").rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     return Home.at(tmp_path / "home")
@@ -44,19 +50,28 @@ def check(home: Home) -> None:
     assert home.found("tweets") == ("web.a", "web.b")
 
 
-def test_an_older_home_is_read_without_a_write(home: Home) -> None:
+def recorded(home: Home) -> str | None:
+    file = home.state / "format_version"
+    return file.read_text() if file.exists() else None
+
+
+def test_a_home_is_read_without_a_write(home: Home, written: int) -> None:
+    assert recorded(home) == (None if written == format_version.UNVERSIONED else f"{written}\n")
     before = files(home)
     check(home)
     assert files(home) == before
 
 
-def test_an_older_home_is_upgraded_when_it_is_written(home: Home) -> None:
-    home.make()
-    check(home)
-    assert (home.state / "format_version").read_text() == f"{format_version.FORMAT_VERSION}\n"
+def test_a_home_is_upgraded_if_it_is_older_when_it_is_written(home: Home, written: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    for number in home_module.STEPS:
+        monkeypatch.setitem(home_module.STEPS, number, lambda _, number=number: taken.append(number))
     before = files(home)
-    home.make()
-    assert files(home) == before
+    for _ in range(2):
+        home.make()
+        check(home)
+        assert taken == list(range(written, format_version.FORMAT_VERSION))
+        assert files(home) == {**before, "state/format_version": f"{format_version.FORMAT_VERSION}\n".encode()}
 
 
 def test_a_step_that_fails_is_taken_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,13 +82,16 @@ def test_a_step_that_fails_is_taken_again(home: Home, monkeypatch: pytest.Monkey
         if len(taken) == 1:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(home_module.STEPS, 0, step)
+    monkeypatch.setitem(home_module.STEPS, format_version.FORMAT_VERSION, step)
+    monkeypatch.setattr(format_version, "FORMAT_VERSION", format_version.FORMAT_VERSION + 1)
+    before = recorded(home)
     with pytest.raises(KpipeError, match="No space left"):
         home.make()
-    assert not (home.state / "format_version").exists()
+    assert recorded(home) == before
     home.make()
     home.make()
     assert taken == [home.path] * 2
+    assert recorded(home) == f"{format_version.FORMAT_VERSION}\n"
     check(home)
 
 

@@ -1,4 +1,4 @@
-"""Stores that earlier versions have written are read, continued and upgraded; those of later versions are refused."""
+"""Stores of every format are read, continued and upgraded where they are older; those of later versions are refused."""
 
 from __future__ import annotations
 
@@ -12,36 +12,55 @@ import pytest
 from kpipe.errors import DestinationError, FormatTooNew, KpipeError
 from kpipe.interfaces import Resuming
 from kpipe.ledger import format_version
+from resources import home
 from resources.destinations.lakehouse import ledger_file
 from resources.destinations.parquet import table as parquet_table
 from resources.destinations.sql.ledger import format_table
 from resources.destinations.webhook import commit_codec
 from resources.testing.lake import LakePlace
 from resources.testing.place import batch
+from resources.testing.state import proof
 from tests.upgrade.contents import Contents
-from tests.upgrade.stores import STORES, WRITTEN, Store
+from tests.upgrade.stores import FORMATS, STORES, WRITTEN, Store
 
-_FORMATS = sorted(folder.name for folder in WRITTEN.iterdir())
 _REGISTRIES: tuple[dict[int, Any], ...] = (
     format_table.STEPS, ledger_file.STEPS, parquet_table.STEPS, commit_codec.STEPS,
 )  # fmt: skip
 _NEWER = format_version.FORMAT_VERSION + 1
 # DuckDB 1.5 refuses files of 2.0: test_duckdb_files.py.
-_NAMES = [name for name in STORES if name != "duckdb-2.0" or int(duckdb.__version__.split(".")[0]) >= 2]
+_NAMES = [
+    pytest.param(name, marks=pytest.mark.broker if name == "kafka" else ())
+    for name in STORES
+    if name != "duckdb-2.0" or int(duckdb.__version__.split(".")[0]) >= 2
+]
+_LEDGERS = [name for name in _NAMES if name.values[0] != "duckdb-2.0"]  # one file of DuckDB
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.broker if name == "kafka" else ()) for name in _NAMES])
+def _parameter(number: int) -> Any:
+    return pytest.param(number, id=f"format-{number}")
+
+
+_OLDER = [_parameter(number) for number in FORMATS if number < format_version.FORMAT_VERSION]
+
+
+@pytest.fixture(params=_NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=_FORMATS)
-def store(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> Iterator[Store[Any]]:
-    """A store as an earlier version has left it."""
+@pytest.fixture(params=[_parameter(number) for number in FORMATS])
+def written(request: pytest.FixtureRequest) -> int:
+    """The format that the store is in."""
+    return int(request.param)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path, name: str, written: int) -> Iterator[Store[Any]]:
+    """A store as the version that wrote the format has left it."""
     kind: Any = STORES[name]
     made = kind(tmp_path / "place", request.getfixturevalue(kind.server) if kind.server else None)
     try:
-        made.restore(WRITTEN / request.param / name)
+        made.restore(WRITTEN / f"format-{written}" / name)
         yield made
     finally:
         made.close()
@@ -59,22 +78,56 @@ def next_format(patch: pytest.MonkeyPatch, step: Callable[..., None]) -> None:
         patch.setitem(registry, _NEWER - 1, step)
 
 
+def recorded(number: int) -> int | None:
+    """Return what a store of that format records."""
+    return None if number == format_version.UNVERSIONED else number
+
+
+def steps_taken(patch: pytest.MonkeyPatch) -> set[int]:
+    """Return a set that is filled with the format that each step upgrades from, when it is taken."""
+    taken: set[int] = set()
+    for registry in _REGISTRIES:
+        for number, step in registry.items():
+
+            def noted(*target: Any, number: int = number, step: Callable[..., None] = step) -> None:
+                taken.add(number)
+                step(*target)
+
+            patch.setitem(registry, number, noted)
+    return taken
+
+
+def test_the_stores_of_every_format_are_checked_in() -> None:
+    assert list(FORMATS) == list(range(format_version.FORMAT_VERSION + 1))
+    for number in FORMATS:
+        folder = WRITTEN / f"format-{number}"
+        assert {path.name for path in folder.iterdir()} == {*STORES, "home"}
+        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 1_000_000
+
+
+@pytest.mark.parametrize("written", _OLDER, indirect=True)
 def test_an_older_store_is_read_without_a_write(store: Store[Any], contents: Contents) -> None:
     before = store.fingerprint()
     contents.check()
     assert store.fingerprint() == before
 
 
-def test_an_older_store_is_continued_and_upgraded(store: Store[Any], contents: Contents) -> None:
-    assert store.formats() == {None}
+def test_a_store_is_continued_and_upgraded_if_it_is_older(
+    store: Store[Any], contents: Contents, written: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = steps_taken(monkeypatch)
+    assert store.formats() == {recorded(written)}
+    assert proof(contents.open()).ok
     if contents.sends:
         contents.finish_sending()
     contents.proceed()
     contents.check(proceeded=True)
     assert store.formats() == {format_version.FORMAT_VERSION}
+    assert taken == set(range(written, format_version.FORMAT_VERSION))
 
 
-def test_a_commit_that_fails_leaves_the_old_format(store: Store[Any], contents: Contents) -> None:
+@pytest.mark.parametrize("name", _LEDGERS, indirect=True)
+def test_a_commit_that_fails_leaves_the_old_format(store: Store[Any], contents: Contents, written: int) -> None:
     """A step that changes the store is undone with the commit, and taken again by the next one."""
     taken: list[Any] = []
 
@@ -93,21 +146,25 @@ def test_a_commit_that_fails_leaves_the_old_format(store: Store[Any], contents: 
             destination.commit(commit)
         assert destination.ledger() == before and taken
         if isinstance(store.place, LakePlace):  # the new record is there, and the table does not name it
-            assert "format" not in store.place.record()
-        else:
-            assert store.formats() == ({None, _NEWER} if contents.sends else {None})  # the batch that is being sent
+            assert store.place.record().get("format") == recorded(written)
+        else:  # a webhook's outbox has the batch that is being sent
+            assert store.formats() == {recorded(written), *((_NEWER,) if contents.sends else ())}
         assert not [row for row in destination.view("pipelines") if row["state"] == "upgraded"]
         destination.commit(commit)
         assert _NEWER in store.formats()
         assert contents.open().ledger()[1].seq == before[1].seq + 1
 
 
+@pytest.mark.parametrize("name", _LEDGERS, indirect=True)
+@pytest.mark.parametrize("written", [_parameter(FORMATS[-1])], indirect=True)
 def test_a_newer_store_is_refused_as_it_is(store: Store[Any], contents: Contents) -> None:
     with pytest.MonkeyPatch.context() as patch:
         next_format(patch, format_version.unchanged)
         if contents.sends:
             contents.finish_sending()
-        contents.proceed()
+        for pipeline in ("tweets", "other"):  # each has a ledger of its own in a lake
+            destination = contents.open(pipeline)
+            destination.commit(batch(store.place, destination.ledger()[1], {0: 11}))
         commit = batch(store.place, contents.open().ledger()[1], {0: 20})
         assert store.formats() == {_NEWER}
     before = store.fingerprint()
@@ -137,7 +194,7 @@ def test_a_number_that_is_none_is_damage() -> None:
             format_version.upgraded({"format": found}, "the store", {0: format_version.unchanged})
 
 
-@pytest.mark.parametrize("registry", _REGISTRIES)
+@pytest.mark.parametrize("registry", [*_REGISTRIES, home.STEPS])
 def test_every_older_format_has_a_step(registry: dict[int, Any]) -> None:
     assert sorted(registry) == list(range(format_version.FORMAT_VERSION))
 

@@ -1,8 +1,8 @@
 """Write the stores that later versions must open: `python -m tests.upgrade.write_stores FOLDER [NAME ...]`.
 
-Run it with the code whose format is to be kept, before a change of the format, and check the folder in as
-`tests/upgrade/stores/format-N`. A folder that is checked in is never written again. The file of another DuckDB
-(`duckdb-1.5`, and the one of `webhook`, which every version can open) is written with that version first on PYTHONPATH.
+Run it in the change that raises `FORMAT_VERSION` to N, and check the folder in as `tests/upgrade/stores/format-N`. A folder
+that is checked in is never written again. The file of another DuckDB (`duckdb-1.5`, and the one of `webhook`, which every
+version can open) is written with that version first on PYTHONPATH.
 """
 
 from __future__ import annotations
