@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,16 @@ def flip(log: Path, place: int) -> None:
         file.write(bytes([byte ^ 2]))
 
 
+@contextmanager
+def flipped(log: Path, place: int) -> Iterator[None]:
+    """Flip a bit, and flip it back whatever the test finds: a node does not start again with such a log."""
+    flip(log, place)
+    try:
+        yield
+    finally:
+        flip(log, place)
+
+
 @pytest.mark.parametrize("where", [CRC, RECORDS + 1, RECORDS + 7, -1])
 def test_flipped_bit_in_a_segment(node: Node, topic: str, where: int) -> None:
     log = node.log(topic)
@@ -95,14 +106,13 @@ def test_without_the_check_a_flipped_bit_would_be_read_as_it_is(node: Node, topi
 @pytest.mark.parametrize("byte", [0, 3, 6])
 def test_batch_that_claims_to_lie_beyond_the_end_of_the_log(node: Node, topic: str, byte: int) -> None:
     """A batch's base offset is under no checksum. A record behind the range would prove its end, but the log has no such
-    record; nothing else shows that those before it are missing.
+    record; nothing else shows that those before it are missing. If the next batch is in the same answer, its offsets do.
     """
     log = node.log(topic)
     place = [place for place, _ in batches(log)][1]
-    flip(log, place + byte)
-    with pytest.raises(ReadFailed, match=rf"{topic}/0 \[7, 12\): after offset 6 the broker gave .* its log ends at 30"):
+    found = r"after offset 6 the broker gave .* its log ends at 30|offsets do not increase: after 6 came \d+ to 7 "
+    with flipped(log, place + byte), pytest.raises(ReadFailed, match=rf"{topic}/0 \[7, 12\): ({found})"):
         values(node, topic, Range(7, 12))
-    flip(log, place + byte)
     assert values(node, topic, Range(7, 12)) == [b"%03d" % at for at in range(7, 12)]
 
 
