@@ -64,7 +64,7 @@ def functions() -> str:
             "## Functions that are taken\n",
             table(
                 ("arguments", "functions"),
-                [(arguments(*bounds), f"`{', '.join(names)}`") for bounds, names in sorted(taken.items())],
+                [(arguments(*bounds), listed(names)) for bounds, names in sorted(taken.items())],
             ),
             "With a syntax of their own: " + ", ".join(f"`{text}`" for _, text in sorted(SYNTAX.items())) + ".\n",
             "## Functions of other databases\n",
