@@ -131,7 +131,7 @@ def test_every_point_stands_in_the_code_once() -> None:
 
 def _reached(files: Iterable[Path]) -> list[str]:
     code = "\n".join(path.read_text() for path in files)
-    return re.findall(r'reach\("([\w.]+)"\)', code) + [f"commit.{name}" for name in re.findall(r'enter\("(\w+)"\)', code)]
+    return re.findall(r'failpoint\("([\w.]+)"\)', code) + [f"commit.{name}" for name in re.findall(r'enter\("(\w+)"\)', code)]
 
 
 @pytest.mark.parametrize(

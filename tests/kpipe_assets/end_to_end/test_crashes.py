@@ -129,7 +129,7 @@ def test_of_two_runs_at_once_one_is_fenced_and_rows_are_exact(kpipe: Any, topic:
     kpipe.define("twice", name)
     kpipe("run", "twice")
     for partition in range(2):
-        write(name, [json.dumps({"id": 1000 * partition + n}) for n in range(500)], partition)
+        write(name, [json.dumps({"id": 10_000 * partition + n}) for n in range(4000)], partition)  # enough for two tasks
     # Both plan before either can commit: the program waits until both tasks of both runs are there.
     program = tmp_path / "meet.sh"
     program.write_text(
@@ -145,7 +145,7 @@ def test_of_two_runs_at_once_one_is_fenced_and_rows_are_exact(kpipe: Any, topic:
     loser = ends[[run.returncode for run in runs].index(1)]
     assert "expected" in loser[1] and "another run committed first" in loser[1]
     assert json.loads(loser[0].splitlines()[-1])["status"] == "error"
-    exact(kpipe, "twice", [-1, *(1000 * p + n for p in range(2) for n in range(500))])
+    exact(kpipe, "twice", [-1, *(10_000 * p + n for p in range(2) for n in range(4000))])
     no_process_left(kpipe)
 
 
