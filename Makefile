@@ -63,8 +63,9 @@ ui: install ## Dagster's web UI and daemon on this home
 	.venv/bin/kpipe ui
 
 # A file's tests stay together: they share brokers and Spark; the longest files come first (tests/conftest.py). One process more than cores, as tests mostly wait for these;
-# four at most. PYTEST=-n0 runs all in one process. Tests that hang end their process: the fourth one ends the run.
-PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile --no-loadscope-reorder --max-worker-restart=3
+# four at most. PYTEST=-n0 runs all in one process. A process that ends, because a test hangs, ends the run: xdist would
+# start another, and then wait for ever for tests that no process has (loadfile).
+PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$(( n < 4 ? n + 1 : 4 ))) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 # A search of `make chaos` goes on for minutes; KPIPE_COMBINATIONS_MINUTES and the like make it longer.
 CHAOS := -m chaos -o faulthandler_timeout=7200
@@ -74,7 +75,7 @@ test: check ## lint, types and every test
 
 # Two processes. It needs the environment alone: neither Kafka's jars nor a server.
 test-fast: .venv/.installed ## unit tests only: no Java, Kafka, Spark, database, browser or network
-	$(PY) -m pytest --fast -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=3
+	$(PY) -m pytest --fast -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 # Debian's packages, and only where nobody would be asked for a password. Without them that one test skips itself.
 browser: ## Chromium, with which a test walks through the UI (as root on Debian; else one line says why not)
