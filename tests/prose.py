@@ -2,7 +2,7 @@
 
 - Docstrings of functions start with a verb in the imperative (ruff's D401 checks the mood), never with What, Which or Whether.
 - Phrases that a reader has to decode are not used in docstrings, comments, messages and pages.
-- A sentence has at most `WORDS` words; a span of code counts as one.
+- A sentence has at most `WORDS` words; a span of code, or a list of them, counts as one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def phrases(path: str, line: int, text: str, patterns: Sequence[tuple[str, str]]
 
 def long_sentences(path: str, line: int, text: str) -> Iterator[Finding]:
     """Find sentences of more than `WORDS` words."""
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`\n]*`", "x", text))
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`\n]*`(?:, `[^`\n]*`)*", "x", text))
     for paragraph in _PARAGRAPH.split(plain):
         for sentence in _SENTENCE.split(" ".join(paragraph.split())):
             words = sentence.split()
