@@ -183,6 +183,15 @@ class WarmCodeServer(DagsterApiServer):
         module = origin.module_name if origin is not None else None
         self._mp_ctx: Any = RunProcesses(context, lambda: Spare(context, module))
 
+    def _clear_run(self, run_id: str) -> None:
+        """Forget a run that has ended.
+
+        StartRun and the thread that looks for dead processes both do it if the process dies at once. In Dagster 1.13, the
+        second of the two raises a KeyError, and the launcher is not told that the process has died.
+        """
+        if run_id in self._executions:
+            super()._clear_run(run_id)
+
     def ShutdownServer(self, request: Any, context: Any) -> Any:
         """End the spare as soon as no more runs are started here: another code server has taken over."""
         self._mp_ctx.close()

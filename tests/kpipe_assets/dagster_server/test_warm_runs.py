@@ -24,7 +24,7 @@ from dagster._grpc.types import CancelExecutionRequest, ExecuteExternalJobArgs, 
 from dagster._serdes import deserialize_value
 
 from kpipe_assets.dagster_server.instance import open_instance
-from kpipe_assets.dagster_server.warm_runs import SWITCH, is_on
+from kpipe_assets.dagster_server.warm_runs import SWITCH, WarmCodeServer, is_on
 from tests.cases import each_case
 
 pytestmark = pytest.mark.slow
@@ -255,6 +255,14 @@ def test_killed_between_handover_and_begin_the_run_is_reported_and_never_execute
         assert "terminated unexpectedly" in str(result.message)
         assert server.finished(server.launch()) == "SUCCESS"
         assert server.records(run) == []
+
+
+def test_a_run_that_both_threads_of_the_server_found_dead_is_forgotten_once() -> None:
+    server = WarmCodeServer.__new__(WarmCodeServer)
+    server._executions, server._termination_events, server._termination_times = {"a": (None, None)}, {"a": None}, {"a": 1.0}
+    server._clear_run("a")
+    server._clear_run("a")
+    assert not (server._executions or server._termination_events or server._termination_times)
 
 
 @each_case("point", [HOLD_LOAD, HOLD_STEP])
