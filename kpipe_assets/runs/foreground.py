@@ -146,6 +146,8 @@ def run_pipeline(
                 emit(totals.line(pipeline.name))
             else:
                 echo(_sentence(pipeline.name, totals, progress))
+                if warning := _all_filtered(pipeline, totals.counts):
+                    echo(warning, err=True)
     return totals
 
 
@@ -169,6 +171,17 @@ def _sentence(name: str, totals: Totals, progress: Progress) -> str:
         f" {count(counts.rows, 'row')}, {count(counts.dead_letters, 'dead letter')}, {counts.filtered:,} filtered,"
         f" {count(counts.gaps, 'gap')} in {totals.seconds:.1f} s ({rate:,.0f} records/s, start-up included)"
         + (f"; {waiting}" if idle == "open_transaction" else "")
+    )
+
+
+def _all_filtered(pipeline: Pipeline, counts: Counts) -> str:
+    """Return a warning if no record has passed the condition: a misspelled name in it is NULL, not an error."""
+    condition = "where" if pipeline.where else "select" if pipeline.select else ""
+    if not condition or not counts.messages or counts.filtered < counts.messages:
+        return ""
+    return (
+        f"warning: `{condition}` has filtered every record; a field that a record does not have is NULL in it"
+        f" -> compare the names in `{condition}` with the fields of a record"
     )
 
 

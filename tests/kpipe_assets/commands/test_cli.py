@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kpipe.batch.batch import Counts
+from kpipe.definition.pipeline import Into, Pipeline, Source
 from kpipe.errors import BrokerUnreachable, ReadStalled
 from kpipe.ledger import transitions
 from kpipe.ledger.ledger import LaneChange, Ledger
@@ -24,7 +25,7 @@ from kpipe.verification.verify import Audit, Entry, Recount, audit
 from kpipe_assets.cli import kpipe as command
 from kpipe_assets.commands.errors import _record
 from kpipe_assets.commands.verify import _GUIDE, show
-from kpipe_assets.runs.foreground import Totals, _sentence
+from kpipe_assets.runs.foreground import Totals, _all_filtered, _sentence
 from kpipe_assets.runs.progress import Progress
 from kpipe_assets.wording import count, first_sentence
 from resources.destinations import open_destination
@@ -113,6 +114,23 @@ def test_a_run_with_one_batch() -> None:
     assert _sentence("p", totals, progress) == f"p: read to its end (source.end) {text}"
     progress.idle, progress.behind = "open_transaction", 3
     assert _sentence("p", totals, progress) == f"p: caught up {text}; 3 offsets wait behind an open transaction"
+
+
+@pytest.mark.parametrize(
+    ("condition", "counts", "warned"),
+    [
+        ({"where": "adn > 1"}, Counts(messages=3, filtered=3), "`where` has filtered every record"),
+        ({"select": "SELECT id FROM records WHERE adn > 1"}, Counts(messages=3, filtered=3), "`select` has filtered"),
+        ({"where": "adn > 1"}, Counts(messages=3, filtered=2, rows=1), ""),
+        ({"where": "adn > 1"}, Counts(), ""),
+        ({}, Counts(messages=3, filtered=3), ""),  # null values, or a program
+    ],
+)
+def test_a_condition_that_filters_every_record_is_pointed_out(condition: dict[str, str], counts: Counts, warned: str) -> None:
+    pipeline = Pipeline(name="p", source=Source(brokers="b:1", topic="t"), into=Into(table="t"), **condition)
+    found = _all_filtered(pipeline, counts)
+    assert warned in found
+    assert bool(found) == bool(warned)
 
 
 def test_an_error_that_repeats_is_printed_whole_once(capsys: pytest.CaptureFixture[str]) -> None:
