@@ -58,10 +58,11 @@ def _recount(folder: str) -> None:
     destination = open_destination(pipeline("localhost:9", "bench", columns={"id": "BIGINT"}), home)
     base, began, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic(), time.process_time()
     found = destination.recount()
-    assert not found.entries and not found.duplicates and not found.exchanged, found
+    (table,) = found.tables.values()
+    assert not table.entries and not table.duplicates and not table.exchanged, found
     used = {"s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    facts = {"rows": sum(found.rows.values()), "peak_mb": peak // 1000, "before_mb": base // 1000, "load": os.getloadavg()[0]}
+    facts = {"rows": sum(table.rows.values()), "peak_mb": peak // 1000, "before_mb": base // 1000, "load": os.getloadavg()[0]}
     print(json.dumps({**facts, **{name: round(value, 2) for name, value in used.items()}}))
 
 

@@ -28,7 +28,7 @@ from kpipe.ledger.ledger import Ledger, checksum, verify_checksum
 from kpipe.schema.columns import Columns
 from kpipe.testing.memory_store import VIEWS, MemoryStore, MemoryTable, Registered, Row, entries
 from kpipe.topics import Part, PartitionId, part
-from kpipe.verification.verify import Entry, Recount
+from kpipe.verification.verify import Entry, Recount, TableRecount
 
 __all__ = ["MemoryDestination", "MemoryStore", "MemoryTable", "Registered", "read_json_lines"]
 
@@ -104,10 +104,10 @@ class MemoryDestination:
             if known is None:
                 return Recount()
             left = {table for done, table in known.commits.values() if done.commit.totals.rows} - {self.table}
-            also = {table: self._counted(table) for table in sorted(left)}  # left over from an earlier definition
-            return replace(self._counted(self.table), dead_letters=Counter(_part(row) for row in known.dead_letters), also=also)
+            tables = (self.table, *sorted(left))  # the others are left over from an earlier definition
+            return Recount({table: self._counted(table) for table in tables}, Counter(_part(row) for row in known.dead_letters))
 
-    def _counted(self, name: str) -> Recount:
+    def _counted(self, name: str) -> TableRecount:
         """Compare a table with the commits of all pipelines."""
         rows = self.store.tables.get(name, MemoryTable()).rows
         writers = [
@@ -126,7 +126,7 @@ class MemoryDestination:
         named = all("_kafka_topic" in row for row in rows) and len({topic.name for _, topic in told}) == len(told)
         if len(told) == 1 or named:
             wrong, repeated = _ranges(rows, [entry for _, entry in writers], len(told) > 1)
-        return Recount(rows=Counter(_part(row) for row in rows), duplicates=repeated, entries=wrong, expected_rows=expected)
+        return TableRecount(Counter(_part(row) for row in rows), expected, repeated, wrong)
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Read the rows of the view `kpipe_<name>`, newest first, with the columns that a fake supports."""

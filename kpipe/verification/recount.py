@@ -9,7 +9,7 @@ from kpipe.batch.batch import Counts
 from kpipe.offsets import Range
 from kpipe.topics import Part, PartitionId
 
-__all__ = ["Entry", "Holding", "Keeping", "Recount"]
+__all__ = ["Entry", "Holding", "Keeping", "Recount", "TableRecount"]
 
 
 @dataclass(frozen=True)
@@ -67,27 +67,37 @@ class Keeping:
 
 
 @dataclass(frozen=True)
-class Recount:
-    """Recount of a destination.
+class TableRecount:
+    """Recount of one table.
 
     Attributes:
         rows: rows of the table, by partition: TOPIC:NUMBER for rows that name their topic, else the number.
-        dead_letters: dead letters by partition.
+        expected_rows: rows of all pipelines that write the table, according to their ledgers, by partition.
         duplicates: rows with the same topic, partition and offset as another one, by partition; empty if rows have no offset.
         entries: ranges with a wrong number of rows, and the number found; not for tables with a key.
-        expected_rows: rows of all pipelines that write the table, according to their ledgers, by partition.
-        keeping: for a table with a key, whose ranges do not determine the rows.
         exchanged: ranges with the right number of rows and records, but other rows.
-        also: recount of each further table of the pipeline, by name; without dead letters.
+        keeping: for a table with a key, whose ranges do not determine the rows.
         problems: other problems, such as the order of rows in a topic, one sentence each.
     """
 
     rows: Mapping[Part, int] = field(default_factory=dict)
-    dead_letters: Mapping[Part, int] = field(default_factory=dict)
+    expected_rows: Mapping[Part, int] = field(default_factory=dict)
     duplicates: Mapping[Part, int] = field(default_factory=dict)
     entries: Sequence[tuple[Entry, int]] = ()
-    expected_rows: Mapping[Part, int] = field(default_factory=dict)
-    keeping: Keeping | None = None
     exchanged: Sequence[Entry] = ()
-    also: Mapping[str, Recount] = field(default_factory=dict)
+    keeping: Keeping | None = None
     problems: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Recount:
+    """Recount of a destination.
+
+    Attributes:
+        tables: by name: those of the definition in its order, then those that an earlier definition wrote to. Empty: the
+            destination has none of the pipeline.
+        dead_letters: dead letters by partition.
+    """
+
+    tables: Mapping[str, TableRecount] = field(default_factory=dict)
+    dead_letters: Mapping[Part, int] = field(default_factory=dict)

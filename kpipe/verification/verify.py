@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Any
@@ -13,9 +13,9 @@ from kpipe.offsets import Overlap, Range, RangeSet, union
 from kpipe.topics import Part, PartitionId, folded, in_order, part
 from kpipe.verification.clearing import standing
 from kpipe.verification.commit_order import reappeared
-from kpipe.verification.recount import Entry, Holding, Keeping, Recount
+from kpipe.verification.recount import Entry, Holding, Keeping, Recount, TableRecount
 
-__all__ = ["Audit", "Entry", "Holding", "Keeping", "Recount", "audit"]
+__all__ = ["Audit", "Entry", "Holding", "Keeping", "Recount", "TableRecount", "audit"]
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Audit:
 
 
 def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic: bool = False) -> Audit:
-    """Compare the ledger with itself, the history with the ledger, and the table with the history.
+    """Compare the ledger with itself, the history with the ledger, and each table with the history.
 
     Args:
         ledger: the ledger now.
         history: every committed range.
-        found: the recount of the destination.
+        found: the recount of the destination; without any table, the history must not have rows either.
         multi_topic: whether the pipeline has several topics. Partitions are then compared one by one, unless rows of a number
             do not name their topic; all partitions of that number are then compared together.
     """
@@ -89,19 +89,18 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
     by_part: dict[Part, list[PartitionId]] = {}
     for source in by_source:
         by_part.setdefault(part(source, multi_topic), []).append(source)
-    rows, dead, expected, repeated = (
-        dict(folded(values, multi_topic)) for values in (found.rows, found.dead_letters, found.expected_rows, found.duplicates)
-    )
+    tables = found.tables or {"": TableRecount(expected_rows=_written(by_part, by_source))}
+    first = next(iter(tables.values()))
+    rows, dead, expected = (dict(folded(values, multi_topic)) for values in (first.rows, found.dead_letters, first.expected_rows))
+    again: set[Part] = set()
     for name in sorted({*by_part, *rows, *dead, *expected}, key=in_order):
         sources = by_part.get(name, [])
         mine = [entry for source in sources for entry in by_source[source]]
         counts = total(entry.counts for entry in mine)
-        expected.setdefault(name, 0 if found.keeping or found.expected_rows or found.also else counts.rows)
         if dead.get(name, 0) != counts.dead_letters:
             problems.append(f"partition {name}: expected {counts.dead_letters} dead letters, found {dead.get(name, 0)}")
-        again = any((entry.reread and not entry.cleared) or entry.loose for entry in mine) or _read_anew(ledger, sources)
-        if repeated.get(name) and not again:
-            problems.append(f"partition {name}: {repeated[name]} rows repeat an offset")
+        if any((entry.reread and not entry.cleared) or entry.loose for entry in mine) or _read_anew(ledger, sources):
+            again.add(name)
         partitions[str(name)] = {
             "ranges": [[r.start, r.end] for source in sources for r in _merged(ledger, source)],
             "span": sum(len(entry.range) for entry in mine if not entry.reread),
@@ -113,8 +112,9 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
             **{name: getattr(counts, name) for name in SETTLED},
             "rows_found": rows.get(name, 0),
         }
-    problems += [*_rows(rows, expected), *_held(found), *found.problems]
-    problems += [f"table {name}: {text}" for name, item in found.also.items() for text in _further(item, multi_topic)]
+    for name, item in tables.items():
+        of_table = f"table {name}: " if len(tables) > 1 else ""
+        problems += [f"{of_table}{text}" for text in _table(item, again, multi_topic)]
     return Audit(
         span=sum(len(entry.range) for entry in history if not entry.reread),
         counts=total(entry.counts for entry in history),
@@ -126,15 +126,32 @@ def audit(ledger: Ledger, history: Sequence[Entry], found: Recount, multi_topic:
         given_up=[f"{entry.source} {entry.range}, batch {entry.batch}" for entry in history if entry.given_up],
         targets={
             name: {"rows": sum(item.expected_rows.values()), "rows_found": sum(item.rows.values())}
-            for name, item in found.also.items()
+            for name, item in list(tables.items())[1:]
         },
         set_aside=sum(e.counts.set_aside_before if e.counts.given else e.counts.dead_letters for e in history),
     )
 
 
-def _held(found: Recount) -> list[str]:
-    """Return the problems of one table, except wrong numbers of rows by partition."""
+def _written(
+    by_part: Mapping[Part, Sequence[PartitionId]], by_source: Mapping[PartitionId, Sequence[Entry]]
+) -> Mapping[Part, int]:
+    """Return the rows of the history by partition."""
+    return {name: total(e.counts for source in mine for e in by_source[source]).rows for name, mine in by_part.items()}
+
+
+def _table(found: TableRecount, again: Collection[Part], multi_topic: bool) -> list[str]:
+    """Compare a table with the ledgers of the pipelines that write it.
+
+    Args:
+        found: the recount.
+        again: partitions of which offsets were read again, or will be, so that rows may repeat them.
+        multi_topic: see `audit`.
+    """
+    rows, expected, repeated = (folded(values, multi_topic) for values in (found.rows, found.expected_rows, found.duplicates))
+    twice = sorted((name for name, number in repeated.items() if number and name not in again), key=in_order)
     return [
+        *_rows(rows, expected),
+        *(f"partition {name}: {repeated[name]} rows repeat an offset" for name in twice),
         *(_kept(found.keeping) if found.keeping is not None else []),
         *(
             f"{entry.source} {entry.range}: {count} rows found, {entry.counts.rows} committed by batch {entry.batch}"
@@ -144,16 +161,8 @@ def _held(found: Recount) -> list[str]:
             f"{entry.source} {entry.range}: the {entry.counts.rows} rows found are not those of batch {entry.batch}"
             for entry in found.exchanged
         ),
+        *found.problems,
     ]
-
-
-def _further(found: Recount, multi_topic: bool) -> list[str]:
-    """Compare a further table with the ledger."""
-    rows, expected, repeated = (folded(values, multi_topic) for values in (found.rows, found.expected_rows, found.duplicates))
-    twice = [
-        f"partition {name}: {repeated[name]} rows repeat an offset" for name in sorted(repeated, key=in_order) if repeated[name]
-    ]
-    return [*_rows(rows, expected), *twice, *_held(found), *found.problems]
 
 
 def _rows(rows: Mapping[Part, int], expected: Mapping[Part, int]) -> list[str]:

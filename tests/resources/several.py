@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from kpipe.batch.batch import Batch, Committed
+from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.ingest.loop import Ingest
 from kpipe.interfaces import Destination
+from kpipe.ledger.ledger import Lane, Step
+from kpipe.ledger.transitions import reread
 from kpipe.tables.multi_table import table_pipelines
 from kpipe.tables.upsert import KeyRule
 from kpipe.testing.topics import FakeTopics
@@ -120,6 +123,17 @@ class Bench:
 
     def run(self, max_batches: int | None = None, **more: Any) -> list[Committed]:
         return list(self.ingest(**more).run(max_batches))
+
+    def again(self) -> None:
+        """As SET OFFSETS EARLIEST ... REREAD, and a run."""
+        destination = self.destination
+        for source in destination.ledger()[1].sources():
+            ledger = destination.ledger()[1]
+            changes, done = reread(ledger, source, 0)
+            steps = tuple(Step(Lane(source, x.start, x.start, x.end), x.end, "reread") for x in done)
+            if changes:
+                destination.commit(Commit(uuid.uuid4().hex, ledger.pipeline, changes, kind="rewind", steps=steps))
+        self.run()
 
     def retry(self, page: int = 10_000, required: Sequence[str] = ()) -> dict[str, int]:
         """Retry every dead letter once into the tables of this place, and return the sums.

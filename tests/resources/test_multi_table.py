@@ -273,3 +273,28 @@ def test_edited_tables_get_what_comes_then_and_the_others_are_still_proven(bench
     for name in set(before) - now:
         made.sql(f"DROP TABLE {name}")
         assert any(text.startswith(f"table {name}: ") for text in made.proof().problems)
+
+
+@pytest.mark.parametrize(
+    ("into", "also"),
+    [
+        ("orders", []),
+        ("renamed", []),
+        ("orders", [{"table": "order_lines", "select": None}]),
+        ("renamed", [{"table": "order_lines", "select": None}]),
+        ("renamed", [{"table": "orders", "select": None}]),
+        ("order_lines", [{"table": "orders", "select": None}]),
+    ],
+)
+def test_tables_with_offsets_that_were_read_again_are_still_proven_after_an_edit(bench: Any, also: Any, into: str) -> None:
+    made = filled(bench, select=None, columns={}, also=[{"table": "order_lines"}])
+    made.again()
+    assert made.proof().ok
+    made.pipeline = define(select=None, columns={}, also=also, into={"table": into})
+    made.topics.produce(0, order(8), order(9))
+    made.run()
+    found = made.proof()
+    assert found.ok, found.problems
+    gone = made.place.rows("orders")[-1]
+    made.sql(f"DELETE FROM orders WHERE id = {gone['id']}")
+    assert not made.proof().ok

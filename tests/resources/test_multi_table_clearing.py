@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kpipe import failpoints
-from kpipe.batch.batch import Commit
 from kpipe.errors import Fenced, NotAvailable
-from kpipe.ledger.ledger import Lane, Step
-from kpipe.ledger.transitions import reread
 from resources.home import Home
 from resources.testing.place import Place
 from tests.resources.destinations.databases import database
@@ -43,18 +39,6 @@ def filled(bench: Any, **fields: Any) -> Bench:
     return made
 
 
-def again(made: Bench) -> None:
-    """As SET OFFSETS EARLIEST and a run."""
-    destination = made.destination
-    for source in destination.ledger()[1].sources():
-        ledger = destination.ledger()[1]
-        changes, done = reread(ledger, source, 0)
-        steps = tuple(Step(Lane(source, x.start, x.start, x.end), x.end, "reread") for x in done)
-        if changes:
-            destination.commit(Commit(uuid.uuid4().hex, ledger.pipeline, changes, kind="rewind", steps=steps))
-    made.run()
-
-
 def proven(made: Bench) -> dict[str, Any]:
     found = made.proof()
     assert found.ok, found.problems
@@ -74,7 +58,7 @@ def test_all_tables_are_cleared_and_loaded_again_and_proven_each_time(bench: Any
         assert (cleared["span"], cleared["rows"], cleared["dead_letters"]) == (0, 0, 0)
         assert cleared["targets"] == {"order_lines": {"rows": 0, "rows_found": 0}}
         assert made.destination.clear(BOTH, "me").pipelines == {}
-        again(made)
+        made.again()
         after = proven(made)
         names = ("span", "rows", "dead_letters", "filtered", "targets")
         assert [after[name] for name in names] == [before[name] for name in names]
@@ -95,7 +79,7 @@ def test_so_it_is_where_the_other_one_has_no_rows(bench: Any) -> None:
     with pytest.raises(NotAvailable, match="has written table orders from the same records"):
         made.destination.clear(["order_lines"], "me")
     made.destination.clear(BOTH, "me")
-    again(made)
+    made.again()
     assert len(made.place.rows("order_lines")) == 6
     proven(made)
 
@@ -104,7 +88,7 @@ def test_so_it_is_where_the_other_one_has_no_rows(bench: Any) -> None:
 def test_what_goes_wrong_behind_a_clear_is_noticed_in_each_table(bench: Any, rule: dict[str, Any]) -> None:
     made = filled(bench, **rule)
     made.destination.clear(BOTH, "me")
-    again(made)
+    made.again()
     for table in BOTH:
         proven(made)
         kept = made.place.rows(table)[0]["id"]
@@ -131,7 +115,7 @@ def test_dead_letters_that_were_replayed_are_taken_back_with_the_rest(bench: Any
     assert proven(made)["targets"]["order_lines"]["rows"] == 3
     assert made.destination.clear(BOTH, "me").rows == {"orders": 2, "order_lines": 3}
     assert proven(made)["targets"]["order_lines"] == {"rows": 0, "rows_found": 0}
-    again(made)
+    made.again()
     assert proven(made)["targets"]["order_lines"]["rows"] == 3
 
 
@@ -159,7 +143,7 @@ def test_tables_of_an_edited_definition(bench: Any) -> None:
         done = made.destination.clear(three, "me")
         assert done.pipelines and done.rows["orders"] == (4 if number == 7 else 0)
         assert proven(made)["span"] == 0
-        again(made)
+        made.again()
         assert proven(made)["span"] == 9
     with pytest.raises(NotAvailable, match="table others "):
         made.destination.clear(["order_lines"], "me")
@@ -175,12 +159,12 @@ def test_a_table_that_was_alone_before_it_had_another_beside_it(bench: Any) -> N
         made.destination.clear(["orders"], "me")
     assert made.destination.clear(BOTH, "me").rows == {"orders": 5, "order_lines": 2}
     assert proven(made)["span"] == 0
-    again(made)
+    made.again()
     assert proven(made)["targets"]["order_lines"]["rows"] == 8
     # The other way round: what it got alone after a clear is no other table's.
     made.destination.clear(BOTH, "me")
     made.pipeline = made.pipeline.model_copy(update={"also": []})
-    again(made)
+    made.again()
     assert made.destination.clear(["orders"], "me").rows == {"orders": 5}
     proven(made)
 
@@ -190,7 +174,7 @@ def test_several_rows_of_a_record_in_one_table(bench: Any) -> None:
     made = filled(bench, select=PARTS, also=[], columns={"lines": LINES})
     assert made.destination.clear(["orders"], "me").rows == {"orders": 6}
     assert proven(made)["span"] == 0
-    again(made)
+    made.again()
     found = proven(made)
     assert (found["rows"], len(made.place.rows("orders"))) == (6, 6)
     made.place.sql(f"DELETE FROM {made.place.name('orders')} WHERE id = 2")
@@ -240,6 +224,6 @@ def test_beside_another_clear_or_a_batch_each_offset_is_counted_once(bench: Any,
         assert not failed, failed
         proven(made)
     made.run()
-    again(made)
+    made.again()
     proven(made)
     assert {row["id"] for row in made.place.rows("orders")} >= {10, 11, 20, 21}

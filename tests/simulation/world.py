@@ -23,7 +23,7 @@ from kpipe.testing.memory_store import Registered, Row
 from kpipe.testing.stager import FakeStager
 from kpipe.testing.topics import FakeTopics
 from kpipe.topics import PartitionId, PartitionState, TopicSnapshot
-from kpipe.verification.verify import Audit, Holding, Keeping, Recount, audit
+from kpipe.verification.verify import Audit, Holding, Keeping, Recount, TableRecount, audit
 
 __all__ = ["Log", "MemoryStager", "Place", "World", "expire", "produce", "words"]
 
@@ -152,7 +152,8 @@ class Place(MemoryDestination):
         left = sum(item.rows for item in sums.values()) - sum(c.inserted - c.deleted for c in done)
         rows = {number: item.rows for number, item in sums.items()}
         # What commits have left by partition is the fake's own sum: only its balance can be compared.
-        return replace(found, entries=(), duplicates={}, expected_rows=rows, keeping=Keeping(sums, sums, unbalanced=left))
+        table = TableRecount(found.tables[self.table].rows, rows, keeping=Keeping(sums, sums, unbalanced=left))
+        return replace(found, tables={**found.tables, self.table: table})
 
 
 @dataclass

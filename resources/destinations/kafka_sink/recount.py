@@ -15,7 +15,8 @@ from kpipe.batch.batch import Commit
 from kpipe.errors import DestinationError
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.offsets import Range
-from kpipe.verification.verify import Recount
+from kpipe.topics import Part
+from kpipe.verification.verify import Recount, TableRecount
 from resources.destinations.kafka_sink.cluster import Cluster, Ends, Topic
 from resources.destinations.kafka_sink.ledger_topic import State, Written
 from resources.destinations.kafka_sink.messages import DELETE, ROW, origin, parsed_letter
@@ -58,21 +59,19 @@ def recount(
     for item in items:
         for row in item["ranges"]:
             ranges.setdefault(row["target_table"], []).append(row)
-    also = {}
+    former = {}
     for name, rows in sorted(ranges.items()):
         committed = _Committed.of(name, state, rows)
         if name != table and committed.anything:
-            found, forgets = _recount(folder, cluster, committed)
-            also[name] = replace(
-                found, dead_letters={}, problems=(*([f"topic {name} {forgets}"] if forgets else []), *found.problems)
-            )
-    found, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())), items, letters)
+            found, _, forgets = _recount(folder, cluster, committed)
+            former[name] = replace(found, problems=(*([f"topic {name} {forgets}"] if forgets else []), *found.problems))
+    found, dead, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())), items, letters)
     if forgets:
         raise DestinationError(
             f"topic {table} {forgets}",
             "read the ledger's sums: kpipe batches; a recount needs a topic without retention and compaction",
         )
-    return replace(found, also=also)
+    return Recount({table: found, **former}, dead)
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ class _Committed:
 
 def _recount(
     folder: Path, cluster: Cluster, committed: _Committed, items: Sequence[Item] = (), letters: Sequence[Mapping[str, Any]] = ()
-) -> tuple[Recount, str]:
-    """Recount one topic and its dead letters; the text is the reason why it does not keep all written records, if so."""
+) -> tuple[TableRecount, Mapping[Part, int], str]:
+    """Recount one topic and the dead letters; the text is the reason why it does not keep all written records, if so."""
     table, topic, forgets = committed.table, cluster.topic(committed.table), ""
     rows, check = _ROWS.empty_table(), OrderCheck(table, committed.ranges)
     with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
@@ -141,7 +140,8 @@ def _recount(
                 )
         connection.register(table, rows)
         found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, list(_ROWS.names))
-    return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), forgets
+        dead = counting.dead_letters(connection, committed.pipeline)
+    return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), dead, forgets
 
 
 def _forgets(written: Written | None, ends: Sequence[Ends], policy: str) -> str:

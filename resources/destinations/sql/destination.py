@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kpipe.batch.batch import Batch, Commit, Committed
@@ -14,7 +13,7 @@ from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
 from kpipe.schema.columns import Columns
 from kpipe.verification.clearing import Cleared
-from kpipe.verification.verify import Entry, Recount
+from kpipe.verification.verify import Entry, Recount, TableRecount
 from resources.destinations.ledger_rows import clean
 from resources.destinations.sql import clearing, dead_letter_retry
 from resources.destinations.sql.batch_commit import (
@@ -167,14 +166,14 @@ class SqlDestination(Generic[_E]):
             tables = [*self.store.tables, *map(TargetTable, former)]
             exist = [self.engine.table_exists(connection, table.name) for table in tables]
             self.engine.begin_snapshot(connection)
-            first, *more = (count(connection, table, exists) for table, exists in zip(tables, exist, strict=True))
-            return replace(first, also={table.name: found for table, found in zip(tables[1:], more, strict=True)})
+            found = {table.name: count(connection, table, exists) for table, exists in zip(tables, exist, strict=True)}
+            return Recount(found, counting.dead_letters(connection, self.pipeline))
 
-        def count(connection: Connection, table: TargetTable, exists: bool) -> Recount:
+        def count(connection: Connection, table: TargetTable, exists: bool) -> TableRecount:
             known = self.engine.columns(connection, table.name).names() if exists else None
             key = key_columns(self.engine, connection, table) if exists else ()
             dialect = self.engine.dialect
-            return counting.recount(connection, dialect, self.pipeline, table.name, known, key, self.store.table)
+            return counting.recount(connection, dialect, self.pipeline, table.name, known, key)
 
         return self.store.read_ledger(read, Recount())
 

@@ -14,7 +14,7 @@ from kpipe.ledger.ledger import SKIPPED
 from kpipe.offsets import Range
 from kpipe.planning.planner import Idle
 from kpipe.topics import chosen, in_order, part, parts, unnamed
-from kpipe.verification.verify import Recount, audit
+from kpipe.verification.verify import Recount, TableRecount, audit
 from tests.cases import each_case
 from tests.kpipe.conftest import World
 from tests.kpipe.ingest.several_topics import NAMED, proof, prove, with_, world_of
@@ -118,9 +118,10 @@ def test_the_same_offsets_of_two_topics_are_two_rows_and_a_lost_one_is_missed(tw
 def test_rows_that_name_no_topic_are_compared_with_all_of_their_number(two: World) -> None:
     two.run(NAMED)
     recount = two.table.recount()
-    untold = Recount({0: 5, "a:0": 5, "b:0": 7, "a:1": 4}, recount.dead_letters, expected_rows=recount.expected_rows)
+    (table,) = recount.tables.values()
+    untold = Recount({"t": TableRecount({0: 5, "a:0": 5, "b:0": 7, "a:1": 4}, table.expected_rows)}, recount.dead_letters)
     assert audit(two.table.held, two.table.history(), untold, multi_topic=True).problems == []
-    lost = Recount({0: 5, "a:0": 5, "b:0": 6, "a:1": 3}, recount.dead_letters, expected_rows=recount.expected_rows)
+    lost = Recount({"t": TableRecount({0: 5, "a:0": 5, "b:0": 6, "a:1": 3}, table.expected_rows)}, recount.dead_letters)
     assert audit(two.table.held, two.table.history(), lost, multi_topic=True).problems == [
         "partition 0 of all topics together: expected 17 rows, found 16 in the table",
         "partition a:1: expected 4 rows, found 3 in the table",

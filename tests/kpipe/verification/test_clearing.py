@@ -14,7 +14,7 @@ from kpipe.offsets import Range, RangeSet
 from kpipe.topics import PartitionId, TopicId
 from kpipe.verification.clearing import CLEARED, take_back
 from kpipe.verification.recount import Entry
-from kpipe.verification.verify import Recount, audit
+from kpipe.verification.verify import Recount, TableRecount, audit
 
 SOURCE = PartitionId(TopicId("c", "i", "t"), 0)
 
@@ -63,7 +63,7 @@ class World:
 
     def prove(self) -> None:
         number = sum(rows.total() for rows in self.tables.values())
-        found = audit(self.ledger, self.history, Recount(rows={0: number}, expected_rows={0: number}))
+        found = audit(self.ledger, self.history, Recount({"a": TableRecount({0: number}, {0: number})}))
         assert found.ok, (found.problems, self.history, self.ledger.of(SOURCE))
         assert found.span == found.counts.rows == number, "a proof speaks of the rows that are there"
         assert sum(item.counts.rows for item in self.history) == number, "and so does the sum of the history"

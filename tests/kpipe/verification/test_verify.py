@@ -11,7 +11,7 @@ from kpipe.batch.batch import Counts
 from kpipe.ledger.ledger import Lane
 from kpipe.offsets import Range
 from kpipe.run_events import Decisions
-from kpipe.verification.verify import Entry, Recount, audit
+from kpipe.verification.verify import Entry, Recount, TableRecount, audit
 
 World = Any
 
@@ -40,8 +40,14 @@ def test_what_adds_up_is_proven_and_printed(full: World) -> None:
     }  # fmt: skip
 
 
+def recount(full: World, **changed: Any) -> Recount:
+    found = full.table.recount()
+    ((name, table),) = found.tables.items()
+    return replace(found, tables={name: replace(table, **changed)})
+
+
 def problems(full: World, **changed: Any) -> str:
-    report = audit(full.table.held, full.table.history(), replace(full.table.recount(), **changed))
+    report = audit(full.table.held, full.table.history(), recount(full, **changed))
     assert not report.ok
     assert report.to_dict()["ok"] is False
     return "\n".join(report.problems)
@@ -79,9 +85,9 @@ def test_a_dead_letter_missing_or_too_many_is_found(full: World, partition: int)
 
 
 def test_rows_of_other_pipelines_in_the_table_count_as_expected(full: World) -> None:
-    shared = replace(full.table.recount(), rows={0: 10, 1: 4}, expected_rows={0: 10, 1: 4})
+    shared = recount(full, rows={0: 10, 1: 4}, expected_rows={0: 10, 1: 4})
     assert audit(full.table.held, full.table.history(), shared).ok
-    gone = replace(full.table.recount(), expected_rows={0: 4, 1: 4, 2: 6})
+    gone = recount(full, expected_rows={0: 4, 1: 4, 2: 6})
     assert audit(full.table.held, full.table.history(), gone).problems == ["partition 2: expected 6 rows, found 0 in the table"]
 
 
@@ -140,12 +146,19 @@ def test_the_offsets_of_a_recreated_topic_are_not_taken_for_doubles(full: World)
     full.topics.recreate()
     full.topics.numbered(0, 6)
     full.run(decisions=Decisions(on_new_topic="begin"))
-    repeated = replace(full.table.recount(), duplicates={0: 4})
+    repeated = recount(full, duplicates={0: 4})
     assert audit(full.table.held, full.table.history(), repeated).ok
     full.table.rows.pop()
     assert not full.audit().ok
 
 
 def test_what_is_wrong_with_a_further_table_beyond_numbers_of_rows_is_found(full: World) -> None:
-    wrong = Recount(problems=("topic a is missing",))
-    assert "table a: topic a is missing" in problems(full, also={"a": wrong}, expected_rows=full.table.recount().rows)
+    found = full.table.recount()
+    both = {**found.tables, "a": TableRecount(problems=("topic a is missing",))}
+    report = audit(full.table.held, full.table.history(), replace(found, tables=both))
+    assert report.problems == ["table a: topic a is missing"]
+
+
+def test_rows_of_the_history_without_any_table_are_found(full: World) -> None:
+    report = audit(full.table.held, full.table.history(), Recount(dead_letters=full.table.recount().dead_letters))
+    assert report.problems == [f"partition {number}: expected 4 rows, found 0 in the table" for number in (0, 1)]

@@ -3,20 +3,20 @@
 # ruff: noqa: S608 - names in statements are constants or quoted, values are always parameters
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kpipe.batch.batch import Counts
 from kpipe.offsets import Range
 from kpipe.topics import Part, PartitionId, TopicId, in_order, part
 from kpipe.verification.clearing import CLEARED
-from kpipe.verification.verify import Entry, Recount
+from kpipe.verification.verify import Entry, TableRecount
 from resources.destinations.ledger_rows import LOOSE, UNREAD, made_entry
 from resources.destinations.sql.ledger.multi_table import ENTRY, WRITTEN
 from resources.destinations.sql.ledger.row_balance import TOPIC, kept, named
 from resources.destinations.sql.ledger.table_definitions import BATCHES, ERRORS
 from resources.destinations.sql.sql_dialect import Connection, Dialect
 
-__all__ = ["entries", "recount"]
+__all__ = ["dead_letters", "entries", "recount"]
 
 # The same order in every statement that numbers the ranges.
 _ORDER = "seq, cluster_id, topic_id, topic, batch_source_partition_id, batch_earliest_offset, batch_id"
@@ -32,6 +32,16 @@ def entries(connection: Connection, pipeline: str) -> list[Entry]:
     return [_entry(row[:-1], row[-1]) for row in rows]
 
 
+def dead_letters(connection: Connection, pipeline: str) -> Mapping[Part, int]:
+    """Return the number of the pipeline's dead letters by partition."""
+    return _by_partition(
+        connection,
+        f'SELECT topic, "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = $1 AND dead_letter'
+        ' GROUP BY topic, "partition"',
+        [pipeline],
+    )
+
+
 def recount(
     connection: Connection,
     dialect: Dialect,
@@ -39,9 +49,8 @@ def recount(
     table: str,
     known: Sequence[str] | None,
     key: Sequence[str] = (),
-    first: str = "",
-) -> Recount:
-    """Count the destination's rows, dead letters and repeated offsets, and the rows of each committed range.
+) -> TableRecount:
+    """Count the rows of a table, its repeated offsets, and the rows of each committed range.
 
     The table's rows are those of all pipelines that write it. They are compared by range only if rows have offsets, and if one
     topic was read or rows also have the topic. A topic that was read under several ids, or by several pipelines, is compared by
@@ -54,7 +63,6 @@ def recount(
         table: name of the table.
         known: names of the table's columns; None: the table does not exist.
         key: its key columns, if it has a key.
-        first: the pipeline's first table, if `table` is a further one.
     """
     expected = _by_partition(
         connection,
@@ -62,22 +70,16 @@ def recount(
         f" WHERE {dialect.same_name.format('target_table', '$1')} GROUP BY topic, batch_source_partition_id",
         [table],
     )
-    dead = _by_partition(
-        connection,
-        f'SELECT topic, "partition", count(*) FROM {ERRORS.sql} WHERE pipeline_name = $1 AND dead_letter'
-        ' GROUP BY topic, "partition"',
-        [pipeline],
-    )
     if known is None:
-        return Recount(dead_letters=dead, expected_rows=expected)
+        return TableRecount(expected_rows=expected)
     keeping = kept(connection, dialect, table, known, key)
     if keeping is not None:
         held = {number: item.rows for number, item in keeping.found.items()}
         expected = {number: item.rows for number, item in keeping.expected.items()}
-        return Recount(held, dead, expected_rows=expected, keeping=keeping)
+        return TableRecount(held, expected, keeping=keeping)
     names, name = {column.lower() for column in known}, dialect.name(table)
     if "_kafka_partition" not in names:
-        return Recount(_unnumbered(connection, name, expected), dead, expected_rows=expected)
+        return TableRecount(_unnumbered(connection, name, expected), expected)
     topic = TOPIC if TOPIC in names else "NULL"
     rows = _by_partition(
         connection,
@@ -85,13 +87,13 @@ def recount(
         [],
     )
     wrong, repeated, exchanged = (
-        _ranges(connection, dialect, pipeline, table, first or table, names) if "_kafka_offset" in names else ([], {}, [])
+        _ranges(connection, dialect, pipeline, table, names) if "_kafka_offset" in names else ([], {}, [])
     )
-    return Recount(rows, dead, repeated, wrong, expected, exchanged=exchanged)
+    return TableRecount(rows, expected, repeated, wrong, exchanged)
 
 
 def _ranges(
-    connection: Connection, dialect: Dialect, pipeline: str, table: str, first: str, names: Collection[str]
+    connection: Connection, dialect: Dialect, pipeline: str, table: str, names: Collection[str]
 ) -> tuple[list[tuple[Entry, int]], dict[Part, int], list[Entry]]:
     """Compare the rows of each committed range with the table.
 
@@ -119,12 +121,18 @@ def _ranges(
         f"seq > (SELECT coalesce(max(seq), 0) FROM {WRITTEN} AS g WHERE pipeline_name = $1 AND closed_by = '{CLEARED}'"
         f" AND {dialect.same_name.format('target_table', '$2')})"
     )
-    unknown = "t._kafka_offset IS NULL" + (" OR t._kafka_topic IS NULL" if by_topic else "")
-    # If offsets were read again, ranges overlap, and only the numbers of rows can be compared.
-    unknown += (
-        f" UNION SELECT batch_source_partition_id FROM {BATCHES.sql} WHERE pipeline_name = $1"
-        f" AND (closed_by IN {UNREAD} OR batch_state = '{LOOSE}') AND {since}"
-        f" AND {dialect.same_name.format('target_table', '$3')}"
+    mine = f"pipeline_name = $1 AND {dialect.same_name.format('target_table', '$2')} AND {since}"
+    # Of these partitions only the numbers of rows are compared: the table has rows without an offset, or the rows of an offset
+    # several times, because it was read again (its ranges overlap), with `at_least_once`, or by a receiver.
+    unknown = (
+        f"SELECT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE t._kafka_offset IS NULL"
+        + (" OR t._kafka_topic IS NULL" if by_topic else "")
+        + f" UNION SELECT batch_source_partition_id FROM {WRITTEN} AS l"
+        f" WHERE {mine} AND (closed_by = 'given_up' OR batch_state = '{LOOSE}')"
+        " UNION SELECT batch_source_partition_id FROM (SELECT batch_source_partition_id, batch_earliest_offset,"
+        "  max(batch_latest_offset) OVER (PARTITION BY cluster_id, topic_id, topic, batch_source_partition_id"
+        "   ORDER BY batch_earliest_offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached"
+        "  FROM kpipe_ranges) AS o WHERE batch_earliest_offset < reached"
     )
     # Other ranges never overlap: only the last range that begins at or before an offset can contain it.
     hits = dialect.hits.format(
@@ -139,9 +147,8 @@ def _ranges(
     found = connection.execute(
         f"WITH kpipe_ranges AS (SELECT row_number() OVER (ORDER BY {_ORDER}) AS id, {ENTRY}, seq, records, offsets"
         f"   FROM {WRITTEN} AS w"
-        f"   WHERE pipeline_name = $1 AND {dialect.same_name.format('target_table', '$2')}"
-        f"   AND batch_latest_offset > batch_earliest_offset{twice} AND {since}),"
-        f" kpipe_unknown AS (SELECT DISTINCT t._kafka_partition AS number FROM {dialect.name(table)} AS t WHERE {unknown}),"
+        f"   WHERE {mine} AND coalesce(closed_by, '') NOT IN {UNREAD} AND batch_latest_offset > batch_earliest_offset{twice}),"
+        f" kpipe_unknown AS ({unknown}),"
         f" kpipe_hits AS ({hits}),"
         f" kpipe_held AS (SELECT id, CAST(sum(n) AS {dialect.bigint}) AS held,"
         f"  CAST(sum(again) AS {dialect.bigint}) AS again, sum(summed) AS summed FROM kpipe_hits AS x GROUP BY id)"
@@ -150,7 +157,7 @@ def _ranges(
         " WHERE batch_source_partition_id NOT IN (SELECT number FROM kpipe_unknown WHERE number IS NOT NULL)"
         ' AND (coalesce(held, 0) <> "rows" OR coalesce(again, 0) <> "rows" - records OR coalesce(summed, 0) <> offsets)'
         " ORDER BY seq, topic, batch_source_partition_id, batch_earliest_offset",
-        [pipeline, table, first],
+        [pipeline, table],
     ).fetchall()
     wrong: list[tuple[Entry, int]] = []
     repeated: dict[Part, int] = {}

@@ -238,4 +238,4 @@ def test_recount_does_not_mix_topics(place: DuckDBPlace) -> None:
     destination.commit(batch(place, destination.ledger()[1], {0: 10}, topic=other))
     assert proof(destination).ok
     ledger, history, found = destination.ledger()[1], destination.history(), destination.recount()
-    assert found.duplicates == {} and audit(ledger, history, found).ok and source(0) in ledger.sources()
+    assert found.tables["tweets"].duplicates == {} and audit(ledger, history, found).ok and source(0) in ledger.sources()
