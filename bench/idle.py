@@ -49,7 +49,7 @@ from resources.kafka.topic_metadata import KafkaTopics
 PARTITIONS = 4
 _RECORDS = 100
 _RESULTS = Path(__file__).parent / "results"
-# Until then Dagster learns of partitions, and the mirror is brought up to date: several ticks of each sensor, by its kind.
+# Until then Dagster learns of partitions, and the events of all commits are published: several ticks of each sensor, by its kind.
 _TICKS_TO_SETTLE = {"_ingest": 4, "_metadata": 2}  # of the second kind 100 pipelines have one in 100 s each
 _PATIENCE_S = 1800
 

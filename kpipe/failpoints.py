@@ -43,7 +43,7 @@ POINTS = (
     "commit.before",
     "commit.after",
     "readback",
-    "mirror.before",
+    "publish.before",
     "gc.scan",
     "gc.unlink",
 )

@@ -34,7 +34,7 @@ def pipeline_defs(pipeline: Pipeline, home: Home, pace: Pace = Pace(), but: Coll
     - several tables as one asset each, materialized together
     - the sensor `NAME_ingest`, stopped by default
     - the sensor `NAME_metadata`, running by default: partitions and watermarks
-    - checks: complete, mirror, lag, schema, dead_letters
+    - checks: complete, published, lag, schema, dead_letters
 
     Args:
         pipeline: the definition.

@@ -1,4 +1,4 @@
-"""Asset checks of a table: completeness, mirror in Dagster, lag, schema and dead letters."""
+"""Asset checks of a table: completeness, publication in Dagster, lag, schema and dead letters."""
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
@@ -27,13 +27,13 @@ __all__ = ["Bounds", "table_checks", "verdict"]
 
 _NAMES = {
     "complete": "Every offset of every committed range is exactly one of: row, dead letter, filtered, gap.",
-    "mirror": "Dagster shows the newest commit of each partition in the ledger.",
+    "published": "Dagster shows the newest commit of each partition in the ledger.",
     "lag": "The lag is below the bound, and no error needs an operator.",
     "schema": "The table has the declared columns with the declared types.",
     "dead_letters": "The share of dead letters is below the bound.",
 }
 #: Checks of every table of a pipeline; the others exist for the first one only.
-_OF_EACH = ("complete", "mirror", "schema")
+_OF_EACH = ("complete", "published", "schema")
 
 
 # Metadata of a check result that reports an error: the error's class.
@@ -56,7 +56,7 @@ class Bounds:
 def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> dg.AssetChecksDefinition:
     """Build the checks of a pipeline's tables.
 
-    `complete`, `mirror` and the checks of `into.audit` have severity ERROR, the others WARN. `complete`, `mirror` and
+    `complete`, `published` and the checks of `into.audit` have severity ERROR, the others WARN. `complete`, `published` and
     `schema` exist for every table, the others for the first one.
     """
     keys, parts = table_keys(pipeline), table_pipelines(pipeline)
@@ -86,7 +86,7 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
                 if not at
                 else _complete_table(destination, parts[at].into.table)
             ),
-            "mirror": lambda at: _mirror(context.instance, pipeline, home, destination, at),
+            "published": lambda at: _published(context.instance, pipeline, home, destination, at),
             "lag": lambda _: _lag(destination, kafka.topics(pipeline), bounds.lag),
             "schema": lambda at: _schema(parts[at], tables[at]),
             "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
@@ -154,7 +154,7 @@ def _complete_table(destination: Destination, table: str) -> _Result:
     return not mine, _ERROR, summary, {"kpipe/rows": rows["rows"], "kpipe/rows_found": rows["rows_found"]}
 
 
-def _mirror(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> _Result:
+def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> _Result:
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
     waiting = {key for item in destination.unpublished() for key in item.metadata}

@@ -186,8 +186,8 @@ class WarmCodeServer(DagsterApiServer):
     def _clear_run(self, run_id: str) -> None:
         """Forget a run that has ended.
 
-        StartRun and the thread that looks for dead processes both do it if the process dies at once. In Dagster 1.13, the
-        second of the two raises a KeyError, and the launcher is not told that the process has died.
+        StartRun and the thread that removes dead processes both do it if the process dies at once. In Dagster 1.13, the
+        second of the two raises a KeyError, which the launcher gets in place of the reason.
         """
         if run_id in self._executions:
             super()._clear_run(run_id)

@@ -99,7 +99,7 @@ class World:
     def value(self, event: dg.AssetMaterialization, name: str) -> Any:
         return event.metadata[name].value
 
-    def mirrored(self) -> None:
+    def all_published(self) -> None:
         """Every commit is told of by exactly one event of each of its partitions."""
         told: dict[str, list[int]] = {}
         for event in self.events():

@@ -90,7 +90,7 @@ def test_yaml_makes_a_topic_a_table_sensors_and_checks() -> None:
         assert specs["kafka/orders"].metadata["kpipe/brokers"] == "broker.example:9093"
         assert {sensor.name for sensor in defs.sensors or ()} == {"orders_ingest", "orders_metadata"}
         checks = {key.name for key in defs.resolve_asset_graph().asset_check_keys}
-        assert checks == {"complete", "mirror", "lag", "schema", "dead_letters"}
+        assert checks == {"complete", "published", "lag", "schema", "dead_letters"}
         dg.Definitions.validate_loadable(defs)
 
 

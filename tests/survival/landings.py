@@ -50,7 +50,7 @@ class Landing(ABC):
     into: Mapping[str, Any] = MappingProxyType({})
     variables: Mapping[str, str] = MappingProxyType({})
     holding: Collection[str] = ()
-    late: Collection[str] = ("commit.after", "readback", "mirror.before", "gc.unlink")
+    late: Collection[str] = ("commit.after", "readback", "publish.before", "gc.unlink")
 
     @abstractmethod
     def reading(self, home: Path, name: str) -> Any:
@@ -275,7 +275,7 @@ class Hook(Copied):
 
     # Whoever sends keeps everybody else out until the commit was read back, also while it is stopped.
     holding = between("commit.verify", "readback")
-    late = ("mirror.before", "gc.unlink")
+    late = ("publish.before", "gc.unlink")
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver

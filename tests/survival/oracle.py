@@ -143,7 +143,7 @@ class Oracle:
             positions = dict(
                 self._sql("SELECT partition, max(next_offset) FROM kpipe_ledger WHERE pipeline_name = $n GROUP BY ALL")
             )
-            found += self._rows(positions) + self._chain(positions) + self._mirror() + self._staged(ended)
+            found += self._rows(positions) + self._chain(positions) + self._events() + self._staged(ended)
             if ended and quiet:
                 found += [f"O1 partition {n}: stands at {positions.get(n)}, the topic ends at {end}"
                           for n, end in self.observer.stable.items() if positions.get(n) != end]  # fmt: skip
@@ -216,7 +216,7 @@ class Oracle:
         return found + [f"O4 partition {n}: the ledger stands at {at}, the last stable offset is {self.observer.stable[n]}"
                         for n, at in positions.items() if at > self.observer.stable[n]]  # fmt: skip
 
-    def _mirror(self) -> list[str]:
+    def _events(self) -> list[str]:
         """O6."""
         stored = self._sql(
             "SELECT c.seq, c.metadata, b.batch_source_partition_id, b.batch_latest_offset, b.rows FROM kpipe_commits AS c"

@@ -53,7 +53,7 @@ HOLDING = DuckDBFile.holding
 #: It has not committed yet: whoever commits first fences it.
 EARLY = POINTS[: POINTS.index("commit.begin")]
 #: Its batch is committed, and maybe nobody knows that yet.
-LANDED = ("readback", "mirror.before", "gc.unlink")
+LANDED = ("readback", "publish.before", "gc.unlink")
 #: Reached inside of Spark's workers (and in the driver only when it looks for columns, which an old table makes needless).
 IN_WORKERS = POINTS[POINTS.index("read.first") : POINTS.index("collect.all")]
 

@@ -51,7 +51,7 @@ def places(site: Site) -> Counter[tuple[int, int]]:
         pytest.param("commit.ledger:4", True, marks=pytest.mark.chaos),
         ("commit.before:4", True),
         ("commit.after:4", False),
-        pytest.param("mirror.before:2", False, marks=pytest.mark.chaos),
+        pytest.param("publish.before:2", False, marks=pytest.mark.chaos),
     ],
 )
 def test_killed(double: Site, fault: str, doubles: bool) -> None:

@@ -56,7 +56,7 @@ def lost(site: Site) -> set[tuple[int, int]]:
         pytest.param("commit.data:2", True, marks=pytest.mark.chaos),
         ("commit.before:4", True),
         ("commit.after:4", False),
-        pytest.param("mirror.before:2", False, marks=pytest.mark.chaos),
+        pytest.param("publish.before:2", False, marks=pytest.mark.chaos),
     ],
 )
 def test_killed(hasty: Site, fault: str, loses: bool) -> None:

@@ -21,13 +21,13 @@ from tests.survival.site import Site, kill, passes, wait_stopped
 from tests.survival.small import Small
 
 QUICK = ("postgres", "delta")
-KILLED = ("commit.verify", "commit.ledger", "commit.dead_letters", "mirror.before", "commit.after", "commit.before")
+KILLED = ("commit.verify", "commit.ledger", "commit.dead_letters", "publish.before", "commit.after", "commit.before")
 FAILED = ("commit.data", "commit.after", "readback")
 STOPPED = ("collect.all", "commit.after", "commit.before")
 
 
 #: The way of a batch that is audited before it is published; up to here it is that of any batch.
-ON_A_BRANCH = ("commit.before", *AUDITED, *between("commit.after", "mirror.before"))
+ON_A_BRANCH = ("commit.before", *AUDITED, *between("commit.after", "publish.before"))
 
 
 def cases(points: Sequence[str], without: str = "", audited: str = "") -> list[object]:

@@ -11,7 +11,7 @@ from kpipe.errors import DestinationBusy
 from kpipe.failpoints import POINTS
 from tests.survival.site import EARLY, HOLDING, LANDED, Site, passes, wait_stopped
 
-DEFAULT = ("plan.ledger", "collect.all", "commit.open", "commit.before", "readback", "mirror.before")
+DEFAULT = ("plan.ledger", "collect.all", "commit.open", "commit.before", "readback", "publish.before")
 
 
 @pytest.fixture(scope="module")

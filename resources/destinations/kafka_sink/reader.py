@@ -125,13 +125,13 @@ class KafkaSinkReader:
 
     def _waiting(self) -> Iterator[Item]:
         """Return commits with unpublished metadata. Commits before the first of them are not read again."""
-        look, after, all_before = self._look(), self._notes.mirrored(), True
+        look, after, all_before = self._look(), self._notes.published_before(), True
         for offset, item in self.journal.items(look, after):
             if item["commit"]["metadata"] and not self._notes.is_published(item):
                 all_before = False
                 yield item
             elif all_before:
-                self._notes.set_mirrored(offset + 1)
+                self._notes.set_published_before(offset + 1)
 
 
 def _sorted(item: Item) -> list[Mapping[str, Any]]:

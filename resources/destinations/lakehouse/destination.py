@@ -149,13 +149,13 @@ class LakeDestination:
             "dead": letters,
         }
         longer = commit_log.extended(self.lake.ledger, record, item)
-        mirrored = self._mirrored(record, spilled=longer.segments != record.segments)
-        published = mirrored[-1]["commit"]["seq"] if mirrored else record.published
-        passed = ((record.seq, marker(known)) for known in mirrored if known["commit"]["metadata"])
+        done = self._newly_published(record, spilled=longer.segments != record.segments)
+        published = done[-1]["commit"]["seq"] if done else record.published
+        passed = ((record.seq, marker(known)) for known in done if known["commit"]["metadata"])
         gone = tuple(item for item in (*longer.gone, *passed) if item[0] > record.seq - self.lake.kept - _TRIED)
         return replace(longer, published=published, gone=gone)
 
-    def _mirrored(self, record: Record, spilled: bool) -> list[Item]:
+    def _newly_published(self, record: Record, spilled: bool) -> list[Item]:
         """Return the next commits in order that were published meanwhile, or have nothing to publish.
 
         Segments are read only when one is written: a commit must not cost more when commits are not published.
@@ -254,7 +254,8 @@ class LakeDestination:
             tables.lay_dead_letters(connection, mine, files, self.lake.place)
             held = [name for name, _ in state.columns if name.lower() in ("_kafka_partition", "_kafka_offset", "_kafka_topic")]
             connection.register(self.table, self.lake.rows(state, held))
-            return counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held)
+            table = counting.recount(connection, tables.DIALECT, self.pipeline, self.table, held)
+            return Recount({self.table: table}, counting.dead_letters(connection, self.pipeline))
 
     def view(self, name: str, limit: int | None = None) -> Sequence[Mapping[str, Any]]:
         """Return the pipeline's rows of the view `kpipe_<name>`, newest first; times are aware, UTC."""

@@ -82,11 +82,11 @@ class Notes:
         """Mark a commit as published; exactly one caller gets True."""
         return self._folder.claim(f"{self._own}/{marker(item)}", uuid.uuid4().bytes)
 
-    def mirrored(self) -> int:
+    def published_before(self) -> int:
         """Return the first sequence number that may be unpublished; 0: unknown."""
         data = self._folder.read(f"{self._own}/mirrored")
         return int(data) if data else 0
 
-    def set_mirrored(self, at: int) -> None:
+    def set_published_before(self, at: int) -> None:
         """Record that every commit before that sequence number is published, or has nothing to publish."""
         self._folder.write(f"{self._own}/mirrored", str(at).encode())

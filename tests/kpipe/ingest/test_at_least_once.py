@@ -82,7 +82,7 @@ def test_killed_again_and_again(world: World) -> None:
     assert world.audit().ok and repeated(world) == ["tweets/0 [0, 4)"]
 
 
-@pytest.mark.parametrize("point", ["plan.ledger", "plan.offsets", "plan.frozen", "collect.all", "mirror.before"])
+@pytest.mark.parametrize("point", ["plan.ledger", "plan.offsets", "plan.frozen", "collect.all", "publish.before"])
 def test_killed_anywhere_else_nothing_comes_twice(world: World, point: str) -> None:
     world.topics.numbered(0, 10)
 

@@ -88,7 +88,7 @@ def test_killed_behind_the_claim_loses_that_batch_and_only_that(world: World, po
     assert len(world.table.rows) == 6
 
 
-@pytest.mark.parametrize("point", ["plan.ledger", "plan.offsets", "mirror.before"])
+@pytest.mark.parametrize("point", ["plan.ledger", "plan.offsets", "publish.before"])
 def test_killed_before_the_claim_or_behind_the_rows_loses_nothing(world: World, point: str) -> None:
     world.topics.numbered(0, 10)
     killed(world, point)

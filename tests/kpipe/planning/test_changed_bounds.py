@@ -111,7 +111,7 @@ events = st.lists(
     st.one_of(
         st.tuples(st.just("run"), st.integers(1, 3)),
         st.tuples(st.just("skip"), _partition, _offset),
-        st.tuples(st.just("kill"), st.sampled_from(["collect.all", "plan.frozen", "mirror.before"]), st.integers(1, 4)),
+        st.tuples(st.just("kill"), st.sampled_from(["collect.all", "plan.frozen", "publish.before"]), st.integers(1, 4)),
         st.tuples(st.just("lose"), _partition, _offset),
         st.tuples(st.just("backfill"), _offset, st.integers(1, END)),
         st.tuples(st.just("back"), _partition, _offset),

@@ -30,7 +30,7 @@ def test_one_run_ingests_all_partitions_and_ends_with_one_event_for_each(world: 
     assert [column.name for column in world.value(event, "dagster/column_schema").columns] == ["id"]
     (source,) = world.value(event, "dagster/column_lineage").deps_by_column["id"]
     assert (source.asset_key, source.column_name) == (dg.AssetKey(["kafka", "tweets"]), "value")
-    world.mirrored()
+    world.all_published()
 
 
 def test_a_selection_ingests_only_its_partitions(world: World) -> None:
@@ -44,7 +44,7 @@ def test_a_partition_without_news_gets_its_closing_event(world: World) -> None:
     assert world.run().success
     assert [world.value(event, "kpipe/rows") for event in world.events("2")] == [4, 0]
     assert world.value(world.events("2")[-1], "kpipe/end_offset") == 4
-    world.mirrored()
+    world.all_published()
 
 
 def test_events_of_many_batches_are_one_for_each_partition(world: World) -> None:
@@ -55,7 +55,7 @@ def test_events_of_many_batches_are_one_for_each_partition(world: World) -> None
     assert len(world.events()) == 3
     event = world.events("0")[0]
     assert (world.value(event, "kpipe/batches"), world.value(event, "kpipe/rows")) == (4, 4)
-    world.mirrored()
+    world.all_published()
 
 
 def test_while_a_run_goes_on_events_come_at_intervals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_while_a_run_goes_on_events_come_at_intervals(world: World, monkeypatch:
     )
     assert world.run().success
     assert [world.value(event, "kpipe/rows") for event in world.events("0")] == [2, 2]
-    world.mirrored()
+    world.all_published()
 
 
 def test_a_continuous_run_ends_when_idle(world: World) -> None:
@@ -92,12 +92,12 @@ def test_a_continuous_run_that_is_fenced_plans_anew_and_a_bounded_one_fails(worl
 
     world.stager.before = intrude
     assert world.run(idle_seconds=0.2).success
-    world.mirrored()
+    world.all_published()
     world.topics.produce(0, {"id": 77})
     world.stager.before = intrude
     assert not world.run().success
     assert world.run().success
-    world.mirrored()
+    world.all_published()
 
 
 def test_an_eager_asset_downstream_fires_while_a_continuous_run_goes_on_and_a_partition_rests(
@@ -133,7 +133,7 @@ def test_an_eager_asset_downstream_fires_while_a_continuous_run_goes_on_and_a_pa
     )
     assert world.run(idle_seconds=0.1).success
     assert requested == [1]
-    world.mirrored()
+    world.all_published()
 
 
 def test_an_error_fails_the_run_with_what_to_do(world: World) -> None:
@@ -176,7 +176,7 @@ class Death(BaseException):
 
 @pytest.mark.parametrize("stored", [0, 1, 2])
 def test_a_crash_between_commit_and_events_loses_and_doubles_no_event(world: World, stored: int) -> None:
-    """After the commit, some events are stored, then death; the next run and a tick complete the mirror."""
+    """After the commit, some events are stored, then death; the next run and a tick publish the rest."""
     publisher = Publisher(world.instance, KEY, world.destination, world.home, "tweets")
     loop = list(_ingest_without_dagster(world))
     assert loop
@@ -187,9 +187,9 @@ def test_a_crash_between_commit_and_events_loses_and_doubles_no_event(world: Wor
         raise Death
     assert world.destination.unpublished()
     assert Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish() == 3 - stored
-    world.mirrored()
+    world.all_published()
     assert world.run().success
-    world.mirrored()
+    world.all_published()
 
 
 def test_a_crash_after_the_events_and_before_the_mark_publishes_nothing_twice(
@@ -203,4 +203,4 @@ def test_a_crash_after_the_events_and_before_the_mark_publishes_nothing_twice(
         assert not world.run().success
     assert len(world.events()) == 3 and world.destination.unpublished()
     assert Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish() == 0
-    world.mirrored()
+    world.all_published()

@@ -1,4 +1,4 @@
-"""Asset checks of a table: complete, mirror, lag, schema and dead letters."""
+"""Asset checks of a table: complete, published, lag, schema and dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(world: World, bounds: Bounds = Bounds()) -> dict[str, dg.AssetCheckEva
 def test_all_checks_pass_on_a_good_table(world: World) -> None:
     world.run()
     found = check(world)
-    assert set(found) == {"complete", "mirror", "lag", "schema", "dead_letters"}
+    assert set(found) == {"complete", "published", "lag", "schema", "dead_letters"}
     assert all(item.passed for item in found.values()), {name: item.description for name, item in found.items()}
     table = found["complete"].metadata["kpipe/partitions"].value
     assert [record.data["rows_found"] for record in table.records] == [4, 4, 4]
@@ -37,11 +37,11 @@ def test_complete_fails_when_a_row_is_gone(world: World) -> None:
     assert "expected 4 rows, found 3 in the table" in (item.description or "")
 
 
-def test_mirror_fails_when_dagster_lacks_what_was_marked_as_shown(world: World) -> None:
+def test_published_fails_when_dagster_lacks_what_was_marked_as_shown(world: World) -> None:
     list(_ingest_without_dagster(world))
-    assert check(world)["mirror"].passed, "what waits is no fault"
+    assert check(world)["published"].passed, "what waits is no fault"
     world.destination.published([item.batch for item in world.destination.unpublished()])
-    item = check(world)["mirror"]
+    item = check(world)["published"]
     assert not item.passed and "is marked as published" in (item.description or "")
 
 

@@ -40,7 +40,7 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
         for partition in range(3):
             topics.produce(partition, *({"id": 10 * partition + n} for n in range(4)))
         assert world.run().success
-        world.mirrored()
+        world.all_published()
         told = len(world.events())
 
         topics.produce(0, *({"id": 100 + n} for n in range(5)))
@@ -53,6 +53,6 @@ def test_what_could_not_be_told_is_told_later(tmp_path: Path) -> None:
         found = audit(world.destination.ledger()[1], world.destination.history(), world.destination.recount())
         assert found.ok and found.counts.rows == 17
         assert publisher.publish() == 1
-        world.mirrored()
+        world.all_published()
         assert len(world.events()) == told + 1
         assert publisher.publish() == 0

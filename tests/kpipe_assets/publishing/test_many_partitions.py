@@ -77,7 +77,7 @@ def test_a_run_over_ten_times_the_partitions_asks_dagsters_databases_no_more_oft
                 assert world.run().success
             spent[partitions] = numbers
             assert len(world.events()) == partitions + 1
-            world.mirrored()
+            world.all_published()
     assert spent[MANY] == spent[FEW]
 
 
@@ -95,7 +95,7 @@ def test_so_does_a_tick_that_shows_what_was_committed_without_dagster(tmp_path: 
             with counted() as numbers:
                 assert publisher.publish() == partitions
             spent[partitions] = numbers
-            world.mirrored()
+            world.all_published()
     assert spent[MANY] == spent[FEW]
 
 
@@ -186,7 +186,7 @@ def test_a_batch_that_cannot_be_stored_leaves_none_of_it_in_the_index(tmp_path: 
                 publisher.publish()
         assert not world.events() and world.destination.unpublished()
         assert publisher.publish() == FEW
-        world.mirrored()
+        world.all_published()
 
 
 def test_the_newest_event_of_each_partition_is_found_however_long_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

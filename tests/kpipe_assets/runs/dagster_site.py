@@ -12,7 +12,7 @@ from resources.home import Home
 PARTITIONS = 3
 
 
-def mirrored(home: Home, instance: dg.DagsterInstance, pipeline: Pipeline) -> None:
+def all_published(home: Home, instance: dg.DagsterInstance, pipeline: Pipeline) -> None:
     """Every commit is told of by exactly one event of each of its partitions."""
     told: dict[str, list[int]] = {}
     for record in instance.fetch_materializations(table_key(pipeline), limit=10_000).records:

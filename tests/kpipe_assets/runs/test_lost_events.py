@@ -19,13 +19,13 @@ from kpipe_assets.dagster_server.instance import make_storage, open_instance, pr
 from kpipe_assets.sensors.ingest_sensor import ingest_sensor
 from resources.home import Home
 from tests.kpipe_assets.dying import POINTS, Destinations, killed
-from tests.kpipe_assets.runs.dagster_site import PARTITIONS, mirrored
+from tests.kpipe_assets.runs.dagster_site import PARTITIONS, all_published
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
 @dataclass
-class Mirror:
+class Site:
     """A pipeline with three partitions, and Dagster's storage on disk."""
 
     home: Home
@@ -49,7 +49,7 @@ class Mirror:
 
 
 @pytest.fixture(scope="module")
-def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
+def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     home = Home(tmp_path_factory.mktemp("mirror") / "home").make()
     kafka_broker.create_topic("mirror", PARTITIONS)
     make_storage(prepare(home, {}))
@@ -65,7 +65,7 @@ def mirror(brokers: str, kafka_broker: Any, tmp_path_factory: pytest.TempPathFac
 
     with open_instance(home.dagster) as instance:
         instance.add_dynamic_partitions("kafka/mirror", [str(number) for number in range(PARTITIONS)])
-        yield Mirror(home, instance, pipeline, write)
+        yield Site(home, instance, pipeline, write)
     kafka_broker.delete_topic("mirror")
 
 
@@ -80,14 +80,14 @@ SAMPLE = ("committed, nothing asked", "one event stored")  # the others in `make
     ],
 )
 def test_killed_between_commit_and_event_the_next_tick_or_run_tells_what_is_missing_once(
-    mirror: Mirror, point: str, live: bool
+    mirror: Site, point: str, live: bool
 ) -> None:
     mirror.fill()
     assert killed(mirror.home, "mirror", point, live) == -signal.SIGKILL
     if live:  # here the next run comes first, there a tick
         assert killed(mirror.home, "mirror", "") == 0
-        mirrored(mirror.home, mirror.instance, mirror.pipeline)
+        all_published(mirror.home, mirror.instance, mirror.pipeline)
     mirror.tick()
-    mirrored(mirror.home, mirror.instance, mirror.pipeline)
+    all_published(mirror.home, mirror.instance, mirror.pipeline)
     wedged = mirror.instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
     assert not wedged, "who was killed is reported"

@@ -31,7 +31,7 @@ from resources.destinations import open_destination
 from resources.home import Home
 from resources.java import JavaHome
 from tests.kpipe_assets.dagster_ui import processes, query
-from tests.kpipe_assets.runs.dagster_site import PARTITIONS, mirrored
+from tests.kpipe_assets.runs.dagster_site import PARTITIONS, all_published
 from tests.survival import small
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -192,7 +192,7 @@ def exact(home: Home, written: list[int]) -> None:
     assert found == [(len(written), len(written), sum(written))]
     with open_instance(home.dagster) as instance:
         Publisher(instance, table_key(pipeline), open_destination(pipeline, home), home, "tweets").publish()
-        mirrored(home, instance, pipeline)
+        all_published(home, instance, pipeline)
 
 
 def statuses(home: Home) -> dict[str, str]:

@@ -71,7 +71,7 @@ def test_a_tick_rests_where_ledger_and_brokers_say_what_they_said(world: World, 
     list(_ingest_without_dagster(world))
     shown = tick(world, done)
     assert said(shown) == "caught up" and not rests(shown.cursor), "a commit was shown"
-    world.mirrored()
+    world.all_published()
     assert rests(tick(world, shown.cursor).cursor)
     world.topics.recreate(3)
     assert said(tick(world, done)).startswith("needs an operator")
@@ -131,7 +131,7 @@ def test_the_two_sensors_repeat_nothing_of_each_other(world: World, monkeypatch:
     assert len(tick(world).asset_events) == 1
     again = tick(world, metadata=True)
     assert not again.asset_events and said(again) == "1 offsets behind"
-    world.mirrored()
+    world.all_published()
 
 
 def test_a_partition_that_rests_among_busy_ones_is_not_told_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +148,11 @@ def test_a_tick_publishes_what_a_run_outside_of_dagster_committed(world: World) 
     world.grow()
     list(_ingest_without_dagster(world))
     assert tick(world)
-    world.mirrored()
+    world.all_published()
 
 
 @pytest.mark.parametrize("metadata", [False, True])
-def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(
+def test_while_somebody_is_at_work_a_tick_leaves_publishing_to_them(
     world: World, monkeypatch: pytest.MonkeyPatch, metadata: bool
 ) -> None:
     world.grow()
@@ -162,7 +162,7 @@ def test_while_somebody_is_at_work_a_tick_leaves_the_mirror_to_them(
         assert world.events() == []
         monkeypatch.setattr(tick_module, "_REPAIR_S", 0.0)
         tick(world, first.cursor, metadata=metadata)  # who is at work is no run of Dagster's, or hangs
-        world.mirrored()
+        world.all_published()
 
 
 def test_new_partitions_of_the_topic_appear_in_numeric_order(world: World) -> None:

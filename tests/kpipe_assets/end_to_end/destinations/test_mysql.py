@@ -155,5 +155,5 @@ def test_in_dagster(kpipe: Any, topic: Any, write: Any, table: Any, tmp_path: Pa
         rows = {event.partition: event.metadata["kpipe/rows"].value for event in done.asset_materializations_for_node("plain")}
         checks = dg.AssetSelection.all_asset_checks()
         checked = dg.materialize([table_checks(pipeline, home)], resources=real(home), instance=instance, selection=checks)
-        assert {item.check_name for item in checked.get_asset_check_evaluations() if item.passed} >= {"complete", "mirror"}
+        assert {item.check_name for item in checked.get_asset_check_evaluations() if item.passed} >= {"complete", "published"}
     assert rows == {"0": 40, "1": 40} and ask("SELECT count(*) FROM plain") == [(80,)]
