@@ -79,6 +79,7 @@ class Ingest:
         wait: sleeps for that many seconds, or less after a wake-up.
         stopped: whether to end after the current batch.
         contend: whether a fenced pass is planned and tried again, for runs that hand over to each other.
+        `on_work`: called as soon as there are records to stage, so that the engine starts beside the next steps.
     """
 
     pipeline: Pipeline
@@ -94,6 +95,7 @@ class Ingest:
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
     contend: bool = False
+    on_work: Callable[[], None] = lambda: None
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict, init=False)
     _turn: int | None = field(default=None, init=False)
     _all_read: bool = field(default=False, init=False)
@@ -103,6 +105,7 @@ class Ingest:
         self.survey = Survey(
             self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.on_event
         )
+        self.survey.foresee = self._foresee
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
         self.delivery = self._delivery()
         read_ledger = self.survey.read_ledger
@@ -235,8 +238,14 @@ class Ingest:
             self.on_event(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
         else:
             self._batch = batch
+            self.on_work()
             self.on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         return batch
+
+    def _foresee(self, ledger: Ledger, snapshot: TopicSnapshot) -> None:
+        """Call `on_work` if the next plan finds records. The ledger is the one after a decision that is about to be committed."""
+        if isinstance(plan(ledger, snapshot, Limits(), "", self.only), Batch):
+            self.on_work()
 
     def _limits(self) -> Limits:
         b = self.pipeline.batch
