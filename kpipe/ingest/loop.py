@@ -20,7 +20,7 @@ from kpipe.batch import dagster_metadata
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import Fenced, KpipeError, SchemaConflict
+from kpipe.errors import BrokerUnreachable, Fenced, KpipeError, SchemaConflict
 from kpipe.failpoints import failpoint
 from kpipe.ingest.at_least_once import AtLeastOnce
 from kpipe.ingest.at_most_once import AtMostOnce
@@ -122,7 +122,8 @@ class Ingest:
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; end when caught up (unless `follow`), at the limit, or on a stop request.
 
-        Retriable errors are retried `max_retries` times with back-off; a batch that commits resets the count.
+        Retriable errors are retried `max_retries` times with back-off; a batch that commits resets the count. Brokers that have
+        never answered are not retried.
 
         Raises:
             KpipeError: an error that is not retriable, or after the last retry.
@@ -152,6 +153,8 @@ class Ingest:
                 self.prefetch.drop()
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
+                if isinstance(error, BrokerUnreachable) and not error.reached:
+                    again = False
                 if not again or failures > self.pipeline.batch.max_retries:
                     if not self.isolation.failed(error, self._batch):
                         raise
