@@ -153,9 +153,14 @@ class SourceError(KpipeError):
 
 
 class BrokerUnreachable(SourceError):
-    """No broker answered before the deadline."""
+    """No broker answered before the deadline.
+
+    Attributes:
+        reached: whether a broker has answered this run before. If not, the address is probably wrong, and the run fails at once.
+    """
 
     retriable = True
+    reached: bool = True
 
 
 class TopicUnknown(SourceError):

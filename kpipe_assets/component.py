@@ -21,7 +21,7 @@ from kpipe_assets.sensors.ingest_sensor import Pace, ingest_sensor
 from kpipe_assets.sensors.topic_sensor import metadata_sensor
 from kpipe_assets.validation import Needs, validate
 from resources.home import Home
-from resources.spark.driver.stager import version
+from resources.spark.driver.definition_version import version
 
 __all__ = ["KafkaPipeline", "PipelineCatalog", "catalog", "pipeline_defs"]
 

@@ -128,7 +128,7 @@ class SparkResource:
 
     def version(self, pipeline: Pipeline) -> str:
         """See `Stagers`."""
-        from resources.spark.driver.stager import version
+        from resources.spark.driver.definition_version import version
 
         return version(pipeline)
 

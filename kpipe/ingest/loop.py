@@ -20,7 +20,7 @@ from kpipe.batch import dagster_metadata
 from kpipe.batch.batch import Batch, Commit, Committed
 from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes
 from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import Fenced, KpipeError, SchemaConflict
+from kpipe.errors import BrokerUnreachable, Fenced, KpipeError, SchemaConflict
 from kpipe.failpoints import failpoint
 from kpipe.ingest.at_least_once import AtLeastOnce
 from kpipe.ingest.at_most_once import AtMostOnce
@@ -79,6 +79,7 @@ class Ingest:
         wait: sleeps for that many seconds, or less after a wake-up.
         stopped: whether to end after the current batch.
         contend: whether a fenced pass is planned and tried again, for runs that hand over to each other.
+        `on_work`: called as soon as there are records to stage, so that the engine starts beside the next steps.
     """
 
     pipeline: Pipeline
@@ -94,6 +95,7 @@ class Ingest:
     wait: Callable[[float], None] = time.sleep
     stopped: Callable[[], bool] = lambda: False
     contend: bool = False
+    on_work: Callable[[], None] = lambda: None
     _mean_bytes: dict[PartitionId, float] = field(default_factory=dict, init=False)
     _turn: int | None = field(default=None, init=False)
     _all_read: bool = field(default=False, init=False)
@@ -103,6 +105,7 @@ class Ingest:
         self.survey = Survey(
             self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.on_event
         )
+        self.survey.foresee = self._foresee
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
         self.delivery = self._delivery()
         read_ledger = self.survey.read_ledger
@@ -119,7 +122,8 @@ class Ingest:
     def run(self, max_batches: int | None = None, follow: bool = False) -> Iterator[Committed]:
         """Commit batch after batch; end when caught up (unless `follow`), at the limit, or on a stop request.
 
-        Retriable errors are retried `max_retries` times with back-off; a batch that commits resets the count.
+        Retriable errors are retried `max_retries` times with back-off; a batch that commits resets the count. Brokers that have
+        never answered are not retried.
 
         Raises:
             KpipeError: an error that is not retriable, or after the last retry.
@@ -149,6 +153,8 @@ class Ingest:
                 self.prefetch.drop()
                 failures += 1
                 again = error.retriable or (isinstance(error, Fenced) and self.contend)
+                if isinstance(error, BrokerUnreachable) and not error.reached:
+                    again = False
                 if not again or failures > self.pipeline.batch.max_retries:
                     if not self.isolation.failed(error, self._batch):
                         raise
@@ -235,8 +241,14 @@ class Ingest:
             self.on_event(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
         else:
             self._batch = batch
+            self.on_work()
             self.on_event(Event("planned", batch, snapshot=snapshot, ledger=ledger))
         return batch
+
+    def _foresee(self, ledger: Ledger, snapshot: TopicSnapshot) -> None:
+        """Call `on_work` if the next plan finds records. The ledger is the one after a decision that is about to be committed."""
+        if isinstance(plan(ledger, snapshot, Limits(), "", self.only), Batch):
+            self.on_work()
 
     def _limits(self) -> Limits:
         b = self.pipeline.batch

@@ -31,6 +31,7 @@ class Survey:
         run_id, version: stored with every decision.
         `on_event`: callback for every event.
         forgetting: whether topics may be missing (kpipe/planning/planner.py).
+        foresee: called before new partitions are begun, with the ledger after that decision.
     """
 
     pipeline: Pipeline
@@ -42,6 +43,7 @@ class Survey:
     version: str = ""
     on_event: Callable[[Event], None] = lambda _: None
     forgetting: bool = False
+    foresee: Callable[[Ledger, TopicSnapshot], None] = lambda *_: None
 
     def look(self) -> tuple[TopicSnapshot, Ledger]:
         """Read ledger and broker offsets, and reconcile them."""
@@ -128,6 +130,8 @@ class Survey:
         fresh = arrivals(ledger, snapshot)
         if fresh:
             changes = beginnings(self.pipeline.source, self.topics, ledger, snapshot, fresh)
+            if isinstance(begun := ledger.apply(changes), Ledger):
+                self.foresee(begun, snapshot)
             words = ", ".join(f"{c.become.source} at {c.become.next}" for c in changes if c.become and c.become.kind == READ)
             ledger = self.decide("begin", changes, f"begin: {words}" + (f"; {self.decisions.who}" if new_topic else ""))
         check_source(ledger, snapshot, self.forgetting)

@@ -28,7 +28,7 @@ from resources.destinations import open_destination, required_columns
 from resources.home import Home
 from resources.lookups.table_source import asking
 from resources.spark.driver.dead_letter_stager import LettersStager
-from resources.spark.driver.stager import version
+from resources.spark.driver.definition_version import version
 from resources.spark.staging.staged_files import discard
 
 __all__ = ["in_words", "retry"]

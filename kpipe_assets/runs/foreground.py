@@ -98,15 +98,17 @@ def run_pipeline(
     Raises:
         KpipeError: the run failed; the summary has been printed.
     """
-    from resources.spark.driver.session import start, started
+    from resources.spark.driver.session import start, start_early, started
 
-    totals, began = Totals(), time.monotonic()
+    totals, began, reported = Totals(), time.monotonic(), started()
     stop = stop or Stop()
     progress = Progress(pipeline.name, as_json, partitions, pipeline.source.multi_topic)
 
     def spark() -> Any:
-        if not started():
+        nonlocal reported
+        if not reported:
             progress.say("starting Spark")
+            reported = True
         context = start(home.path)
         stop.install()  # pyspark replaces the handler of SIGINT when its context starts
         return context
@@ -122,6 +124,7 @@ def run_pipeline(
                 on_event=progress.on_event,
                 wait=stop.wait,
                 stopped=stop.requested,
+                on_work=lambda: start_early(home.path),
             )
             for committed in ingest.batches(max_batches, follow):
                 totals.add(committed)

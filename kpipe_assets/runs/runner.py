@@ -12,7 +12,7 @@ from kpipe.batch.batch import Committed
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError, NeedsOperator
 from kpipe.ingest.loop import Ingest
-from kpipe.interfaces import Destination, GroupFollower, Stager
+from kpipe.interfaces import Destination, GroupFollower
 from kpipe.planning.planner import Idle
 from kpipe.tables.upsert import with_key
 from kpipe_assets.runs.run_locks import marked
@@ -21,13 +21,14 @@ from kpipe_assets.validation import Needs, validate
 from resources.destinations import open_destination, required_columns
 from resources.extras import require
 from resources.home import Home
-from resources.lookups.table_source import asking
 from resources.object_store.uri import is_remote
 from resources.spark.cluster.master import check as check_master
 from resources.spark.staging.staged_files import collect_garbage, discard
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+    from resources.spark.driver.stager import SparkStager
 
 __all__ = ["Run", "ingest", "real_stager"]
 
@@ -63,14 +64,18 @@ class Run:
             NotAvailable, InvalidPipeline: the pipeline cannot run here.
         """
         from resources.kafka.topic_metadata import KafkaTopics
-        from resources.spark.driver.stager import version
+        from resources.spark.driver.deferred_stager import DeferredStager
+        from resources.spark.driver.definition_version import version
+        from resources.spark.driver.ship_program import check_variables
 
         check_master()
         home.make()
         with home.placing(pipeline):
             validate(pipeline, home, Needs.FILES, environ=os.environ)
         destination = open_destination(pipeline, home)
-        topics, stager = KafkaTopics(pipeline.source), real_stager(pipeline, home, spark, destination)
+        _check_staging(home)
+        check_variables(pipeline, os.environ)
+        topics, stager = KafkaTopics(pipeline.source), DeferredStager(lambda: real_stager(pipeline, home, spark, destination))
         return cls(home, Ingest(pipeline, topics, stager, destination, version=version(pipeline), **options))
 
     @property
@@ -145,16 +150,16 @@ class Run:
                 raise
 
 
-def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], destination: Destination) -> Stager:
+def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext], destination: Destination) -> SparkStager:
     """Create the Spark stager with the destination's key and NOT NULL columns, and the lookups.
 
     Raises:
         InvalidPipeline, NotAvailable: the pipeline cannot run here.
     """
+    from resources.lookups.table_source import asking
     from resources.spark.driver.stager import SparkStager
 
-    if is_remote(home.stage):
-        require("s3", f"KPIPE_STAGING {home.stage}")
+    _check_staging(home)
     return SparkStager(
         with_key(pipeline, destination),
         home,
@@ -162,6 +167,11 @@ def real_stager(pipeline: Pipeline, home: Home, spark: Callable[[], SparkContext
         required=lambda part: required_columns(part, home),
         ask=asking(pipeline, home),
     )
+
+
+def _check_staging(home: Home) -> None:
+    if is_remote(home.stage):
+        require("s3", f"KPIPE_STAGING {home.stage}")
 
 
 def ingest(

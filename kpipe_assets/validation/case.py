@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import InvalidPipeline, KpipeError
@@ -17,7 +17,9 @@ from kpipe.schema.columns import Columns
 from kpipe.tables.multi_table import field_of_table, table_pipelines
 from resources.destinations import open_destination
 from resources.home import Home
-from resources.lookups.reference_table import LookupRows
+
+if TYPE_CHECKING:
+    from resources.lookups.reference_table import LookupRows
 
 __all__ = ["PATIENCE_S", "Case", "Hurried", "Later", "located", "relocated"]
 

@@ -219,9 +219,11 @@ def check_destination(case: Case) -> None:
 
 def check_lookups(case: Case) -> None:
     """Check that lookups have the used columns. Lookups from files are loaded."""
+    used = lookups_of(case.selections)
+    if not used.calls:
+        return
     from resources.lookups.loader import Lookups
 
-    used = lookups_of(case.selections)
     lookups = Lookups(case.pipeline, used, environ=case.environ)
     if all(case.pipeline.lookups[call.lookup].path is not None for call in used.calls):
         case.lookups = lookups.of_batch("validation")

@@ -11,9 +11,6 @@ from kpipe.expressions.projection import Selection
 from kpipe.ingest.staging import filled, wanted
 from kpipe.schema.columns import Columns
 from kpipe_assets.validation.case import Case, located, relocated
-from kpipe_assets.validation.probes import try_condition, try_values
-from resources.duckdb_engine.expression_checks import check, checked_selection
-from resources.duckdb_engine.expressions import Assigned, Evaluator, in_duckdb
 
 __all__ = ["check_declared", "check_expressions", "check_sampled", "check_types"]
 
@@ -22,6 +19,11 @@ def check_expressions(case: Case) -> None:
     """Check that each text is one expression over the fields of one record."""
     for at, part in enumerate(case.parts):
         with relocated(at):
+            if Selection.of(part) is None and not part.into.update:
+                case.selections.append(None)
+                continue
+            from resources.duckdb_engine.expression_checks import check, checked_selection
+
             case.selections.append(checked_selection(part))
             for column, text in part.into.update.items():
                 with located(part, ("into", "update", column)):
@@ -106,11 +108,13 @@ def _typed(
     Returns:
         Columns of expressions that are not in `columns`.
     """
+    if selection is None:
+        return Columns()
+    from kpipe_assets.validation.probes import try_condition, try_values
+    from resources.duckdb_engine.expressions import Assigned, Evaluator, in_duckdb
     from resources.spark.task.projection import inputs_of
     from resources.spark.task.projection_plan import shaped
 
-    if selection is None:
-        return Columns()
     shape = shaped(part, selection, columns, lambda: sample or Columns())
     if shape is None:
         return Columns()

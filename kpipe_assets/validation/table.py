@@ -12,8 +12,6 @@ from kpipe.schema.columns import Columns, Struct
 from kpipe.tables.multi_table import table_destinations
 from kpipe.tables.upsert import KeyRule
 from kpipe_assets.validation.case import Case, located, relocated
-from kpipe_assets.validation.probes import try_values
-from resources.duckdb_engine.expressions import Assigned, Evaluator
 from resources.type_compatibility import COORDINATES
 
 __all__ = ["check_columns", "check_key", "check_table", "check_update"]
@@ -137,6 +135,9 @@ def check_update(case: Case) -> None:
     for at, (part, table, key) in enumerate(zip(case.parts, case.tables, case.keys, strict=True)):
         if table is None or not part.into.update:
             continue
+        from kpipe_assets.validation.probes import try_values
+        from resources.duckdb_engine.expressions import Assigned, Evaluator
+
         rows = wanted(part, table, Columns)
         known = Columns((*table.without(COORDINATES.names()).items, *COORDINATES.items))
         sides = Struct(known.items)

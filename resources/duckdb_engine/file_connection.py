@@ -75,11 +75,12 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, row_bytes: int = 0) -> Iterator[Connection]:
+    def write(self, row_bytes: int = 0, functions: bool = False) -> Iterator[Connection]:
         """Open a connection that may write. Closing it rolls back what was not committed.
 
         Args:
             row_bytes: mean size of the rows that will be inserted; 0: unknown, or small.
+            functions: whether a statement may call the functions of mysql_functions.py; registering them imports NumPy.
 
         Raises:
             DestinationBusy, DestinationError.
@@ -90,7 +91,7 @@ class Database:
             raise DestinationError(f"cannot create folder {self.path.parent}: {error.strerror}") from error
         if not self.exists():
             self._make()
-        with self._connected(read_only=False, row_bytes=row_bytes) as connection:
+        with self._connected(read_only=False, row_bytes=row_bytes, functions=functions) as connection:
             yield connection
 
     def _make(self) -> None:
@@ -122,20 +123,20 @@ class Database:
             raise DestinationError(f"{self.path}: DuckDB cannot write a log for a path with '?'", "rename it: into.database")
 
     @contextmanager
-    def _connected(self, read_only: bool, row_bytes: int = 0) -> Iterator[Connection]:
-        engine, connection = self._open(read_only, row_bytes)
+    def _connected(self, read_only: bool, row_bytes: int = 0, functions: bool = False) -> Iterator[Connection]:
+        engine, connection = self._open(read_only, row_bytes, functions)
         try:
             yield connection
         finally:
             engine.release(connection)
 
-    def _open(self, read_only: bool, row_bytes: int) -> tuple[Engine, Connection]:
+    def _open(self, read_only: bool, row_bytes: int, functions: bool) -> tuple[Engine, Connection]:
         self._check_name()
         found = engine(self.path, self.roots)
         deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
         while True:
             try:
-                connection = found.acquire(read_only, row_bytes)
+                connection = found.acquire(read_only, row_bytes, functions)
                 if connection is not None:
                     return found, connection
                 holder: str | None = "this process, in another thread"

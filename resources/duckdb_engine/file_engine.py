@@ -20,6 +20,7 @@ from pathlib import Path
 import duckdb
 
 from resources.duckdb_engine.memory_limit import engine_bytes
+from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.row_groups import VECTOR_ROWS, RowSizes, choose
 from resources.duckdb_engine.sandbox import closed, literal, quote
 
@@ -54,6 +55,7 @@ class Engine:
         self._temporary = path.with_name(f"{path.name}.tmp-{uuid.uuid4().hex}")
         self._main = self._made(True)
         self._engines = {True: self._main}  # by whether it merges row groups
+        self._registered: list[duckdb.DuckDBPyConnection] = []  # engines with the functions of `register`
         self._memory, self._sizes = engine_bytes(), RowSizes()
         self._measured: tuple[int, ...] = ()  # state of the file when nothing had to be measured again
         self._written = 0
@@ -63,12 +65,13 @@ class Engine:
         folders = [*map(str, self._roots), str(self._temporary)]
         return closed(files, folders, str(self._temporary), () if merging else _LARGE_ROWS)
 
-    def acquire(self, read_only: bool, row_bytes: int = 0) -> duckdb.DuckDBPyConnection | None:
+    def acquire(self, read_only: bool, row_bytes: int = 0, functions: bool = False) -> duckdb.DuckDBPyConnection | None:
         """Return a connection whose current database is the file; None if another thread's access conflicts.
 
         Args:
             read_only: whether nothing is written.
             row_bytes: mean size of the rows that will be inserted.
+            functions: whether a statement may call the functions of `register`; only for writing.
 
         Raises:
             duckdb.Error: the file cannot be attached.
@@ -77,7 +80,7 @@ class Engine:
             if self._users and not (self._read_only and read_only):
                 return None
             if not self._users:
-                self._open(read_only, row_bytes)
+                self._open(read_only, row_bytes, functions)
                 self._read_only = read_only
                 self._make_temporary()
             self._users += 1
@@ -89,7 +92,7 @@ class Engine:
                 raise
             return connection
 
-    def _open(self, read_only: bool, row_bytes: int) -> None:
+    def _open(self, read_only: bool, row_bytes: int, functions: bool) -> None:
         """Attach the file, to write with row groups that fit the rows of the session and those of its tables."""
         if read_only:
             self._attach("READ_ONLY", True)
@@ -103,6 +106,9 @@ class Engine:
         self._written += row_bytes * VECTOR_ROWS
         groups = choose(row_bytes, self._sizes.largest, self._memory)
         self._attach(f"READ_WRITE, ROW_GROUP_SIZE {groups.rows}", groups.merging)
+        if functions and self._main not in self._registered:
+            register(self._main)
+            self._registered.append(self._main)
 
     def _state(self) -> tuple[int, ...]:
         """Return what changes when a process writes to the file; empty if there is none."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import duckdb
 
 from resources.duckdb_engine.memory_limit import engine_setting
-from resources.duckdb_engine.mysql_functions import register
 
 __all__ = ["closed", "literal", "quote"]
 
@@ -42,7 +41,6 @@ def closed(
         settings: additional settings, `name = value`.
     """
     made = duckdb.connect(":memory:", config={**_CONFIG, "temp_directory": temporary, "memory_limit": engine_setting()})
-    register(made)  # ON DUPLICATE KEY UPDATE may call these
     allowed = ", ".join(literal(f"{folder}/") for folder in folders)
     # The order matters: each setting is locked by the next one.
     for setting in (

@@ -14,7 +14,7 @@ from kpipe.errors import BrokerUnreachable, CredentialsRefused, ReadFailed, Reco
 from kpipe.terminal import plain
 from resources.secrets import redact
 
-__all__ = ["DAMAGED", "Voice", "failure", "unreachable_hint"]
+__all__ = ["DAMAGED", "Voice", "failure", "reason", "unreachable_hint"]
 
 _LOG = logging.getLogger("kpipe.kafka")
 _REPEAT_SECONDS = 30.0
@@ -88,13 +88,28 @@ def failure(error: KafkaError, where: str, secrets: Iterable[str] = ()) -> Sourc
     return ReadFailed(f"{where}: {text} ({error.name()})")
 
 
+# Words of librdkafka's texts about connections (rd_kafka_broker_fail, rd_getaddrinfo), with a plain reason.
+_REASONS = {
+    "onnection refused": "connection refused: no program listens on that port",
+    "ailed to resolve": "the host name does not resolve",
+    "o route to host": "no route to the host",
+    "etwork is unreachable": "no route to the host",
+    "onnection setup timed out": "the host does not answer on that port",
+}
+
+
+def reason(text: str) -> str:
+    """Return why a broker cannot be reached, selected by the client's text; that text, if no reason is known."""
+    return next((reason for words, reason in _REASONS.items() if words in text), text)
+
+
 def unreachable_hint(text: str) -> str:
     """Return a hint for a broker that cannot be reached, selected by the client's text."""
     # librdkafka 2.x reports one of these, depending on whether it reads the end of the stream or the closed connection first.
     if any(word in text for word in ("security.protocol", "listener", "SSL_HANDSHAKE")):
         return _SECURE
     # A broker that requires a password closes the connection of a client without one.
-    return f"check source.brokers{'' if text else ', security.protocol'}, and that Kafka runs"
+    return f"check source.brokers{'' if text else ', security.protocol'}, and that Kafka runs and can be reached from here"
 
 
 class Voice:

@@ -18,7 +18,7 @@ from kpipe.errors import BrokerUnreachable, InvalidPipeline, SourceError, TopicU
 from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from resources.kafka.client_config import admin_config, check_topics, client_config, operation_timeout_s
 from resources.kafka.consumer_group import GroupOffsets
-from resources.kafka.errors import Voice, failure, unreachable_hint
+from resources.kafka.errors import Voice, failure, reason, unreachable_hint
 from resources.secrets import redact, secrets_in
 
 __all__ = ["KafkaTopics"]
@@ -83,6 +83,7 @@ class KafkaTopics:
         self._timeout = operation_timeout_s(source) if timeout_s is None else timeout_s
         self._voice = Voice(self._secrets)
         self._admin: AdminClient | None = None
+        self._reached = False
         self._deadline = 0.0
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ class KafkaTopics:
             except KafkaException:
                 admin.poll(0)
                 self._patience()
-        self._admin = admin
+        self._admin, self._reached = admin, True
         return admin
 
     def _call(self, ask: Callable[[], _T]) -> _T:
@@ -274,7 +275,9 @@ class KafkaTopics:
         what = f"no broker of {self._brokers} answered within {self._timeout:g} s"
         if self._voice.refused is not None:
             raise failure(self._voice.refused, self._brokers, self._secrets)
-        raise BrokerUnreachable(f"{what}{f': {last}' if last else ''}", unreachable_hint(last))
+        error = BrokerUnreachable(f"{what}{f': {reason(last)}' if last else ''}", unreachable_hint(last))
+        error.reached = self._reached
+        raise error.about("source", "brokers")
 
     def _left(self) -> float:
         """Return the seconds until the deadline, for a request."""

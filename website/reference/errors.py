@@ -19,7 +19,8 @@ FIXES = {
     "InvalidStatement": "Fix the statement at the caret",
     "NotAvailable": "Follow the hint; see the [changelog](../../CHANGELOG.md)",
     "SourceError": "Read the message; run again",
-    "BrokerUnreachable": "Check `source.brokers`, `security.protocol`, and that Kafka runs",
+    "BrokerUnreachable": "Check `source.brokers`, `security.protocol`, and that Kafka runs. A run is not retried before a"
+    " broker has answered it; `operation.timeout.ms` in `source.config` is how long it waits",
     "TopicUnknown": "Check the name; kpipe never creates a source topic",
     "CredentialsRefused": "Check `source.credentials`, `sasl.mechanism` and `ssl.ca.location`. kpipe needs Describe and Read on"
     " the topic, and Describe on the group `kpipe-stores-nothing`",

@@ -84,7 +84,7 @@ class DuckDBEngine(Engine):
 
     def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Connection]:
         """See `Engine`."""
-        return self.database.write(row_bytes)
+        return self.database.write(row_bytes, functions=keyed)  # ON DUPLICATE KEY UPDATE may call them
 
     def remember(self, what: Hashable, value: Any) -> None:
         """See `Engine`."""

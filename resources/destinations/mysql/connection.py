@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 import ssl
 import time
@@ -67,6 +68,7 @@ class Server:
         self._secrets, self._name = secrets, name[:64]
         self.lock_timeout_s, self._idle_timeout_s = lock_timeout_s, idle_timeout_s
         self.timeout = ServerTimeout(lock_timeout_s)
+        self._tls_context: tuple[object, ssl.SSLContext] | None = None
 
     @property
     def place(self) -> str:
@@ -155,13 +157,35 @@ class Server:
     def _tls(self) -> dict[str, Any]:
         if self.mode == "DISABLED":
             return {"ssl_disabled": True}
+        files, made = self._tls_files(), self._tls_context
+        if made is None or made[0] != files:  # reading the authorities takes 30 ms of CPU
+            made = self._tls_context = files, self._new_tls_context()
+        return {"ssl": made[1]}
+
+    def _tls_files(self) -> list[tuple[int, ...]]:
+        """Return what changes when a file with certificates is replaced."""
+        own = [
+            self._ssl.get("ssl-ca") or ssl.get_default_verify_paths().cafile,
+            self._ssl.get("ssl-cert"),
+            self._ssl.get("ssl-key"),
+        ]
+        found: list[tuple[int, ...]] = []
+        for file in own:
+            try:
+                state = os.stat(file) if file else None
+            except OSError:  # reading it reports the reason
+                state = None
+            found.append((state.st_ino, state.st_size, state.st_mtime_ns) if state else ())
+        return found
+
+    def _new_tls_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self._ssl.get("ssl-ca"))
         context.check_hostname = self.mode == "VERIFY_IDENTITY"
         context.verify_mode = ssl.CERT_NONE if self.mode == "REQUIRED" else ssl.CERT_REQUIRED
         if self._ssl.get("ssl-cert"):
             word = self._secrets.get("ssl-key-password")
             context.load_cert_chain(self._ssl["ssl-cert"], self._ssl.get("ssl-key"), str(word) if word else None)
-        return {"ssl": context}
+        return context
 
 
 def _parts(address: str) -> SplitResult:

@@ -14,6 +14,7 @@ from kpipe.batch.batch import Commit
 from kpipe.schema.columns import Columns
 from resources.destinations.sql.column_matching import Match, by_shape, check_inserted, matched, parsed
 from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.sandbox import closed
 from resources.duckdb_engine.sql_types import READ
 
@@ -32,7 +33,9 @@ def reader(staging: Sequence[Path]) -> duckdb.DuckDBPyConnection:
 @lru_cache(maxsize=16)
 def _engine(roots: tuple[str, ...], _process: int) -> duckdb.DuckDBPyConnection:
     """Return the engine of this process: after a fork, an engine has lost its threads."""
-    return closed((), roots, settings=("arrow_large_buffer_size = true",))
+    engine = closed((), roots, settings=("arrow_large_buffer_size = true",))
+    register(engine)  # ON DUPLICATE KEY UPDATE may call these
+    return engine
 
 
 def stored(reader: Any, file: Proven) -> Columns:

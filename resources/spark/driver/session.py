@@ -14,7 +14,7 @@ from kpipe.errors import KpipeError
 from kpipe.process_isolation import deny_tracing
 from resources.java import spark_environment
 from resources.spark.cluster import kubernetes, yarn
-from resources.spark.cluster.master import is_local
+from resources.spark.cluster.master import chosen, is_local
 from resources.spark.driver import early_start, jvm_launch
 from resources.spark.driver.class_archive_lookup import archive_for
 from resources.spark.driver.scratch_folders import sweep
@@ -23,7 +23,7 @@ from resources.spark.driver.spark_settings import settings
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["prepared", "start", "started"]
+__all__ = ["prepared", "start", "start_early", "started"]
 
 _LOG_BYTES = 1_000_000  # a longer log is truncated
 
@@ -59,6 +59,18 @@ def start(home: Path, master: str | None = None, more: Mapping[str, str] | None 
         # The JVM ends the application when its parent exits; in a container, however, it is killed together with its parent.
         atexit.register(_stop, context)
     return context
+
+
+def start_early(home: Path) -> None:
+    """Start the SparkContext in a thread if it runs on this machine and is not there yet; `start` then waits for it.
+
+    On a cluster, an application that a run does not use would occupy it.
+
+    Args:
+        home: KPIPE_HOME.
+    """
+    if is_local(chosen()) and not started():
+        early_start.begin(lambda: start(home))
 
 
 def _stop(context: SparkContext) -> None:

@@ -1,18 +1,32 @@
-"""Ship the pipeline's program to Spark's workers."""
+"""Check the variables of the pipeline's program, and ship it to Spark's workers."""
 
 from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline
 from resources.home import Home
 from transforms.preflight import Resolved
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ship"]
+__all__ = ["check_variables", "ship"]
+
+
+def check_variables(pipeline: Pipeline, environ: Mapping[str, str]) -> None:
+    """Check that the variables that the program gets are set.
+
+    Raises:
+        InvalidPipeline: one is not.
+    """
+    missing = [name for name in pipeline.transform.env if name not in environ] if pipeline.transform is not None else []
+    if missing:
+        raise InvalidPipeline(f"transform.env lists {missing[0]}, which is not set", f"export {missing[0]}=...")
 
 
 def ship(context: SparkContext, home: Home, program: Resolved) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
@@ -37,19 +34,19 @@ from resources.lookups.loader import Lookups, no_tables
 from resources.lookups.table_source import Asking
 from resources.schema_registry.config import check_registry
 from resources.spark.cluster.master import is_local
+from resources.spark.driver.definition_version import resolved_program
 from resources.spark.driver.remote_workers import RemoteWorkers, stored
 from resources.spark.driver.scheduling import run_pieces, share_out
-from resources.spark.driver.ship_program import ship
+from resources.spark.driver.ship_program import check_variables, ship
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
 from resources.spark.task.projection_plan import shaped
 from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
-from transforms.preflight import Resolved, resolve
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["SparkStager", "version"]
+__all__ = ["SparkStager"]
 
 # Columns are inferred from the first records of a few partitions, or of one partition each of up to `_SAMPLE_TOPICS` topics.
 # Columns that the sample lacks are found when the batch is read (`new_columns`), and make a second reading necessary.
@@ -58,22 +55,6 @@ _SAMPLE_PARTITIONS = 4
 _SAMPLE_TOPICS = 16
 #: Destinations that deliver a partition's rows in order.
 _ORDERED = ("kafka", "webhook")
-
-
-def version(pipeline: Pipeline) -> str:
-    """Return a short hash of definition and program, stored with every commit and shown by Dagster as the code version.
-
-    Raises:
-        InvalidPipeline: the program cannot be run, or a schema file cannot be read.
-    """
-    text = json.dumps(with_files(pipeline).to_dict(), sort_keys=True)
-    program = _resolved(pipeline)
-    return hashlib.sha256(f"{text}{program.sha256 if program else ''}".encode()).hexdigest()[:12]
-
-
-def _resolved(pipeline: Pipeline) -> Resolved | None:
-    transform = pipeline.transform
-    return resolve(transform.program, transform.archive, transform.args, Path.cwd()) if transform else None
 
 
 class SparkStager:
@@ -108,7 +89,7 @@ class SparkStager:
         self._access = registry_access(pipeline.source, self._environ)
         for kind in (pipeline.format, pipeline.key_format):
             check_registry(kind, self._access)
-        self._program = _resolved(pipeline)
+        self._program = resolved_program(pipeline)
         self._selections = [checked_selection(part) for part in self._parts]
         self._lookups = Lookups(pipeline, lookups_of(self._selections), ask, self._environ)
         self._never_null: list[frozenset[str]] | None = None
@@ -278,9 +259,7 @@ class SparkStager:
     def _spec(self, file: str) -> ProgramSpec:
         transform, program = self._pipeline.transform, self._program
         assert transform and program
-        missing = [name for name in transform.env if name not in self._environ]
-        if missing:
-            raise InvalidPipeline(f"transform.env lists {missing[0]}, which is not set", f"export {missing[0]}=...")
+        check_variables(self._pipeline, self._environ)
         return ProgramSpec(
             file=file,
             member=program.member,

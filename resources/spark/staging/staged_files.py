@@ -22,15 +22,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import IO, TYPE_CHECKING, Any
 
 from kpipe.batch.batch import StagedFile
 from kpipe.errors import StagingFailed, StoreUnreachable
 from kpipe.failpoints import failpoint
 from resources.object_store.uri import is_remote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["StagingWriter", "collect_garbage", "discard"]
 
@@ -156,6 +156,9 @@ class StagingWriter:
         Raises:
             StagingFailed: see `write`.
         """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         table = pa.concat_tables(self._waiting)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         try:

@@ -123,3 +123,40 @@ def test_a_jump_leaves_a_skipped_range_that_is_not_read(world: World) -> None:
     assert world.table.held.unread(source, SKIPPED).ranges == (Range(2, 8),)
     assert set(world.coordinates()) == {(0, 0), (0, 1), (0, 8), (0, 9)}
     assert world.audit().ok
+
+
+def test_the_engine_is_announced_before_partitions_are_begun(world: World) -> None:
+    fill(world)
+    seqs: list[int] = []
+    world.run(on_work=lambda: seqs.append(world.table.held.seq))
+    assert seqs[0] == 0, "the commit that begins the partitions has yet to come"
+    before = world.table.held.seq
+    world.topics.numbered(0, 1)
+    seqs.clear()
+    world.run(on_work=lambda: seqs.append(world.table.held.seq))
+    assert seqs == [before]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", {"0": 10, "1": 10}])
+def test_no_engine_is_announced_where_nothing_can_be_read(world: World, start: object) -> None:
+    if start != "earliest":
+        for partition in (0, 1):
+            world.topics.numbered(partition, 10)
+    source = {"source": {"brokers": "b:9092", "topic": "tweets", "start": start}}
+
+    def announced() -> None:
+        raise AssertionError("nothing can be read")
+
+    assert world.run(source, on_work=announced) == []
+    assert world.run(source, on_work=announced) == []
+    world.topics.open_transaction(0)
+    world.topics.numbered(0, 1)
+    assert world.run(source, on_work=announced) == [], "records of an open transaction wait"
+    assert world.run(source, on_work=announced, only={1}) == []
+
+
+def test_no_engine_is_announced_for_partitions_that_were_not_chosen(world: World) -> None:
+    world.topics.numbered(0, 3)
+    announced: list[int] = []
+    assert world.run(only={1}, on_work=lambda: announced.append(1)) == []
+    assert announced == []

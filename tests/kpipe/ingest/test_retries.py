@@ -105,3 +105,15 @@ def test_a_commit_that_fails_or_whose_outcome_is_unknown_ends_the_run_and_the_ne
     assert world.waits == [], "it is not simply sent again"
     world.run(small)
     world.prove_exactly_once()
+
+
+def test_brokers_that_never_answered_are_not_retried(world: World) -> None:
+    fill(world)
+    never = BrokerUnreachable("no broker answered")
+    never.reached = False
+    world.topics.fail(never)
+    with pytest.raises(BrokerUnreachable):
+        world.run()
+    assert world.topics.asked == 1 and world.waits == []
+    world.run()
+    world.prove_exactly_once()

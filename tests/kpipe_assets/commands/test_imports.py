@@ -33,6 +33,7 @@ CASES = [
     (("sql", "-e", "STOP PIPELINE IF RUNNING p"), f"{ENGINES} rich", 0),
     (("verify", "--json", "p"), f"{ENGINES} lark rich psutil confluent_kafka", 2),
     (("errors", "--json", "p"), f"{ENGINES} lark psutil confluent_kafka", 0),
+    (("run", "--json", "p"), f"{ENGINES} lark rich psutil urllib3", 1),
     (("batches", "--json", "p"), f"{ENGINES} lark rich psutil confluent_kafka", 0),
 ]
 
@@ -40,7 +41,7 @@ CASES = [
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     found = Home.at(tmp_path / "home").make()
-    source = Source(brokers="127.0.0.1:1", topic="t", config={"socket.connection.setup.timeout.ms": "1000"})
+    source = Source(brokers="127.0.0.1:1", topic="t", config={"operation.timeout.ms": 300})
     found.save(Pipeline(name="p", source=source, columns={"id": "BIGINT"}, into=Into(table="p")))
     return found
 
