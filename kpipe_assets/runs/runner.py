@@ -132,7 +132,7 @@ class Run:
             self._note("stopped")
 
     def _landed(self, batch: str) -> bool:
-        """Return whether the ledger contains a batch. Its history is read only if files of an earlier run are left."""
+        """Return whether the ledger contains a batch. Read the history at the first call only."""
         return batch in self._history
 
     @cached_property
