@@ -174,8 +174,11 @@ class Commit:
         done = replace(self, tables=tuple(writes))
         metadata = {source: dict(values) for source, values in self.metadata.items()}
         names, also = (*SETTLED, "rows", "dead_letters", "filtered"), listed(of_also(done.tables))
+        by_source: dict[PartitionId, list[Counts]] = {}
+        for (source, _), found in done.counts.items():
+            by_source.setdefault(source, []).append(found)
         for source, values in metadata.items():
-            mine = total(found for (where, _), found in done.counts.items() if where == source)
+            mine = total(by_source.get(source, ()))
             values.update({name: getattr(mine, name) for name in names if name in values})
             if "targets" in values:
                 values["targets"] = also.get(source, {})

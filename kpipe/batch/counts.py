@@ -85,7 +85,10 @@ class Counts:
 
 def total(counts: Iterable[Counts]) -> Counts:
     """Add up counts."""
-    return Counts(*map(sum, zip(*map(_numbers, counts), strict=True)))
+    items = tuple(counts)
+    if len(items) == 1:  # most ranges have one piece
+        return items[0]
+    return Counts(*map(sum, zip(*map(_numbers, items), strict=True)))
 
 
 _numbers = attrgetter(*(item.name for item in fields(Counts)))

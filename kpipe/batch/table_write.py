@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kpipe.batch.counts import SETTLED, Counts, total
@@ -16,6 +16,7 @@ _T = TypeVar("_T")
 
 #: Partition and start offset of a step's lane.
 ByLane = tuple[PartitionId, int]
+_OF_INTO = ("rows", "deletes", *SETTLED)
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,13 @@ def combined(records: Counts, tables: Sequence[Counts]) -> Counts:
     """
     if not tables:
         return records
-    rows = of_into(tables)
-    return replace(
-        records,
-        dead_letters=records.dead_letters + sum(counts.dead_letters for counts in tables),
-        filtered=records.filtered + sum(counts.filtered for counts in tables),
-        **{name: getattr(rows, name) for name in ("rows", "deletes", *SETTLED)},
+    rows = vars(of_into(tables))
+    # As `replace` does, which takes three times as long: a batch combines each range several times.
+    return Counts(
+        **{
+            **vars(records),
+            "dead_letters": records.dead_letters + sum(counts.dead_letters for counts in tables),
+            "filtered": records.filtered + sum(counts.filtered for counts in tables),
+            **{name: rows[name] for name in _OF_INTO},
+        }
     )

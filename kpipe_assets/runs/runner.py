@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Committed
@@ -109,9 +110,8 @@ class Run:
             stopped=lambda: loop.stopped() or self._stop_requests.asked(),
         ).passes(max_batches, follow)
         with marked(self.home, name, loop.run_id or str(os.getpid())):
-            landed = {entry.batch for entry in self.destination.history()}
             for root in self.home.roots:
-                collect_garbage(root, landed.__contains__)
+                collect_garbage(root, self._landed)
             self._note("running")
             self.ready()
             try:
@@ -135,6 +135,14 @@ class Run:
                     self._note("stopped")
                 raise
             self._note("stopped")
+
+    def _landed(self, batch: str) -> bool:
+        """Return whether the ledger contains a batch. Read the history at the first call only."""
+        return batch in self._history
+
+    @cached_property
+    def _history(self) -> frozenset[str]:
+        return frozenset(entry.batch for entry in self.destination.history())
 
     def asked_to_stop(self) -> bool:
         """Return whether another process has requested a stop (kpipe_assets/runs/stop_requests.py)."""

@@ -52,7 +52,8 @@ def closed(
         # The default of 5 complete row groups for each thread takes more memory and saves no time (the same bench).
         "write_buffer_row_group_count = 1",
         # An estimate of few rows selects a loop over all pairs, 5 times the time with 4,800 ranges, and quadratic.
-        "asof_loop_join_threshold = 0",
+        # GLOBAL: else it applies to this connection only, and not to its cursors, which run all statements.
+        "GLOBAL asof_loop_join_threshold = 0",
         "enable_external_access = false",
         "lock_configuration = true",
     ):

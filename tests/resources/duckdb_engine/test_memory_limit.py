@@ -130,3 +130,11 @@ def test_row_groups_of_different_sizes_in_one_table(tmp_path: Path) -> None:
             assert connection.execute(found).fetchone() == (total, total, total * (total - 1) // 2, total)
     with duckdb.connect(str(database.path), read_only=True) as connection:  # without the setting
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (total,)
+
+
+def test_a_cursor_has_the_settings_of_its_engine(tmp_path: Path) -> None:
+    # A setting without GLOBAL applies to one connection, and statements run on cursors: an ASOF join then was a loop.
+    main = closed([], [], str(tmp_path))
+    for connection in (main, main.cursor()):
+        row = connection.execute("SELECT current_setting('asof_loop_join_threshold')").fetchone()
+        assert row == (0,)
