@@ -12,11 +12,15 @@ from types import TracebackType
 
 from kpipe.errors import TransformFailed
 from kpipe.failpoints import failpoint
-from transforms.process import READ_BYTES, Child, waiting
+from transforms.process import PIPE_BYTES, READ_BYTES, Child, waiting
 from transforms.program import Limits, Program
 from transforms.stderr import Tail, escape
 
 __all__ = ["Limits", "Program", "Report", "TransformRun", "run"]
+
+# A program that moves less than this at once is read later: at 500 MB/s it moves half of a pipe in the longest pause.
+_MUCH_BYTES = PIPE_BYTES // 4
+_PAUSE_STEP_S, _MOST_PAUSE_S = 0.00025, 0.001
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class TransformRun:
             line, too much output, no progress, out of time.
     """
 
-    def __init__(self, program: Program, blocks: Iterable[bytes], *, where: str = "") -> None:
+    def __init__(self, program: Program, blocks: Iterable[bytes | memoryview], *, where: str = "") -> None:
         self._program = program
         self._blocks = iter(blocks)
         self._where = where
@@ -80,6 +84,7 @@ class TransformRun:
         # After the program's exit: bytes in stdout's pipe at that time; more arrived; its end was not waited for.
         self._owed = 0
         self._late = self._cut = False
+        self._pause_s = 0.0
         self._ended: float | None = None
 
     def __enter__(self) -> TransformRun:
@@ -137,7 +142,12 @@ class TransformRun:
                 selector.register(descriptor, selectors.EVENT_READ)
             selector.register(child.stdin, selectors.EVENT_WRITE)
             while child.running:
-                patience, exited, moved = self._patience(), self._exited, self._moved
+                patience, exited, moved, transferred = (
+                    self._patience(),
+                    self._exited,
+                    self._moved,
+                    self._bytes_in + self._bytes_out,
+                )
                 ready = {key.fd for key, _ in selector.select(patience)}
                 if patience <= 0 and exited is not None and (self._late or child.stdout not in ready):
                     self._cut = True  # exited, but a descendant keeps stdout open
@@ -171,6 +181,14 @@ class TransformRun:
                         f"no progress for {self._program.idle_timeout_s:g} s: it neither read nor wrote",
                         "check that it does not wait for anything but stdin, or raise transform.idle_timeout_s",
                     )
+                if self._pending is not None:
+                    self._pause(self._bytes_in + self._bytes_out - transferred)
+
+    def _pause(self, transferred: int) -> None:
+        """Sleep while the program has a full pipe to read, if it moves little: else each small write of it wakes this process."""
+        self._pause_s = 0.0 if transferred >= _MUCH_BYTES else min(self._pause_s + _PAUSE_STEP_S, _MOST_PAUSE_S)
+        if self._pause_s:
+            time.sleep(self._pause_s)
 
     def _feed(self, stdin: int) -> bool:
         """Send as much as the pipe accepts. Return False at the end of the input."""
@@ -188,7 +206,7 @@ class TransformRun:
         self._pending = self._pending[sent:] if sent < len(self._pending) else None
         return True
 
-    def _next_block(self) -> bytes | None:
+    def _next_block(self) -> bytes | memoryview | None:
         """Return the next block that is not empty. Pulling it counts as the caller's time."""
         left = time.monotonic()
         block = None if self._exhausted else next((block for block in self._blocks if block), None)
@@ -278,7 +296,7 @@ class TransformRun:
         return time.monotonic() - self._caller_s
 
 
-def run(program: Program, blocks: Iterable[bytes], *, where: str = "") -> Iterator[bytes]:
+def run(program: Program, blocks: Iterable[bytes | memoryview], *, where: str = "") -> Iterator[bytes]:
     """Yield chunks of the program's stdout: `TransformRun` for callers without need of a report."""
     yield from TransformRun(program, blocks, where=where)
 

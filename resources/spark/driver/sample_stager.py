@@ -77,7 +77,7 @@ class _Aside:
         self.dead_letters += len(held)
 
 
-def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes], object]) -> tuple[int, int]:
+def extract(pipeline: Pipeline, piece: Piece, write: Callable[[bytes | memoryview], object]) -> tuple[int, int]:
     """Write the records of a range in the form in which the pipeline's program reads them; without a program, as lines.
 
     Returns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-_END = b"\xff\xff\xff\xff\0\0\0\0"
+_LARGE = 1 << 16  # bytes of a part that is worth a write of its own
 
 
 class RecordStream:
@@ -38,13 +39,11 @@ class RecordStream:
     def __init__(self, source: PartitionId, multi_topic: bool) -> None:
         self._source, self._multi_topic = source, multi_topic
         self._schema = SCHEMA.append(_TOPIC) if multi_topic else SCHEMA
-        self._begun = False
+        self._file = _Parts()
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), self._schema)
 
-    def framed(self, held: RecordBlock) -> Iterator[bytes]:
-        """Yield the bytes of records; with the schema before the first ones."""
-        if not self._begun:
-            self._begun = True
-            yield self._schema.serialize().to_pybytes()
+    def framed(self, held: RecordBlock) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of records, not copied from their columns; with the schema before the first ones."""
         count = len(held)
         times = held.column("timestamp")
         if count and pc.min(times).as_py() < 0:  # -1: no timestamp
@@ -58,13 +57,48 @@ class RecordStream:
             held.column("offset"),
             *([pa.repeat(pa.scalar(self._source.topic.name), count)] if self._multi_topic else []),
         ]
-        yield pa.record_batch(columns, schema=self._schema).serialize()
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        for large, parts in groupby(self._file.taken(), key=_is_large):
+            yield from parts if large else (b"".join(parts),)  # noqa: B031 - one of both uses it
 
     def end(self) -> bytes:
         """Return the end of the stream; all of it, if there was no record."""
-        head = b"" if self._begun else self._schema.serialize().to_pybytes()
-        self._begun = True
-        return head + _END
+        self._writer.close()
+        return b"".join(self._file.taken())
+
+
+class _Parts:
+    """A file in memory that does not copy the buffers of columns."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes | memoryview] = []
+        self._size = 0
+
+    def write(self, part: bytes | pa.Buffer) -> int:
+        self._parts.append(part if isinstance(part, bytes) else memoryview(part))
+        self._size += len(part)
+        return len(part)
+
+    def taken(self) -> list[bytes | memoryview]:
+        """Return the parts written since the last call."""
+        parts, self._parts = self._parts, []
+        return parts
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._size
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def close(self) -> None:
+        """Do nothing: there is no file."""
+
+
+def _is_large(part: bytes | memoryview) -> bool:
+    return len(part) >= _LARGE
 
 
 def _headers(held: RecordBlock) -> pa.Array:

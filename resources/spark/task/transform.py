@@ -277,6 +277,6 @@ class _Nowhere:
         """Discard them."""
 
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _chain(first: bytes | memoryview, rest: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     yield first
     yield from rest

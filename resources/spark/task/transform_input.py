@@ -89,7 +89,7 @@ class Feed:
         self.waiting = RecordBlock()
         self.given = self.set_aside = self._waiting_bytes = 0
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         """Yield framed blocks; none is empty. Without records there is none, too.
 
         Raises:

@@ -154,3 +154,14 @@ def test_an_integer_is_the_very_number_or_refused(numeral: Numeral) -> None:
 @each_case("text", ["", ".", "e5", "1e", "1 2e1", "--1e1", "0x10e1", "1_0e1", "nane1", "1e+", "+e1"])
 def test_text_that_is_no_numeral_is_no_decimal(text: str) -> None:
     assert set(map(tuple, (text_rows("DECIMAL(9,2)", text, b"1"), expression_rows("DECIMAL(9,2)", text)))) == {()}
+
+
+@each_case("kind", ["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"])
+@each_case("last", ["2026-11-20T10:00:00.5+05:30", "20 Nov 2026", ""], ids=["one form", "another form", "empty"])
+def test_timestamps_are_those_of_duckdb_whatever_their_form(kind: str, last: str) -> None:
+    texts = ["skipped", "2026-11-20T10:00:00Z", None, "1969-12-31 23:59:59.999999", last]
+    column = pa.array(texts, pa.string()).slice(1)
+    columns = Columns((("v", parse_type(kind)),))
+    table, reasons = Texts(columns).read([column.cast(pa.binary())])
+    assert table.equals(in_memory.parsed(pa.table({"v": column}), columns))
+    assert list(reasons) == ([] if "T" in last else [3])
