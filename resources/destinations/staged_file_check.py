@@ -26,6 +26,7 @@ __all__ = ["Proven", "Writes", "added", "check_totals", "row_bytes", "verify"]
 
 _BLOCK = 1 << 20  # bytes hashed per call: large enough for hashlib to release the GIL, small enough for the cache
 _VECTOR_ROWS = 2048  # DuckDB's; as many large rows are in memory at least (resources/duckdb_engine/row_groups.py)
+_FIXED = 8  # bytes of a NULL or a number in memory; Parquet stores a column of NULL in a few bytes
 _AGAIN = "run it again: the batch is read and staged again"
 
 
@@ -36,7 +37,7 @@ class Proven:
     Attributes:
         path: without symbolic links below the staging root; or the object's name.
         rows: by its footer.
-        size: of its rows in memory, about, by its footer.
+        size: of its rows in memory, about, by its footer: of many columns, most values may be NULL.
         names: of its columns, in order.
         shape: names and types as text: files of one shape can be read together.
     """
@@ -172,6 +173,7 @@ def _read(file: StagedFile, place: str, stream: BinaryIO) -> Proven:
         raise StagingFailed(f"staged file {place!r} is not a Parquet file: {error}", _AGAIN) from error
     if rows != file.rows:
         raise StagingFailed(f"staged file {place!r} expected {file.rows} rows, found {rows}", _AGAIN)
+    size = max(size, rows * len(schema.names) * _FIXED)
     shape = tuple((field.name, str(field.type)) for field in schema)
     return Proven(place, rows, size, tuple(schema.names), shape)
 
