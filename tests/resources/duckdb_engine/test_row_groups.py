@@ -173,3 +173,12 @@ def test_null_counts_as_a_number(tmp_path: Path) -> None:
     staged = writer.finish()
     assert staged is not None
     assert row_bytes([verify([staged], (tmp_path,))]) == 4000
+
+
+def test_a_few_large_rows_do_not_count_as_small_ones(tmp_path: Path) -> None:
+    """Otherwise the last, small batch of a backlog of large rows would merge all rows of the table."""
+    writer = StagingWriter(tmp_path / ("a" * 32))
+    writer.write(pa.table({"text": ["x" * 1_000_000] * 3}))
+    staged = writer.finish()
+    assert staged is not None
+    assert not choose(row_bytes([verify([staged], (tmp_path,))]), _KB * _KB // 2, 12 * _GB).merging
