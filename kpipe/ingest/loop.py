@@ -25,6 +25,7 @@ from kpipe.failpoints import failpoint
 from kpipe.ingest.at_least_once import AtLeastOnce
 from kpipe.ingest.at_most_once import AtMostOnce
 from kpipe.ingest.batch_bisection import BadRecordIsolation, set_aside
+from kpipe.ingest.batch_size import BatchSize
 from kpipe.ingest.delivery import Delivery
 from kpipe.ingest.prefetch import Prefetch
 from kpipe.ingest.staging import StagedBatch, staged_for, tables_of
@@ -37,7 +38,7 @@ from kpipe.planning.start_offsets import fixed_start
 from kpipe.run_events import Decisions, Event, Seen
 from kpipe.tables.multi_table import fans_out, table_pipelines
 from kpipe.tables.upsert import KeyRule, rows_first
-from kpipe.topics import Part, PartitionId, TopicSnapshot
+from kpipe.topics import Part, TopicSnapshot
 from kpipe.verification.commit_order import check_order, why_in_order
 
 __all__ = ["Ingest", "Observed"]
@@ -96,7 +97,6 @@ class Ingest:
     stopped: Callable[[], bool] = lambda: False
     contend: bool = False
     on_work: Callable[[], None] = lambda: None
-    _mean_bytes: dict[PartitionId, float] = field(default_factory=dict, init=False)
     _turn: int | None = field(default=None, init=False)
     _all_read: bool = field(default=False, init=False)
     _batch: Batch | None = field(default=None, init=False)
@@ -107,9 +107,9 @@ class Ingest:
         )
         self.survey.foresee = self._foresee
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
+        self.sizes = BatchSize(self.destination)
         self.delivery = self._delivery()
-        read_ledger = self.survey.read_ledger
-        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read_ledger, self.on_event)
+        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, self.survey.read_ledger, self.on_event)
 
     def _delivery(self) -> Delivery:
         if rows_first(self.pipeline):
@@ -198,7 +198,7 @@ class Ingest:
                 batch = self.plan(observed)  # 3
                 if isinstance(batch, Idle):
                     return batch
-                staged = self.stage(observed, batch)  # 4
+                staged = self._sized(observed, self.stage(observed, batch))  # 4
             commit = self.check(staged)  # 5
             committed = self.commit(commit, staged, last)  # 6
             return self.publish(committed, staged)  # 7
@@ -252,18 +252,32 @@ class Ingest:
 
     def _limits(self) -> Limits:
         b = self.pipeline.batch
-        return Limits(b.max_offsets_per_partition, b.max_bytes_per_partition, b.max_partitions, dict(self._mean_bytes))
+        return self.sizes.limited(Limits(b.max_offsets_per_partition, b.max_bytes_per_partition, b.max_partitions))
 
     def _next_batch(self, limits: Limits, ledger: Ledger, snapshot: TopicSnapshot) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
-        id = uuid.uuid4().hex
-        return self.isolation.planned(ledger, id) or plan(ledger, snapshot, limits, id, self.only, turn)
+        return self.isolation.planned(ledger, id := uuid.uuid4().hex) or plan(ledger, snapshot, limits, id, self.only, turn)
 
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
         batch = self.delivery.take(observed.ledger, batch)
         found = staged_for(self.pipeline, tables_of(self.pipeline, self.destination), self.stager, batch, self.on_event)
         return StagedBatch(batch, observed.snapshot, observed.ledger, *found, observed.began, observed.started_ms)
+
+    def _sized(self, observed: Observed, staged: StagedBatch) -> StagedBatch:
+        """Plan and stage a batch again, with fewer offsets, if it needs too much memory of the destination.
+
+        The batch keeps its id, so that its commit removes the files of both. Modes with two commits, and searches for bad
+        records, have fixed the ranges.
+        """
+        if not self.sizes.note(staged.reports) or self.pipeline.delivery != "exactly_once" or self.isolation.busy:
+            return staged
+        smaller = self._next_batch(self._limits(), observed.ledger, observed.snapshot)
+        if isinstance(smaller, Idle) or smaller.steps == staged.batch.steps:
+            return staged
+        self._batch = batch = replace(smaller, id=staged.batch.id)
+        self.on_event(Event("planned", batch, snapshot=observed.snapshot, ledger=observed.ledger))
+        return self.stage(observed, batch)
 
     def check(self, staged: StagedBatch) -> Commit:
         """Check that the reports cover the batch and that its topics are the planned ones, and return the commit.
@@ -310,11 +324,9 @@ class Ingest:
             KpipeError: as `Destination.commit`.
         """
         batch = staged.batch
-        for step in batch.steps:
-            if len(step.range):
-                self._mean_bytes[step.source] = commit.records[step.lane.key].bytes / len(step.range)
+        self.sizes.note(staged.reports)
         left = sum(lag(staged.ledger, staged.snapshot).values()) - sum(len(step.range) for step in batch.steps)
-        self._turn = (staged.ledger.seq if self._turn is None else self._turn) + 1
+        self._turn = 1 + (staged.ledger.seq if self._turn is None else self._turn)
         if not last and left > 0 and not self.isolation.busy:
             self.prefetch.start(staged, partial(self._next_batch, self._limits()))
         try:
@@ -334,6 +346,5 @@ class Ingest:
         """Report the commit that was read back, and store its position in this home."""
         failpoint("publish.before")
         self.seen.note(self.seen.uid or self.destination.ledger()[0], committed.seq)
-        looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
-        self.on_event(Event("committed", committed.batch, committed, "", *looked))
+        self.on_event(Event("committed", committed.batch, committed, "", *((staged.snapshot, staged.ledger) if staged else ())))
         return committed

@@ -31,18 +31,20 @@ class Limits:
         bytes: bytes of one partition; None: no limit.
         partitions: partitions in a batch; None: all.
         bytes_per_offset: mean size so far, by partition.
+        unknown_bytes: mean size for other partitions; None: they are probed.
     """
 
     offsets: int = 1_000_000
     bytes: int | None = None
     partitions: int | None = None
     bytes_per_offset: Mapping[PartitionId, float] = field(default_factory=dict)
+    unknown_bytes: float | None = None
 
     def of(self, source: PartitionId) -> tuple[int, str]:
         """Return the maximum number of offsets of that partition, and the limit that sets it."""
         if self.bytes is None:
             return self.offsets, "offsets"
-        mean = self.bytes_per_offset.get(source)
+        mean = self.bytes_per_offset.get(source, self.unknown_bytes)
         by_bytes = _PROBE_OFFSETS if mean is None else max(1, ceil(self.bytes / max(mean, 1.0)))
         return (by_bytes, "bytes") if by_bytes < self.offsets else (self.offsets, "offsets")
 

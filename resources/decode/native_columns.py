@@ -105,15 +105,22 @@ def arrays(found: ctypes.CDLL, decoder: int, kind: pa.StructType, rows: int) -> 
         kind: type of a row that the decoder was created with.
         rows: number of rows.
     """
-    node = 0
+    nodes = found.kp_sizes(decoder, None)
+    if nodes < 0:
+        raise MemoryError
+    sizes = np.zeros((nodes, 3), np.int64)
+    found.kp_sizes(decoder, sizes.ctypes.data)
+    counts, zeros, node = sizes.tolist(), _Zeros(), 0
 
     def array(kind: pa.DataType, rows: int) -> pa.Array:
         """Copy the slots of the next node, in depth-first order."""
         nonlocal node
         node += 1
-        current, size = node, np.zeros(3, np.int64)
-        found.kp_size(decoder, current, size.ctypes.data)
-        count, used, some_null = (int(item) for item in size)
+        count, used, some_null = counts[node]
+        if not count and rows > 0:  # no value in the block
+            node += _nested(kind)
+            return zeros.column(kind, rows)
+        current = node
         assert rows < 0 or count == rows
         validity = pa.allocate_buffer((count + 7) // 8) if some_null else None
         offsets = values = None
@@ -132,3 +139,25 @@ def arrays(found: ctypes.CDLL, decoder: int, kind: pa.StructType, rows: int) -> 
         return pa.Array.from_buffers(kind, count, [validity, values] if offsets is None else [validity, offsets, values])
 
     return [array(item.type, rows) for item in kind]
+
+
+class _Zeros:
+    """Creates columns of NULL that share one buffer of zeros, so that they take no memory of their own."""
+
+    def __init__(self) -> None:
+        self._buffer = pa.py_buffer(b"")
+
+    def column(self, kind: pa.DataType, rows: int) -> pa.Array:
+        """Return so many rows of NULL; types with members do not share."""
+        text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+        if kind.num_fields or not (text or kind.bit_width <= 64):
+            return pa.nulls(rows, kind)
+        if self._buffer.size < 8 * (rows + 1):  # 64 bits for each row, and an offset more
+            self._buffer = pa.py_buffer(np.zeros(rows + 1, np.int64))
+        return pa.Array.from_buffers(kind, rows, [self._buffer] * kind.num_buffers, rows)
+
+
+def _nested(kind: pa.DataType) -> int:
+    """Count the columns inside of a type."""
+    inner = [kind.value_type] if pa.types.is_list(kind) else [item.type for item in kind] if pa.types.is_struct(kind) else []
+    return sum(1 + _nested(item) for item in inner)

@@ -26,6 +26,8 @@ __all__ = ["Proven", "Writes", "added", "check_totals", "row_bytes", "verify"]
 
 _BLOCK = 1 << 20  # bytes hashed per call: large enough for hashlib to release the GIL, small enough for the cache
 _VECTOR_ROWS = 2048  # DuckDB's; as many large rows are in memory at least (resources/duckdb_engine/row_groups.py)
+_LARGE = 64 << 10  # a quarter of a block of DuckDB: row groups of a few such rows waste little
+_FIXED = 8  # bytes of a NULL or a number in memory; Parquet stores a column of NULL in a few bytes
 _AGAIN = "run it again: the batch is read and staged again"
 
 
@@ -36,7 +38,7 @@ class Proven:
     Attributes:
         path: without symbolic links below the staging root; or the object's name.
         rows: by its footer.
-        size: of its rows in memory, about, by its footer.
+        size: of its rows in memory, about, by its footer: of many columns, most values may be NULL.
         names: of its columns, in order.
         shape: names and types as text: files of one shape can be read together.
     """
@@ -73,9 +75,17 @@ def added(files: Sequence[Proven]) -> dict[Part, Holding]:
 
 
 def row_bytes(tables: Sequence[Sequence[Proven]]) -> int:
-    """Return the mean size of a row of the table whose rows are the largest; fewer rows than a vector count as a vector."""
+    """Return the mean size of a row of the table whose rows are the largest; fewer rows than a vector count as a vector.
+
+    Large rows do not: a few of them would pass as small rows, next to which DuckDB merges the row groups of large ones.
+    """
     counted = [(sum(file.size for file in files), sum(file.rows for file in files)) for files in tables]
-    return max((-(-size // max(_VECTOR_ROWS, rows)) for size, rows in counted), default=0)
+    return max((_mean(size, rows) for size, rows in counted), default=0)
+
+
+def _mean(size: int, rows: int) -> int:
+    mean = -(-size // max(1, rows))
+    return mean if mean > _LARGE else -(-size // max(_VECTOR_ROWS, rows))
 
 
 def verify(files: Sequence[StagedFile], roots: Sequence[Path | str]) -> list[Proven]:
@@ -172,6 +182,7 @@ def _read(file: StagedFile, place: str, stream: BinaryIO) -> Proven:
         raise StagingFailed(f"staged file {place!r} is not a Parquet file: {error}", _AGAIN) from error
     if rows != file.rows:
         raise StagingFailed(f"staged file {place!r} expected {file.rows} rows, found {rows}", _AGAIN)
+    size = max(size, rows * len(schema.names) * _FIXED)
     shape = tuple((field.name, str(field.type)) for field in schema)
     return Proven(place, rows, size, tuple(schema.names), shape)
 

@@ -14,11 +14,12 @@ import duckdb
 
 from resources.duckdb_engine.sandbox import quote
 
-__all__ = ["VECTOR_ROWS", "Groups", "RowSizes", "choose", "row_group_rows"]
+__all__ = ["VECTOR_ROWS", "Groups", "RowSizes", "batch_bytes", "choose", "row_group_rows"]
 
 #: DuckDB reads, compresses and writes whole vectors.
 VECTOR_ROWS = 2048
 _GROUP_ROWS, _GROUP_BYTES = 122_880, 64 << 20
+_BATCH_BYTES = 128 << 20  # DuckDB takes about twice the bytes of fewer rows than a vector
 _FEW_ROWS = 64  # a table of fewer rows can always be merged
 _SHARE = 12  # part of the engine's memory for a group of another table; two threads merge up to three groups each
 _GROWTH = 1.25  # the rows of a table are measured again when there are so many times more
@@ -37,6 +38,19 @@ def row_group_rows(row_bytes: int) -> int:
     """Return the number of rows of a row group whose rows have this mean size; DuckDB writes whole vectors."""
     wanted = _GROUP_BYTES // max(1, row_bytes) // VECTOR_ROWS * VECTOR_ROWS
     return min(_GROUP_ROWS, max(VECTOR_ROWS, wanted))
+
+
+def batch_bytes(row_bytes: float, memory: int) -> int | None:
+    """Return the most bytes of a transaction that inserts rows of this mean size; None: no bound.
+
+    Until a transaction commits, DuckDB keeps the last row group in memory, up to a vector of rows whatever their size.
+
+    Args:
+        row_bytes: mean size of the rows.
+        memory: limit of the engine.
+    """
+    most = max(1, min(_BATCH_BYTES, memory // 4))
+    return most if row_bytes * VECTOR_ROWS > most else None
 
 
 class Groups(NamedTuple):

@@ -20,7 +20,7 @@ _P, _I, _L = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
 _NEWEST = (
     "kp_lines_2", "kp_absent", "kp_avro_new", "kp_protobuf_new", "kp_pgcopy", "kp_names", "kp_too_deep", "kp_json_members",
-    "kp_instants",
+    "kp_instants", "kp_sizes",
 )  # fmt: skip
 """Functions and symbols that a library of this version contains."""
 
@@ -71,7 +71,7 @@ def library() -> ctypes.CDLL | None:
             ("kp_protobuf_decode", _L, [_P, _P, _P, _P, _L, _L, _P]),
             ("kp_pgcopy_room", _L, [_P, _L, _L]),
             ("kp_pgcopy", _L, [_P, _L, _L, _P]),
-            ("kp_size", None, [_P, _I, _P]),
+            ("kp_sizes", _L, [_P, _P]),
             ("kp_copy", None, [_P, _I, _P, _P, _P]),
             ("kp_taken_new", _P, [_P]),
             ("kp_taken_free", None, [_P]),

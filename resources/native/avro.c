@@ -219,7 +219,7 @@ static int value(scan *s, int64_t index, column *c, int depth) {
 
 void kp_avro_free(avro *d) {
     if (!d) return;
-    kp_release(&d->base.root);
+    kp_release(&d->base);
     free(d->data);
     free(d->nodes);
     free(d->symbols);

@@ -39,50 +39,78 @@ int kp_build(column *c, const int32_t **node, const uint64_t **range, const char
     return OK;
 }
 
-void kp_release(column *c) {
-    for (int i = 0; i < c->count; i++) kp_release(&c->children[i]);
+static void release(column *c) {
+    for (int i = 0; i < c->count; i++) release(&c->children[i]);
     free(c->children);
+    free(c->places);
+    free(c->filled);
     free(c->name);
     free(c->valid);
     free(c->ends);
     free(c->values);
 }
 
-static column *node_at(column *c, int *index) {
-    if ((*index)-- == 0) return c;
-    for (int i = 0; i < c->count; i++) {
-        column *found = node_at(&c->children[i], index);
-        if (found) return found;
-    }
-    return NULL;
+void kp_release(decoder *d) {
+    release(&d->root);
+    free(d->nodes);
 }
 
-/* Return for the node with that index (0 is the root): rows, bytes of its values, whether a slot may be null. */
-void kp_size(decoder *d, int index, int64_t *out) {
-    column *c = node_at(&d->root, &index);
-    out[0] = c->rows;
-    out[1] = (int64_t)c->used;
-    out[2] = c->some_null;
-    c->some_null = 0;
+static column **listed(column *c, column **to) {
+    *to++ = c;
+    for (int i = 0; i < c->count; i++) to = listed(&c->children[i], to);
+    return to;
+}
+
+static int number_nodes(decoder *d) {
+    if (d->nodes) return OK;
+    int count = columns_in(&d->root);
+    if (!(d->nodes = malloc((size_t)count * sizeof(column *)))) return FAIL;
+    listed(&d->root, d->nodes);
+    d->node_count = count;
+    return OK;
+}
+
+/* Return the number of nodes; -1: out of memory. For each in depth-first order (0 is the root), `out` gets: rows, bytes of its
+ * values, whether a slot may be null. No `out`: count only. */
+int64_t kp_sizes(decoder *d, int64_t *out) {
+    if (!number_nodes(d)) return -1;
+    for (int i = 0; out && i < d->node_count; i++) {
+        column *c = d->nodes[i];
+        *out++ = c->rows;
+        *out++ = (int64_t)c->used;
+        *out++ = c->some_null;
+        c->some_null = 0;
+    }
+    return d->node_count;
 }
 
 static void bits(const uint8_t *bytes, int64_t count, uint8_t *to) {
-    for (int64_t i = 0; i < count; i += 8) {
+    int64_t i = 0;
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    for (; i + 8 <= count; i += 8) { /* the product moves bit 0 of byte k to bit 56 + k */
+        uint64_t eight;
+        memcpy(&eight, bytes + i, 8);
+        to[i / 8] = (uint8_t)((eight & 0x0101010101010101u) * 0x0102040810204080u >> 56);
+    }
+#endif
+    for (; i < count; i += 8) {
         uint8_t byte = 0;
         for (int k = 0; k < 8 && i + k < count; k++) byte = (uint8_t)(byte | (bytes[i + k] & 1) << k);
         to[i / 8] = byte;
     }
 }
 
-/* Return for each slot of that node whether the value was absent: not even null. */
+/* Return for each slot of that node whether the value was absent: not even null. Nothing is written for a column that has no
+ * slot. Call kp_sizes before. */
 void kp_absent(decoder *d, int index, uint8_t *out) {
-    column *c = node_at(&d->root, &index);
+    const column *c = d->nodes[index];
     for (int64_t i = 0; i < c->rows; i++) out[i] = c->valid[i] == 2;
 }
 
-/* Copy that node to Arrow's buffers: validity bitmap, offsets (rows + 1), values. A buffer that is NULL is not written. */
+/* Copy that node to Arrow's buffers: validity bitmap, offsets (rows + 1), values. A buffer that is NULL is not written. Call
+ * kp_sizes before. */
 void kp_copy(decoder *d, int index, uint8_t *validity, int32_t *offsets, char *values) {
-    column *c = node_at(&d->root, &index);
+    const column *c = d->nodes[index];
     if (validity) bits(c->valid, c->rows, validity);
     if (offsets) {
         offsets[0] = 0;

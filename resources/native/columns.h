@@ -22,6 +22,10 @@ typedef struct column {
     size_t name_length;
     struct column *children;
     int count;
+    int32_t *places; /* STRUCT of many children: a hash table of their indices by name, -1 where free (json.c); else NULL */
+    uint64_t mask;   /* of a hash in that table */
+    int32_t *filled; /* STRUCT: indices of the children that the current slot has filled (json.c) */
+    int fills;
     /* the content: a slot for each row of the parent */
     int64_t rows, room;
     int some_null;
@@ -37,12 +41,15 @@ typedef struct column {
 
 typedef struct {
     column root;
+    column **nodes; /* all columns in depth-first order, the root first; made by the first kp_sizes */
+    int node_count;
     int64_t slots; /* filled for this block so far, including discarded ones */
     int broken;    /* out of memory, or the block fills too many slots */
 } decoder;
 
-static inline int grow_rows(decoder *d, column *c) {
+static inline int grow_rows(decoder *d, column *c, int64_t least) {
     int64_t room = c->room ? c->room * 2 : 1024;
+    while (room < least) room *= 2;
     uint8_t *valid = realloc(c->valid, (size_t)room);
     if (valid) c->valid = valid;
     void *more = c->valid;
@@ -67,7 +74,7 @@ static inline int slot(decoder *d, column *c) {
         d->broken = 1;
         return FAIL;
     }
-    return c->rows < c->room ? OK : grow_rows(d, c);
+    return c->rows < c->room ? OK : grow_rows(d, c, c->rows + 1);
 }
 
 static inline int64_t end_of(const column *c) { return c->rows ? c->ends[c->rows - 1] : 0; }
@@ -105,6 +112,51 @@ static inline int put_nothing(decoder *d, column *c, uint8_t mark) {
     return OK;
 }
 
+/* Append absent values up to that number of rows at once. Children stay behind: they are filled before their next value, or by
+ * `settle`. */
+static inline int fill(decoder *d, column *c, int64_t rows) {
+    int64_t more = rows - c->rows;
+    if (more <= 0) return OK;
+    if ((d->slots += more) > MOST_SLOTS) {
+        d->broken = 1;
+        return FAIL;
+    }
+    if (rows > c->room && !grow_rows(d, c, rows)) return FAIL;
+    c->some_null = 1;
+    memset(c->valid + c->rows, 2, (size_t)more);
+    if (c->kind == TEXT || c->kind == LIST) {
+        int32_t end = (int32_t)end_of(c);
+        for (int64_t at = c->rows; at < rows; at++) c->ends[at] = end;
+    } else if (c->kind != STRUCT) {
+        size_t width = c->kind == INTEGER ? (size_t)c->width : c->kind == DOUBLE ? 8 : 1;
+        memset(c->values + (size_t)c->rows * width, 0, (size_t)more * width);
+    }
+    c->rows = rows;
+    return OK;
+}
+
+static inline int columns_in(const column *c) {
+    int count = 1;
+    for (int i = 0; i < c->count; i++) count += columns_in(&c->children[i]);
+    return count;
+}
+
+/* Fill the columns that are behind, except those without any value, which stay empty: their rows are all absent. Inside of lists
+ * these count as slots too, as few bytes can have very many items. */
+static inline int settle(decoder *d, column *c, int in_list) {
+    for (int i = 0; i < c->count; i++) {
+        column *child = &c->children[i];
+        if (child->rows) {
+            if (c->kind == STRUCT && !fill(d, child, c->rows)) return FAIL;
+            if (!settle(d, child, in_list || c->kind == LIST)) return FAIL;
+        } else if (in_list && (d->slots += c->rows * columns_in(child)) > MOST_SLOTS) {
+            d->broken = 1;
+            return FAIL;
+        }
+    }
+    return OK;
+}
+
 static inline int put_null(decoder *d, column *c) { return put_nothing(d, c, 0); }
 
 static inline void cut(column *c, int64_t rows) {
@@ -121,7 +173,16 @@ static inline void cut_members(column *c) {
     for (int i = 0; i < c->count; i++) cut(&c->children[i], c->rows);
 }
 
+/* Discard all rows. */
+static inline void clear(column *c) {
+    c->rows = 0;
+    c->used = 0;
+    c->some_null = 0;
+    c->fills = 0;
+    for (int i = 0; i < c->count; i++) clear(&c->children[i]);
+}
+
 int kp_is_utf8(const uint8_t *p, const uint8_t *end);
 int kp_build(column *c, const int32_t **node, const uint64_t **range, const char **names);
-void kp_release(column *c);
+void kp_release(decoder *d);
 #endif

@@ -142,7 +142,7 @@ static int payload(csv *d, scan *s) {
 
 void kp_csv_free(csv *d) {
     if (!d) return;
-    kp_release(&d->base.root);
+    kp_release(&d->base);
     free(d->places);
     free(d->texts);
     free(d);

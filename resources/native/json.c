@@ -309,76 +309,139 @@ static inline int literal(scan *s, const char *word, size_t length) {
 
 static int value(scan *s, column *c, int depth);
 
-static column *member(column *c, const char *name, size_t length, int *hint) {
-    for (int i = *hint; i < c->count; i++)
-        if (c->children[i].name_length == length && !memcmp(c->children[i].name, name, length)) {
-            *hint = i + 1;
-            return &c->children[i];
-        }
-    for (int i = 0; i < *hint && i < c->count; i++)
-        if (c->children[i].name_length == length && !memcmp(c->children[i].name, name, length)) {
-            *hint = i + 1;
-            return &c->children[i];
-        }
-    return NULL;
-}
+/* ---- members of an object -------------------------------------------------------------------------------------- */
+
+#define FEW 4 /* names of so few fields are compared one by one */
 
 static inline char lowered(char c) { return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c; }
+
+/* Return a hash that is equal for names that differ by the case of ASCII letters only. */
+static inline uint64_t name_hash(const char *name, size_t length) {
+    uint64_t hash = length, word;
+    for (;; name += 8, length -= 8) {
+        word = 0;
+        memcpy(&word, name, length < 8 ? length : 8);
+        hash = (hash ^ (word | 0x2020202020202020u)) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+        if (length <= 8) return hash;
+    }
+}
+
+/* Return the mask of the hash table: it has a power of two of places, at least twice as many as the fields. */
+static inline uint64_t place_mask(const column *c) {
+    uint64_t places = 4 * FEW;
+    while (places < (uint64_t)c->count * 2) places *= 2;
+    return places - 1;
+}
+
+/* Prepare the STRUCTs at and below a column for `member` and `members`. */
+static int index_names(column *c) {
+    if (c->kind == STRUCT && c->count && !(c->filled = malloc((size_t)c->count * sizeof(int32_t)))) return FAIL;
+    if (c->kind == STRUCT && c->count > FEW) {
+        c->mask = place_mask(c);
+        if (!(c->places = malloc((size_t)(c->mask + 1) * sizeof(int32_t)))) return FAIL;
+        memset(c->places, 0xff, (size_t)(c->mask + 1) * sizeof(int32_t));
+        for (int i = 0; i < c->count; i++) {
+            uint64_t at = name_hash(c->children[i].name, c->children[i].name_length) & c->mask;
+            while (c->places[at] >= 0) at = (at + 1) & c->mask;
+            c->places[at] = i;
+        }
+    }
+    for (int i = 0; i < c->count; i++)
+        if (!index_names(&c->children[i])) return FAIL;
+    return OK;
+}
+
+static inline int same(const column *c, const char *name, size_t length) {
+    return c->name_length == length && !memcmp(c->name, name, length);
+}
+
+static inline int similar(const column *c, const char *name, size_t length) {
+    if (c->name_length != length) return 0;
+    for (size_t at = 0; at < length; at++)
+        if (lowered(name[at]) != lowered(c->name[at])) return 0;
+    return 1;
+}
+
+/* Return the index of the field of that name, or -1. `hint`: the field that probably comes next. */
+static inline int member(const column *c, const char *name, size_t length, int hint) {
+    if (hint < c->count && same(&c->children[hint], name, length)) return hint;
+    if (!c->places) {
+        for (int i = 0; i < c->count; i++)
+            if (same(&c->children[i], name, length)) return i;
+        return -1;
+    }
+    for (uint64_t at = name_hash(name, length) & c->mask; c->places[at] >= 0; at = (at + 1) & c->mask)
+        if (same(&c->children[c->places[at]], name, length)) return c->places[at];
+    return -1;
+}
 
 /* Return whether a member that is not a field may be one in another case, or has a name that no field can have. */
 static int doubtful(const column *c, const char *name, size_t length, int high) {
     if (c->width == ON_THE_WAY) return 0;
     if (c->width == VALUE_BEYOND_ASCII || high || !length || length > LONGEST_NAME) return 1;
-    for (int i = 0; i < c->count; i++) {
-        size_t at = 0;
-        if (c->children[i].name_length != length) continue;
-        while (at < length && lowered(name[at]) == lowered(c->children[i].name[at])) at++;
-        if (at == length) return 1;
+    if (!c->places) {
+        for (int i = 0; i < c->count; i++)
+            if (similar(&c->children[i], name, length)) return 1;
+        return 0;
     }
+    for (uint64_t at = name_hash(name, length) & c->mask; c->places[at] >= 0; at = (at + 1) & c->mask)
+        if (similar(&c->children[c->places[at]], name, length)) return 1;
     return 0;
 }
 
-/* Read the members of an object into the children; absent members become null. The caller fills the object's own slot. */
+/* Read the members of an object into the children. The caller fills the object's own slot, or discards the members. Children
+ * that are absent stay behind: see `fill`. So the time is that of the members, not of the fields. */
 static int members(scan *s, column *c, int64_t row, int depth) {
     int hint = 0;
     name_set others;
     others.seen = 0;
     others.count = 0;
+    c->fills = 0;
     if (!next_is(s, '{')) return FAIL;
     space(s);
-    if (!next_is(s, '}')) {
-        do {
-            int high = 0;
-            if (!next_is(s, '"')) return FAIL;
-            const char *name = s->p, *to = text_end(name, s->end, s->limit, &high);
-            if (to >= s->end || *to != '"') return FAIL;
-            column *child = member(c, name, (size_t)(to - name), &hint);
-            if (!child && s->d->skips) {
-                if (doubtful(c, name, (size_t)(to - name), high)) return FAIL;
-                if ((high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to))) return FAIL;
-                s->p = to + 1;
-                if (!add_name(&others, name, (size_t)(to - name)) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
-                continue;
-            }
-            if (!child) {
+    if (next_is(s, '}')) return OK;
+    do {
+        int high = 0;
+        if (!next_is(s, '"')) return FAIL;
+        const char *name = s->p, *to = text_end(name, s->end, s->limit, &high);
+        size_t length = (size_t)(to - name);
+        if (to >= s->end || *to != '"') return FAIL;
+        int index = member(c, name, length, hint);
+        s->p = to + 1;
+        if (index < 0) {
+            if (!s->d->skips) {
                 s->d->unknown = 1;
                 return FAIL;
             }
-            s->p = to + 1;
-            if (child->rows != row) return FAIL; /* duplicate */
-            if (!next_is(s, ':') || !value(s, child, depth)) return FAIL;
-        } while (next_is(s, ','));
-        if (!next_is(s, '}')) return FAIL;
-    }
-    for (int i = 0; i < c->count; i++)
-        if (c->children[i].rows == row && !put_nothing(&s->d->base, &c->children[i], 2)) return FAIL;
+            if (doubtful(c, name, length, high) || (high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to))) return FAIL;
+            if (!add_name(&others, name, length) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
+            continue;
+        }
+        column *child = &c->children[index];
+        hint = index + 1;
+        if (child->rows > row || !fill(&s->d->base, child, row)) return FAIL; /* duplicate */
+        c->filled[c->fills++] = index;
+        if (!next_is(s, ':') || !value(s, child, depth)) return FAIL;
+    } while (next_is(s, ','));
+    return next_is(s, '}');
+}
+
+/* Discard the members of an object that failed: each can have one row more than the object. */
+static void discard(column *c) {
+    for (int i = 0; i < c->fills; i++) cut(&c->children[c->filled[i]], c->rows);
+}
+
+static int null(scan *s, column *c) {
+    if (!literal(s, "null", 4) || !fill(&s->d->base, c, c->rows + 1)) return FAIL;
+    c->valid[c->rows - 1] = 0;
     return OK;
 }
 
 static int value(scan *s, column *c, int depth) {
     space(s);
     if (s->p >= s->end) return FAIL;
-    if (*s->p == 'n') return literal(s, "null", 4) && put_null(&s->d->base, c);
+    if (*s->p == 'n') return null(s, c);
     switch (c->kind) {
     case TEXT: return c->width == TEXTS || (c->width == ANYTHING && *s->p == '"') ? text(s, c) : as_json(s, c, depth);
     case INTEGER: return integer(s, c);
@@ -393,7 +456,7 @@ static int value(scan *s, column *c, int depth) {
     case STRUCT:
         if (depth >= DEEPEST || !slot(&s->d->base, c)) return FAIL;
         if (!members(s, c, c->rows, depth + 1)) {
-            cut_members(c);
+            discard(c);
             return FAIL;
         }
         c->valid[c->rows++] = 1;
@@ -426,7 +489,7 @@ static int value(scan *s, column *c, int depth) {
 
 void kp_json_free(json *d) {
     if (!d) return;
-    kp_release(&d->base.root);
+    kp_release(&d->base);
     if (d->c_locale) freelocale(d->c_locale);
     free(d);
 }
@@ -435,7 +498,7 @@ json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *name
     json *d = calloc(1, sizeof(json));
     if (!d) return NULL;
     d->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!d->c_locale || !kp_build(&d->base.root, &nodes, &ranges, &names)) {
+    if (!d->c_locale || !kp_build(&d->base.root, &nodes, &ranges, &names) || !index_names(&d->base.root)) {
         kp_json_free(d);
         return NULL;
     }
@@ -449,8 +512,7 @@ void kp_json_skip(json *d) { d->skips = 1; }
  * Returns the number of rows; -1: out of memory, or too many slots. status: GOOD, LOOK or UNKNOWN for each payload. */
 int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status) {
     column *root = &d->base.root;
-    for (int i = 0; i < root->count; i++) cut(&root->children[i], 0);
-    root->rows = 0;
+    clear(root);
     d->base.broken = 0;
     d->base.slots = 0;
     for (int64_t at = 0; at < count; at++) {
@@ -462,8 +524,8 @@ int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t
             continue;
         }
         if (d->base.broken) return -1;
-        cut_members(root);
+        discard(root);
         status[at] = d->unknown ? UNKNOWN : LOOK;
     }
-    return root->rows;
+    return settle(&d->base, root, 0) ? root->rows : -1;
 }

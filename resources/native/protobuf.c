@@ -372,7 +372,7 @@ static int message(scan *s, const node *n, column *c, int64_t group) {
 
 void kp_protobuf_free(protobuf *d) {
     if (!d) return;
-    kp_release(&d->base.root);
+    kp_release(&d->base);
     free(d->data);
     free(d->nodes);
     free(d->enums);

@@ -72,7 +72,7 @@ class NativeJson:
             node: number of the node, in depth-first order; the row is 0.
             rows: number of its slots: the number of rows, except inside lists.
         """
-        absent = np.zeros(rows, np.bool_)
+        absent = np.ones(rows, np.bool_)  # a column without any value has no slots
         self._library.kp_absent(self._decoder, node, absent.ctypes.data)
         return absent
 

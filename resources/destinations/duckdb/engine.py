@@ -18,8 +18,9 @@ from resources.destinations.sql.engine import Engine, ErrorClass, TargetTable
 from resources.destinations.sql.ledger import duckdb_dialect, format_table, history_tables
 from resources.destinations.sql.ledger.table_definitions import FORMAT
 from resources.destinations.staged_file_check import Proven
+from resources.duckdb_engine import row_groups
 from resources.duckdb_engine.file_connection import Connection, Database, FileState, quote
-from resources.duckdb_engine.memory_limit import VARIABLE
+from resources.duckdb_engine.memory_limit import VARIABLE, engine_bytes
 from resources.duckdb_engine.sql_types import READ
 
 __all__ = ["DuckDBEngine"]
@@ -85,6 +86,10 @@ class DuckDBEngine(Engine):
     def writing(self, keyed: bool, row_bytes: int = 0) -> AbstractContextManager[Connection]:
         """See `Engine`."""
         return self.database.write(row_bytes, functions=keyed)  # ON DUPLICATE KEY UPDATE may call them
+
+    def batch_bytes(self, record_bytes: float) -> int | None:
+        """See `Engine`."""
+        return row_groups.batch_bytes(record_bytes, engine_bytes())
 
     def remember(self, what: Hashable, value: Any) -> None:
         """See `Engine`."""

@@ -69,6 +69,10 @@ class SqlDestination(Generic[_E]):
 
     # -- the table
 
+    def batch_bytes(self, record_bytes: float) -> int | None:
+        """See `Sized` in kpipe/ingest/batch_size.py."""
+        return self.store.engine.batch_bytes(record_bytes)
+
     def columns(self) -> Columns | None:
         """Return the payload columns of the table; None if it does not exist.
 

@@ -160,6 +160,10 @@ class Engine(Protocol):
             row_bytes: mean size of the rows that will be inserted; 0: unknown, or small.
         """
 
+    def batch_bytes(self, record_bytes: float) -> int | None:
+        """Return the most bytes of a batch whose records have this mean size; None, by default: no bound."""
+        return None
+
     @abstractmethod
     def classify(self, error: Exception, step: str) -> ErrorClass:
         """Return the meaning of an error.

@@ -14,6 +14,7 @@ from dataclasses import replace
 from kpipe.batch.batch import Piece, RangeReport
 from kpipe.errors import KpipeError, TransformFailed
 from kpipe.failpoints import failpoint
+from kpipe.offsets import Range
 from kpipe.schema.columns import Columns
 from resources.decode.block import Payloads
 from resources.kafka.range_reader import RangeReader
@@ -27,7 +28,10 @@ from resources.spark.task.transform import columns, payloads, poison_records, tr
 _AHEAD, _SHORT = 16, 1000
 """Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
 
-__all__ = ["run", "sample", "sample_columns", "sample_keys", "stage"]
+SAMPLE_BYTES = 8 << 20
+"""Bytes of a range's records from which columns are inferred: the driver holds them all."""
+
+__all__ = ["SAMPLE_BYTES", "run", "sample", "sample_columns", "sample_keys", "stage"]
 
 
 def run(job: JobSpec, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[RangeReport | Failure]:
@@ -132,31 +136,27 @@ def sample(job: JobSpec, piece: Piece, limit: int) -> tuple[list[bytes], Mapping
     """Return payloads from the first records of a range, after the program, to infer columns from.
 
     Returns:
-        At most `limit` payloads, and the poison records with the reasons, by offset.
+        At most `limit` payloads, of `SAMPLE_BYTES` of records and one more; the poison records with the reasons, by offset.
     """
     refused = job.refused.get(piece.source, {})  # these add no columns
     if job.program is None:
-        values: list[bytes] = []
-        with job.reader(piece) as reader:
-            for block, _ in reader.blocks():
-                pairs = zip(block.offsets, block.values, strict=True)
-                values += [value for offset, value in pairs if value is not None and offset not in refused]
-                if len(values) >= limit:
-                    break
-        return values[:limit], {}
+        found = (values for values, _ in _first(job, piece))
+        return [value for values in found for offset, value in values if value is not None and offset not in refused][:limit], {}
+    piece = _cut(job, piece)
     known = {**job.poison_records.get(piece.source, {}), **refused}
     check_framing(job, piece, known)
     try:
         with job.reader(piece) as reader:
             return payloads(job, piece, reader, known)[:limit], {}
     except TransformFailed as error:
-        found = poison_records(job, piece, error, 0, known)
+        poison = poison_records(job, piece, error, 0, known)
     with job.reader(piece) as reader:
-        return payloads(job, piece, reader, {**known, **found})[:limit], found
+        return payloads(job, piece, reader, {**known, **poison})[:limit], poison
 
 
 def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, str]]:
     """Return the columns that a program with `stdin: arrow` writes for a range, and the poison records as in `sample`."""
+    piece = _cut(job, piece)
     known = {**job.poison_records.get(piece.source, {}), **job.refused.get(piece.source, {})}
     try:
         with job.reader(piece) as reader:
@@ -169,12 +169,33 @@ def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, st
 
 def sample_keys(job: JobSpec, piece: Piece, limit: int) -> list[bytes]:
     """Return the keys of the first records of a range, at most `limit`."""
-    keys: list[bytes] = []
     refused = job.refused.get(piece.source, {})
+    found = (keys for _, keys in _first(job, piece))
+    return [key for keys in found for offset, key in keys if key is not None and offset not in refused][:limit]
+
+
+_Cells = list[tuple[int, bytes | None]]
+
+
+def _first(job: JobSpec, piece: Piece) -> Iterator[tuple[_Cells, _Cells]]:
+    """Yield the values and the keys of the first records, with their offsets, block by block."""
+    left = SAMPLE_BYTES
     with job.reader(piece) as reader:
         for block, _ in reader.blocks():
-            pairs = zip(block.offsets, block.keys(), strict=True)
-            keys += [key for offset, key in pairs if key is not None and offset not in refused]
-            if len(keys) >= limit:
-                break
-    return keys[:limit]
+            values, keys = (
+                list(zip(block.offsets, block.values, strict=True)),
+                list(zip(block.offsets, block.keys(), strict=True)),
+            )
+            most = 0
+            while most < len(values) and left > 0:
+                left -= len(values[most][1] or b"") + len(keys[most][1] or b"")
+                most += 1
+            yield values[:most], keys[:most]
+            if left <= 0:
+                return
+
+
+def _cut(job: JobSpec, piece: Piece) -> Piece:
+    """Return the piece up to the record with which `SAMPLE_BYTES` are reached."""
+    last = max((offset for values, _ in _first(job, piece) for offset, _ in values), default=piece.range.end - 1)
+    return replace(piece, range=Range(piece.range.start, min(piece.range.end, int(last) + 1)))

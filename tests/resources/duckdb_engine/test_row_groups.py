@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+from resources.destinations.staged_file_check import row_bytes, verify
 from resources.duckdb_engine.file_connection import Connection, Database
-from resources.duckdb_engine.row_groups import Groups, RowSizes, choose
+from resources.duckdb_engine.row_groups import Groups, RowSizes, batch_bytes, choose
+from resources.spark.staging.staged_files import StagingWriter
 
 _KB, _GB = 1000, 10**9
 
@@ -152,3 +155,30 @@ def test_large_rows_are_not_copied_to_the_log(tmp_path: Path, size: int, logged:
         assert (log.exists() and log.stat().st_size > 0) is logged
     with duckdb.connect(str(path), read_only=True) as connection:
         assert connection.execute("SELECT count(*), sum(length(text)) FROM large").fetchone() == (rows, rows * size)
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "memory", "most"),
+    [(300, _GB, None), (20 * _KB, _GB, None), (_KB * _KB, 100 * _GB, 128 << 20), (_KB * _KB, 400 * 1000 * _KB, 100 * 1000 * _KB)],
+    ids=["small rows", "large rows", "rows whose vector is too large", "little memory"],
+)
+def test_a_batch_is_bounded_where_a_vector_of_its_rows_is_too_large(row_bytes: int, memory: int, most: int | None) -> None:
+    assert batch_bytes(row_bytes, memory) == most
+
+
+def test_null_counts_as_a_number(tmp_path: Path) -> None:
+    """DuckDB stores a NULL like a value, Parquet hardly at all: rows of many columns get row groups of fewer rows."""
+    writer = StagingWriter(tmp_path / ("a" * 32))
+    writer.write(pa.table({f"c{at}": pa.nulls(3000, pa.int64()) for at in range(500)}))
+    staged = writer.finish()
+    assert staged is not None
+    assert row_bytes([verify([staged], (tmp_path,))]) == 4000
+
+
+def test_a_few_large_rows_do_not_count_as_small_ones(tmp_path: Path) -> None:
+    """Otherwise the last, small batch of a backlog of large rows would merge all rows of the table."""
+    writer = StagingWriter(tmp_path / ("a" * 32))
+    writer.write(pa.table({"text": ["x" * 1_000_000] * 3}))
+    staged = writer.finish()
+    assert staged is not None
+    assert not choose(row_bytes([verify([staged], (tmp_path,))]), _KB * _KB // 2, 12 * _GB).merging

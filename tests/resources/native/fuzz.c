@@ -10,7 +10,7 @@ int64_t kp_json_decode(void *, const char *, const int64_t *, int64_t, uint8_t *
 void *kp_csv_new(const int64_t *, const int64_t *, const char *, const int32_t *);
 void kp_csv_free(void *);
 int64_t kp_csv_decode(void *, const char *, const int64_t *, int64_t, uint8_t *, int64_t *);
-void kp_size(void *, int, int64_t *);
+int64_t kp_sizes(void *, int64_t *);
 void kp_copy(void *, int, uint8_t *, int32_t *, char *);
 int64_t kp_count(const char *, int64_t, char, char);
 int64_t kp_line_ends(const char *, int64_t, int64_t *, int64_t);
@@ -40,9 +40,10 @@ static uint64_t chance(uint64_t below) {
 
 /* What is built, copied into buffers of exactly its size. */
 static int copied(void *decoder, const int32_t *kinds, int count) {
-    for (int node = 1; node < count; node++) {
-        int64_t size[3];
-        kp_size(decoder, node, size);
+    int64_t nodes = kp_sizes(decoder, NULL), *sizes = malloc((size_t)nodes * 3 * sizeof(int64_t));
+    kp_sizes(decoder, sizes);
+    for (int node = 1; node < count && node < nodes; node++) {
+        const int64_t *size = sizes + 3 * node;
         uint8_t *valid = malloc((size_t)(size[0] + 7) / 8 + 1);
         int32_t *ends = calloc((size_t)size[0] + 1, 4);
         int kind = kinds[4 * node];
@@ -51,8 +52,9 @@ static int copied(void *decoder, const int32_t *kinds, int count) {
         kp_copy(decoder, node, valid, kind == 5 || kind == 1 ? ends : NULL, kind == 0 || kind == 1 ? NULL : values);
         int wrong = kind == 5 && ends[size[0]] != size[1];
         free(valid); free(ends); free(values);
-        if (wrong) { printf("offsets and bytes differ\n"); return 0; }
+        if (wrong) { printf("offsets and bytes differ\n"); free(sizes); return 0; }
     }
+    free(sizes);
     return 1;
 }
 

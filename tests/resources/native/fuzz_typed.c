@@ -15,7 +15,7 @@ int64_t kp_avro_decode(void *, const uint8_t *, const int64_t *, const int64_t *
 void *kp_protobuf_new(const int64_t *, int64_t, int64_t, int64_t, const char *, int64_t, const int32_t *, const uint64_t *, const char *);
 void kp_protobuf_free(void *);
 int64_t kp_protobuf_decode(void *, const uint8_t *, const int64_t *, const int64_t *, int64_t, int64_t, uint8_t *);
-void kp_size(void *, int, int64_t *);
+int64_t kp_sizes(void *, int64_t *);
 void kp_copy(void *, int, uint8_t *, int32_t *, char *);
 
 static uint64_t state;
@@ -35,9 +35,10 @@ static void *part(FILE *file, int64_t bytes) {
 
 /* What is built, copied into buffers of exactly its size. */
 static int copied(void *decoder, const int32_t *kinds, int64_t count) {
-    for (int node = 1; node < count; node++) {
-        int64_t size[3];
-        kp_size(decoder, node, size);
+    int64_t nodes = kp_sizes(decoder, NULL), *sizes = malloc((size_t)nodes * 3 * sizeof(int64_t));
+    kp_sizes(decoder, sizes);
+    for (int node = 1; node < count && node < nodes; node++) {
+        const int64_t *size = sizes + 3 * node;
         uint8_t *valid = malloc((size_t)(size[0] + 7) / 8 + 1);
         int32_t *ends = calloc((size_t)size[0] + 1, 4);
         int kind = kinds[4 * node];
@@ -46,8 +47,9 @@ static int copied(void *decoder, const int32_t *kinds, int64_t count) {
         kp_copy(decoder, node, valid, kind == 5 || kind == 1 ? ends : NULL, kind == 0 || kind == 1 ? NULL : values);
         int wrong = kind == 5 && ends[size[0]] != size[1];
         free(valid); free(ends); free(values);
-        if (wrong) { printf("offsets and bytes differ\n"); return 0; }
+        if (wrong) { printf("offsets and bytes differ\n"); free(sizes); return 0; }
     }
+    free(sizes);
     return 1;
 }
 
