@@ -15,8 +15,8 @@ from tests.combinations.mutation import Mutant, hunted, planted, texts_are_there
 from tests.combinations.pinned import PINNED
 from tests.combinations.strategies import DESTINATIONS
 
-#: Examples of `make test`: as many as take some ten seconds of processor time each. Pinned ones come on top.
-_SAMPLE = {"duckdb": 6, "kafka": 3, "webhook": 5, "delta": 2, "iceberg": 2, "parquet": 2, "postgres": 2, "mysql": 2}
+#: Examples of `make test`, which see that the search works: it goes on in `make chaos`. Pinned ones come on top.
+_SAMPLE = {"duckdb": 3, "kafka": 2, "webhook": 3, "delta": 1, "iceberg": 1, "parquet": 1, "postgres": 1, "mysql": 1}
 MINUTES, SEED = "KPIPE_COMBINATIONS_MINUTES", "KPIPE_COMBINATIONS_SEED"
 
 

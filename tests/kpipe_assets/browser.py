@@ -63,6 +63,10 @@ class Browser:
     def open(self, path: str) -> None:
         self._do("POST", "url", url=f"{self._page}{path}")
 
+    def blank(self) -> None:
+        """Leave the page: nothing is drawn until the next one is opened."""
+        self._do("POST", "url", url="about:blank")
+
     def sees(self, *texts: str, path: str | None = None, seconds: float = 300) -> str:
         """Wait until the page says all of these, and give what it says then.
 

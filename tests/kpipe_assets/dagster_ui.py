@@ -118,9 +118,9 @@ class Ui:
                     return int(str(found.value))
         raise AssertionError(run)
 
-    def latest(self) -> dict[str, dict[str, Any]]:
+    def latest(self, table: str = "orders") -> dict[str, dict[str, Any]]:
         """Metadata of the newest materialization, by partition."""
-        events = self.ask("Latest", table=["orders"])["latestMaterializationByPartition"]
+        events = self.ask("Latest", table=[table])["latestMaterializationByPartition"]
         return {
             event["partition"]: {
                 entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in event["metadataEntries"]

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import subprocess
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -40,23 +41,29 @@ def fuzzer(sanitized: Sanitized) -> Path:
     return sanitized.built("fuzz")
 
 
-def run(fuzzer: Path, rounds: int, seed: int, *more: Path) -> None:
-    done = subprocess.run([fuzzer, str(rounds), str(seed), *more], capture_output=True, text=True)
-    assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
+@pytest.fixture(params=[4, pytest.param(1, marks=pytest.mark.chaos)], ids=["a quarter", "all"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Run a fuzzer for so many rounds: all of them in `make chaos` and `make sanitizers`, else their first quarter."""
+
+    def fuzz(fuzzer: Path, rounds: int, seed: int, *more: Path) -> None:
+        done = subprocess.run([fuzzer, str(rounds // request.param), str(seed), *more], capture_output=True, text=True)
+        assert done.returncode == 0, f"seed {seed}: {done.stdout}{done.stderr}"
+
+    return fuzz
 
 
-def test_nothing_is_touched_outside_of_the_buffers(fuzzer: Path) -> None:
+def test_nothing_is_touched_outside_of_the_buffers(fuzzer: Path, run: Callable[..., None]) -> None:
     for seed in (1, 2):
         run(fuzzer, 30_000, seed)
 
 
-def test_the_search_for_members_touches_nothing_outside_of_the_buffers(sanitized: Sanitized) -> None:
+def test_the_search_for_members_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, run: Callable[..., None]) -> None:
     fuzzer = sanitized.built("fuzz_members")
     run(fuzzer, 100_000, 1)
     run(fuzzer, 100_000, random.SystemRandom().randrange(1 << 60))
 
 
-def test_copies_for_postgres_touch_nothing_outside_of_the_buffers(sanitized: Sanitized) -> None:
+def test_copies_for_postgres_touch_nothing_outside_of_the_buffers(sanitized: Sanitized, run: Callable[..., None]) -> None:
     for seed in (1, random.SystemRandom().randrange(1 << 60)):
         run(sanitized.built("fuzz_pgcopy"), 4_000, seed)
 
@@ -80,7 +87,9 @@ _TYPES: list[tuple[Any, Any]] = [
 
 
 @SEEDS
-def test_avro_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, tmp_path: Path, first: int) -> None:
+def test_avro_touches_nothing_outside_of_the_buffers(
+    sanitized: Sanitized, tmp_path: Path, first: int, run: Callable[..., None]
+) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": f"f{at}", "type": kind} for at, (kind, _) in enumerate(_TYPES)]}
     chosen = plan(json.dumps(schema))
     payload = io.BytesIO()
@@ -97,7 +106,9 @@ def test_avro_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, tmp_p
 
 
 @SEEDS
-def test_protobuf_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, tmp_path: Path, first: int) -> None:
+def test_protobuf_touches_nothing_outside_of_the_buffers(
+    sanitized: Sanitized, tmp_path: Path, first: int, run: Callable[..., None]
+) -> None:
     fuzzer = sanitized.built("fuzz_typed")
     for seed in range(first, first + 4):  # schemas at random, and messages of them
         dice = random.Random(seed)
@@ -114,6 +125,7 @@ def test_protobuf_touches_nothing_outside_of_the_buffers(sanitized: Sanitized, t
 
 
 @pytest.mark.chaos
-def test_nothing_is_touched_outside_of_the_buffers_for_long(fuzzer: Path) -> None:
+@pytest.mark.parametrize("run", [1], indirect=True)
+def test_nothing_is_touched_outside_of_the_buffers_for_long(fuzzer: Path, run: Callable[..., None]) -> None:
     for _ in range(20):
         run(fuzzer, 300_000, random.SystemRandom().randrange(1 << 60))
