@@ -48,6 +48,9 @@ _TABLES: tuple[tuple[str, str, str, float | None], ...] = (
     ("into Iceberg, against the raw loop in two processes", "kpipe iceberg", "raw x2", 0.65),
     ("into Iceberg, against Kafka Connect to Iceberg", "kpipe iceberg", "connect iceberg", 3.5),
     ("into PostgreSQL, against a bare COPY of the same rows", "kpipe postgres", "copy postgres", 0.8),
+    ("into PostgreSQL, against Kafka Connect with Debezium's JDBC sink", "kpipe postgres", "connect postgres", None),
+    ("into Delta, against Bento to Parquet", "kpipe delta", "bento parquet", None),
+    ("into Delta, against a script to Delta", "kpipe delta", "script delta", None),
 )
 
 

@@ -16,12 +16,26 @@ from pathlib import Path
 from resources.dev_broker.kafka_jars import _context
 from resources.java import find_java
 
-__all__ = ["CONNECT", "DLT", "ICEBERG", "SPARK", "Peers", "install"]
+__all__ = [
+    "BENTO",
+    "CONNECT",
+    "DEBEZIUM",
+    "DLT",
+    "ICEBERG",
+    "SPARK",
+    "Peers",
+    "Unavailable",
+    "install",
+    "install_bento",
+    "install_jdbc",
+]
 
 FOLDER = Path(__file__).parent / ".peers"
 
 SPARK, DELTA, CONNECT, ICEBERG, HADOOP = "4.0.0", "4.0.0", "4.1.1", "1.10.1", "3.4.2"
 DLT = "1.31.0"
+BENTO = "1.10.0"
+DEBEZIUM, CONNECT_JDBC = "3.2.0.Final", "4.3.1"
 _SETS: dict[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",),
     "delta": (f"io.delta:delta-spark_2.13:{DELTA}",),
@@ -30,6 +44,13 @@ _SETS: dict[str, tuple[str, ...]] = {
         f"org.apache.iceberg:iceberg-kafka-connect:{ICEBERG}",
         f"org.apache.iceberg:iceberg-parquet:{ICEBERG}",
     ),
+    # A newer Connect than Iceberg's: its converter takes the schema from the settings (KIP-1054).
+    "connect-jdbc": (
+        f"org.apache.kafka:connect-runtime:{CONNECT_JDBC}",
+        f"org.apache.kafka:connect-json:{CONNECT_JDBC}",
+        f"org.apache.kafka:connect-transforms:{CONNECT_JDBC}",
+    ),
+    "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
     # Apart from Connect's: resolved together, the versions that log4j's POM manages would apply to Kafka's jars.
     "log": ("org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",),
     # What reads Iceberg's tables, and the catalogue that lies beside them:
@@ -38,6 +59,13 @@ _SETS: dict[str, tuple[str, ...]] = {
     "sqlite": ("org.xerial:sqlite-jdbc:3.50.3.0",),
     "hadoop": (f"org.apache.hadoop:hadoop-client-api:{HADOOP}", f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}"),
 }
+
+_OTHER_DRIVERS = {"mysql-connector-j", "mariadb-java-client", "mssql-jdbc", "ojdbc11"}
+"""Debezium's sink depends on the drivers of all its databases; only PostgreSQL's is needed."""
+
+
+class Unavailable(Exception):
+    """A contender that cannot be installed here; the others are measured without it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +87,11 @@ class Peers:
     def dlt(self) -> Path:
         """Of the environment that holds dlt."""
         return self.folder / "dlt" / "bin" / "python"
+
+    @property
+    def bento(self) -> Path:
+        """The program of Bento."""
+        return self.folder / "bento" / "bento"
 
     def jars(self, *names: str) -> list[Path]:
         """The jars of these sets, sorted within each."""
@@ -83,8 +116,48 @@ def install(*names: str) -> Peers:
     _environment(peers.dlt, f"dlt-{DLT}", f"dlt[duckdb,parquet]=={DLT}", "confluent-kafka")
     in_spark = {_artifact(jar.stem) for jar in peers.folder.glob("spark/lib/python*/site-packages/pyspark/jars/*.jar")}
     for name in names or ("kafka", "delta", "connect", "iceberg", "hadoop", "log"):
-        _fetch(name, peers.folder, in_spark if name in ("kafka", "delta", "spark-iceberg") else set())
+        _fetch(name, peers.folder, in_spark if name in ("kafka", "delta", "spark-iceberg") else _OTHER_DRIVERS)
     return peers
+
+
+def install_jdbc(peers: Peers) -> None:
+    """Install Kafka Connect with Debezium's JDBC sink.
+
+    Raises:
+        Unavailable: a jar cannot be downloaded.
+    """
+    try:
+        for name in ("connect-jdbc", "debezium-jdbc", "log"):
+            _fetch(name, peers.folder, _OTHER_DRIVERS)
+    except (RuntimeError, OSError) as error:
+        raise Unavailable(f"Debezium's JDBC sink {DEBEZIUM} was not downloaded: {error}") from error
+
+
+def install_bento(peers: Peers) -> None:
+    """Build Bento with the components that are measured; needs Go. Takes minutes.
+
+    Raises:
+        Unavailable: there is no Go, or a module cannot be downloaded.
+    """
+    if peers.bento.exists():
+        return
+    folder = peers.bento.parent
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copyfile(Path(__file__).parent / "contenders" / "bento" / "main.go", folder / "main.go")
+    module = "github.com/warpstreamlabs/bento"
+    for arguments in (
+        ("mod", "init", "kpipe/bench/bento"),
+        ("get", f"{module}@v{BENTO}"),
+        ("mod", "tidy"),
+        ("build", "-o", peers.bento.name, "."),
+    ):
+        try:
+            subprocess.run(["go", *arguments], cwd=folder, check=True, capture_output=True, text=True)
+        except OSError as error:
+            raise Unavailable("Bento was not built: there is no Go") from error
+        except subprocess.CalledProcessError as error:
+            raise Unavailable(f"Bento {BENTO} was not built: {error.stderr[-300:]}") from error
 
 
 def _environment(python: Path, name: str, *packages: str) -> None:

@@ -15,7 +15,7 @@ __all__ = ["write"]
 
 Run = Mapping[str, Any]
 
-_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4, "script": 5}
+_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4, "script": 5, "bento": 5}
 _MEMORY_MB = 600.0
 
 
@@ -91,6 +91,9 @@ def _throughput(result: Mapping[str, Any], folder: Path, name: str) -> Iterator[
         drawn.append(Bar(name, rates.median, rates.low, rates.high, _GROUPS[name.split()[0]]))
     yield from _table(("run", "n", "msg/s: median (min to max)", "MB/s", "s", "CPU s", "CPU µs a message", "peak RSS MB"), table)
     yield ""
+    for name, reason in result.get("skipped", {}).items():
+        yield f"**{name} was skipped:** {reason}"
+        yield ""
     yield _plot(folder, plot, bars("Messages a second: median, smallest, largest", drawn))
 
 

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import Child, clean_environment
-from bench.contenders import connect, kpipe, spark
+from bench.contenders import bento_loader, kpipe, spark
+from bench.contenders.connect import Worker
+from bench.contenders.connect_iceberg import IcebergWorker
+from bench.contenders.connect_postgres import PostgresWorker
 from bench.contenders.pipelines import TABLE, pipeline
 from bench.contenders.postgres import Postgres
+from bench.peers import Unavailable, install_bento, install_jdbc
 from bench.stage import Stage, result, say
 from bench.topics import Topic, retweets_sum
 from bench.verify import Found, in_delta, in_duckdb, in_iceberg, in_parquet
@@ -35,10 +39,11 @@ WARM = (
 )
 TABLES = (
     *("raw x2", "kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg"),
-    "script delta",
+    *("connect postgres", "script delta", "bento parquet"),
 )
 COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold", "script dlt cold")
-_STARTED_EACH_TIME = ("raw", "script")  # contenders without a session, which need no warm-up
+# Without a warm-up: contenders without a session, and one whose first drain is long enough to warm up its JVM.
+_WITHOUT_WARM_UP = ("raw", "script", "bento", "connect postgres")
 
 # Where each of kpipe's destinations leaves the table by default, under the home's `data`.
 _FOUND: dict[str, Callable[[Path], Found]] = {
@@ -55,7 +60,7 @@ class _Contest:
         self._stage, self._topic, self._stack = stage, topic, stack
         self._kpipe: Child | None = None
         self._spark: Child | None = None
-        self._connect: connect.Worker | None = None
+        self._connect: dict[str, Worker] = {}
         self._postgres: Postgres | None = None
 
     def run(self, name: str, out: Path) -> dict[str, Any]:
@@ -116,12 +121,14 @@ class _Contest:
         answer = _script(str(python), "dlt_script.py", self._stage.brokers, self._topic.name, str(out))
         return {**answer, "seconds": time.monotonic() - began, "found": in_duckdb(answer["database"], "bench.bench")}
 
+    def _run_bento(self, _: str, out: Path) -> dict[str, Any]:
+        install_bento(self._stage.peers)
+        return _counted(bento_loader.drain(self._stage.peers, out, self._stage.brokers, self._topic))
+
     def _run_connect(self, what: str, out: Path) -> dict[str, Any]:
-        if self._connect is None:
+        if what not in self._connect:
             self._connect_cold(what, out)
-        assert self._connect is not None
-        answer = self._connect.drain()
-        return {**answer, "found": in_parquet(answer.pop("files"))}
+        return _counted(self._connect[what].drain())
 
     def _kpipe_cold(self, _: str, out: Path) -> dict[str, Any]:
         answer = kpipe.cold(pipeline(self._stage.brokers, self._topic.name), out)
@@ -131,12 +138,19 @@ class _Contest:
         answer = spark.cold(self._stage.peers, out, self._stage.brokers, self._topic.name)
         return {**answer, "found": in_parquet(spark.files(out / "out"))}
 
-    def _connect_cold(self, _: str, out: Path) -> dict[str, Any]:
+    def _connect_cold(self, what: str, _: Path) -> dict[str, Any]:
         """Start a worker; it stays for the warm runs."""
-        worker = connect.Worker(self._stage.peers, self._stage.folder("connect-session"), self._stage.brokers, self._topic)
-        self._connect = self._stack.enter_context(worker)
-        answer = worker.drain()
-        return {**answer, "found": in_parquet(answer.pop("files"))}
+        sink = what.removesuffix(" cold")
+        if sink == "postgres":
+            install_jdbc(self._stage.peers)
+        where = self._stage.peers, self._stage.folder(f"connect-{sink}-session"), self._stage.brokers, self._topic
+        worker = PostgresWorker(*where, self._server()) if sink == "postgres" else IcebergWorker(*where)
+        self._connect[sink] = self._stack.enter_context(worker)
+        return _counted(worker.drain())
+
+
+def _counted(answer: dict[str, Any]) -> dict[str, Any]:
+    return {**answer, "found": in_parquet(answer.pop("files"))} if "files" in answer else answer
 
 
 def _raw(brokers: str, topic: Topic, processes: int) -> dict[str, Any]:
@@ -187,7 +201,7 @@ def measure(
     expected = retweets_sum(records)
     warm_names = [name for name in warm if _chosen(name, chosen)]
     cold_names = [name for name in cold if _chosen(name, chosen)]
-    runs = []
+    runs, skipped = [], dict[str, str]()
     with ExitStack() as stack:
         contest = _Contest(stage, topic, stack)
         if "connect iceberg" in warm_names:  # its cold run is its worker's first, once
@@ -195,11 +209,17 @@ def measure(
             runs.append(_one(stage, contest, topic, "connect iceberg cold", 0, expected))
         for repeat in range(repeats):
             for name in (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat)):
-                if name in warm_names and not name.startswith(_STARTED_EACH_TIME):
+                if name in skipped:
+                    continue
+                if name in warm_names and not name.startswith(_WITHOUT_WARM_UP):
                     _one(stage, contest, topic, name, -1, expected)  # awake again: it has idled since its last turn
-                runs.append(_one(stage, contest, topic, name, repeat, expected))
+                try:
+                    runs.append(_one(stage, contest, topic, name, repeat, expected))
+                except Unavailable as error:
+                    skipped[name] = str(error)
+                    say(f"  {name} was skipped: {error}")
     stage.done_with(topic)
-    return {"topic": asdict(topic), "runs": runs}
+    return {"topic": asdict(topic), "runs": runs, "skipped": skipped}
 
 
 def _one(stage: Stage, contest: _Contest, topic: Topic, name: str, repeat: int, expected: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The server is that of the tests, from Debian, with its defaults: a commit is dur
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from bench.child import usage
 from bench.contenders.pipelines import TABLE
 from bench.meter import Meter
 from bench.verify import Found
-from tests.servers.postgres import PASSWORD, PostgresServer
+from tests.servers.postgres import PASSWORD, ROLE, PostgresServer
 
 __all__ = ["Postgres"]
 
@@ -33,10 +34,11 @@ class Postgres:
 
     def __init__(self, folder: Path) -> None:
         self._lines = folder.with_suffix(".copy")
-        self._server, self._bare = PostgresServer(durable=True), ""
+        self._server, self._bare, self._shared = PostgresServer(durable=True), "", ""
 
     def __enter__(self) -> Postgres:
         self._server.__enter__()
+        self._shared = self._server.schema()
         return self
 
     def __exit__(self, *failed: Any) -> None:
@@ -71,6 +73,38 @@ class Postgres:
             connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(TABLE)))
         self._server.sql("CHECKPOINT")
         return found
+
+    def create(self, table: str, columns: str) -> None:
+        """Create a table of another loader, in a schema that all of them share."""
+        with self._connected() as connection:
+            statement = sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(table), sql.SQL(columns))  # type: ignore[arg-type]
+            connection.execute(statement)
+
+    def jdbc(self) -> dict[str, str]:
+        """Return the fields with which a JDBC sink connects to that schema."""
+        address = self._server.address("").partition("@")[2].partition("?")[0]
+        # Several rows a statement; and the server, not the sink, reads a timestamp from its text.
+        options = f"currentSchema={self._shared}&reWriteBatchedInserts=true&stringtype=unspecified"
+        url = f"jdbc:postgresql://{address}?{options}"
+        return {"connection.url": url, "connection.username": ROLE, "connection.password": PASSWORD}
+
+    def holds(self, table: str, keys: Sequence[tuple[str, int, int]]) -> bool:
+        """Return whether the table of a Connect sink has a row of each topic, partition and offset."""
+        key = "(__connect_topic, __connect_partition, __connect_offset) = (%s, %s, %s)"
+        query = sql.SQL("SELECT 1 FROM {} WHERE {}").format(sql.Identifier(table), sql.SQL(key))
+        with self._connected() as connection:
+            return all(connection.execute(query, one).fetchone() for one in keys)
+
+    def counted(self, table: str) -> Found:
+        """Count the rows of a table of another loader, and drop it."""
+        with self._connected() as connection:
+            found = _found(connection, sql.Identifier(table))
+            connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(table)))
+        self._server.sql("CHECKPOINT")
+        return found
+
+    def _connected(self) -> psycopg.Connection:
+        return psycopg.connect(self._server.address(self._shared), password=PASSWORD)
 
     @property
     def filled(self) -> bool:
