@@ -74,8 +74,7 @@ class Ingest:
         only: selected partitions; None: all.
         decisions: operator overrides.
         seen: last commit that this home has seen.
-        run_id: id of the run.
-        version: version of pipeline and program, stored with every commit.
+        run_id, version: id of the run, and version of pipeline and program, both stored with every commit.
         `on_event`: callback for every event.
         wait: sleeps for that many seconds, or less after a wake-up.
         stopped: whether to end after the current batch.
@@ -109,7 +108,8 @@ class Ingest:
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
         self.sizes = BatchSize(self.destination)
         self.delivery = self._delivery()
-        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, self.survey.read_ledger, self.on_event)
+        read = self.survey.read_ledger
+        self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read, self.on_event)
 
     def _delivery(self) -> Delivery:
         if rows_first(self.pipeline):

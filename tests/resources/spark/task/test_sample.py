@@ -31,9 +31,15 @@ def job(folder: Path, program: str = "") -> JobSpec:
         found = resolve(path)
         spec = ProgramSpec(str(found.file), None, found.sha256, stdin="lines", mode="flatmap", idle_timeout_s=300)
     return JobSpec(
-        batch="batch", config={}, staging=str(folder), format=Format(type="json"),
-        tables=(TableSpec(Columns.of({"id": "BIGINT"})),), programs=str(folder / "programs"), held={SOURCE: RecordBlock.of(range(40), [0] * 40, LARGE)}, program=spec,
-    )  # fmt: skip
+        batch="batch",
+        config={},
+        staging=str(folder),
+        format=Format(type="json"),
+        tables=(TableSpec(Columns.of({"id": "BIGINT"})),),
+        programs=str(folder / "programs"),
+        held={SOURCE: RecordBlock.of(range(40), [0] * 40, LARGE)},
+        program=spec,
+    )
 
 
 @pytest.mark.parametrize("program", ["", "exec cat"])
