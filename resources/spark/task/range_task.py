@@ -29,7 +29,7 @@ _AHEAD, _SHORT = 16, 1000
 """Readers at once, and the length in offsets up to which a range is read ahead: limits the memory of these readers."""
 
 SAMPLE_BYTES = 8 << 20
-"""Bytes of a range's records from which columns are inferred: the driver holds them all."""
+"""Bytes of a range's records from which columns are inferred, as the driver needs memory for all of them."""
 
 __all__ = ["SAMPLE_BYTES", "run", "sample", "sample_columns", "sample_keys", "stage"]
 
