@@ -25,9 +25,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         method = getattr(Database, name)
 
         @contextmanager
-        def count(self: Database, *args: Any) -> Iterator[Connection]:
+        def count(self: Database, *args: Any, **options: Any) -> Iterator[Connection]:
             found.append(name)
-            with method(self, *args) as connection:
+            with method(self, *args, **options) as connection:
                 yield connection
 
         return count
