@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from kpipe.batch.batch import RangeReport
+from kpipe.definition.pipeline import BatchLimits
 from kpipe.interfaces import Destination
 from kpipe.planning.planner import Limits
 from kpipe.topics import PartitionId
@@ -30,13 +31,15 @@ class Sized(Protocol):
 
 
 class BatchSize:
-    """Mean sizes of the records of one run, and the bound of its batches.
+    """Mean sizes of the records of one run, and the limits of its next batch.
 
     Args:
         destination: may be `Sized`.
+        batch: limits of the definition.
     """
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, batch: BatchLimits) -> None:
+        self._batch = batch
         self._destination = destination if isinstance(destination, Sized) else None
         self._means: dict[PartitionId, float] = {}
         self._most: int | None = None
@@ -57,9 +60,10 @@ class BatchSize:
         self._most = self._destination.batch_bytes(self._record)
         return self._most is not None and total > self._most * _TOLERANCE
 
-    def limited(self, limits: Limits) -> Limits:
-        """Return limits with the known sizes, and with the destination's bound shared by the partitions of a batch."""
-        limits = replace(limits, bytes_per_offset=dict(self._means))
+    def limits(self) -> Limits:
+        """Return the definition's limits, the known sizes, and the destination's bound, shared by the partitions of a batch."""
+        given = self._batch
+        limits = Limits(given.max_offsets_per_partition, given.max_bytes_per_partition, given.max_partitions, dict(self._means))
         if self._most is None:
             return limits
         share = max(1, self._most // self._sources)

@@ -102,11 +102,11 @@ class Ingest:
 
     def __post_init__(self) -> None:
         self.survey = Survey(
-            self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.on_event
-        )
-        self.survey.foresee = self._foresee
+            self.pipeline, self.topics, self.destination, self.decisions, self.seen, self.run_id, self.version, self.on_event,
+            foresee=self._foresee,
+        )  # fmt: skip
         self.isolation = BadRecordIsolation(self.pipeline.errors.batch == "skip")
-        self.sizes = BatchSize(self.destination)
+        self.sizes = BatchSize(self.destination, self.pipeline.batch)
         self.delivery = self._delivery()
         read = self.survey.read_ledger
         self.prefetch = Prefetch(self.pipeline, self.topics, self.stager, self.destination, read, self.on_event)
@@ -192,7 +192,9 @@ class Ingest:
         with self.delivery.attempt():
             if (resumed := self._resumed()) is not None:
                 return resumed
-            if (staged := self.prefetch.take()) is None:
+            if (staged := self.prefetch.take()) is not None:
+                self.sizes.note(staged.reports)
+            else:
                 observed = self.observe()  # 1
                 observed = self.reconcile(observed)  # 2
                 batch = self.plan(observed)  # 3
@@ -234,9 +236,9 @@ class Ingest:
         return replace(observed, snapshot=snapshot, ledger=ledger)
 
     def plan(self, observed: Observed) -> Batch | Idle:
-        """Plan the next batch, which does not change afterwards, or return the reason for none."""
+        """Plan the next batch, or return the reason for none. Only `_sized` changes it afterwards."""
         snapshot, ledger = observed.snapshot, observed.ledger
-        batch = self._next_batch(self._limits(), ledger, snapshot)
+        batch = self._next_batch(self.sizes.limits(), ledger, snapshot)
         if isinstance(batch, Idle):
             self.on_event(Event("idle", text=batch.reason, snapshot=snapshot, ledger=ledger))
         else:
@@ -250,13 +252,10 @@ class Ingest:
         if isinstance(plan(ledger, snapshot, Limits(), "", self.only), Batch):
             self.on_work()
 
-    def _limits(self) -> Limits:
-        b = self.pipeline.batch
-        return self.sizes.limited(Limits(b.max_offsets_per_partition, b.max_bytes_per_partition, b.max_partitions))
-
     def _next_batch(self, limits: Limits, ledger: Ledger, snapshot: TopicSnapshot) -> Batch | Idle:
         turn = ledger.seq if self._turn is None else self._turn
-        return self.isolation.planned(ledger, id := uuid.uuid4().hex) or plan(ledger, snapshot, limits, id, self.only, turn)
+        id = uuid.uuid4().hex
+        return self.isolation.planned(ledger, id) or plan(ledger, snapshot, limits, id, self.only, turn)
 
     def stage(self, observed: Observed, batch: Batch) -> StagedBatch:
         """Stage rows and dead letters, with the existing or new columns of each table (staging.py)."""
@@ -272,7 +271,7 @@ class Ingest:
         """
         if not self.sizes.note(staged.reports) or self.pipeline.delivery != "exactly_once" or self.isolation.busy:
             return staged
-        smaller = self._next_batch(self._limits(), observed.ledger, observed.snapshot)
+        smaller = self._next_batch(self.sizes.limits(), observed.ledger, observed.snapshot)
         if isinstance(smaller, Idle) or smaller.steps == staged.batch.steps:
             return staged
         self._batch = batch = replace(smaller, id=staged.batch.id)
@@ -324,11 +323,10 @@ class Ingest:
             KpipeError: as `Destination.commit`.
         """
         batch = staged.batch
-        self.sizes.note(staged.reports)
         left = sum(lag(staged.ledger, staged.snapshot).values()) - sum(len(step.range) for step in batch.steps)
-        self._turn = 1 + (staged.ledger.seq if self._turn is None else self._turn)
+        self._turn = (staged.ledger.seq if self._turn is None else self._turn) + 1
         if not last and left > 0 and not self.isolation.busy:
-            self.prefetch.start(staged, partial(self._next_batch, self._limits()))
+            self.prefetch.start(staged, partial(self._next_batch, self.sizes.limits()))
         try:
             committed = self.destination.commit(commit)
         except SchemaConflict as error:
@@ -346,5 +344,6 @@ class Ingest:
         """Report the commit that was read back, and store its position in this home."""
         failpoint("publish.before")
         self.seen.note(self.seen.uid or self.destination.ledger()[0], committed.seq)
-        self.on_event(Event("committed", committed.batch, committed, "", *((staged.snapshot, staged.ledger) if staged else ())))
+        looked = (staged.snapshot, staged.ledger) if staged is not None else (None, None)
+        self.on_event(Event("committed", committed.batch, committed, "", *looked))
         return committed

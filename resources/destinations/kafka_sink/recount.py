@@ -63,15 +63,15 @@ def recount(
     for name, rows in sorted(ranges.items()):
         committed = _Committed.of(name, state, rows)
         if name != table and committed.anything:
-            found, _, forgets = _recount(folder, cluster, committed)
+            found, forgets = _recount(folder, cluster, committed)
             former[name] = replace(found, problems=(*([f"topic {name} {forgets}"] if forgets else []), *found.problems))
-    found, dead, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())), items, letters)
+    found, forgets = _recount(folder, cluster, _Committed.of(table, state, ranges.get(table, ())))
     if forgets:
         raise DestinationError(
             f"topic {table} {forgets}",
             "read the ledger's sums: kpipe batches; a recount needs a topic without retention and compaction",
         )
-    return Recount({table: found, **former}, dead)
+    return Recount({table: found, **former}, _dead_letters(folder, state.record.pipeline, items, letters))
 
 
 @dataclass(frozen=True)
@@ -118,16 +118,19 @@ class _Committed:
         return []
 
 
-def _recount(
-    folder: Path, cluster: Cluster, committed: _Committed, items: Sequence[Item] = (), letters: Sequence[Mapping[str, Any]] = ()
-) -> tuple[TableRecount, Mapping[Part, int], str]:
-    """Recount one topic and the dead letters; the text is the reason why it does not keep all written records, if so."""
+def _dead_letters(folder: Path, pipeline: str, items: Sequence[Item], letters: Sequence[Mapping[str, Any]]) -> Mapping[Part, int]:
+    with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
+        lay_letters(connection, items, letters)
+        return counting.dead_letters(connection, pipeline)
+
+
+def _recount(folder: Path, cluster: Cluster, committed: _Committed) -> tuple[TableRecount, str]:
+    """Recount one topic; the text is the reason why it does not keep all written records, if so."""
     table, topic, forgets = committed.table, cluster.topic(committed.table), ""
     rows, check = _ROWS.empty_table(), OrderCheck(table, committed.ranges)
     with ledger_tables.desk(LocalFolder(folder)) as (connection, _):
         # Only this topic: SQL names are case-insensitive, topics are not.
         table_definitions.BATCHES.insert(connection, ledger_tables.DIALECT, committed.ranges)
-        lay_letters(connection, items, letters)
         if topic is not None:
             ends = cluster.settled(topic, _SETTLE_S)
             rows = pa.concat_tables([rows, *_rows(cluster, table, committed.pipeline, ends, check)])
@@ -140,8 +143,7 @@ def _recount(
                 )
         connection.register(table, rows)
         found = counting.recount(connection, ledger_tables.DIALECT, committed.pipeline, table, list(_ROWS.names))
-        dead = counting.dead_letters(connection, committed.pipeline)
-    return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), dead, forgets
+    return replace(found, problems=(*committed.identity(topic), *check.order(), *check.tombstones())), forgets
 
 
 def _forgets(written: Written | None, ends: Sequence[Ends], policy: str) -> str:

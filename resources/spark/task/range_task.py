@@ -140,8 +140,8 @@ def sample(job: JobSpec, piece: Piece, limit: int) -> tuple[list[bytes], Mapping
     """
     refused = job.refused.get(piece.source, {})  # these add no columns
     if job.program is None:
-        found = (values for values, _ in _first(job, piece))
-        return [value for values in found for offset, value in values if value is not None and offset not in refused][:limit], {}
+        values = [value for at, value, _ in _first(job, piece) if value is not None and at not in refused]
+        return values[:limit], {}
     piece = _cut(job, piece)
     known = {**job.poison_records.get(piece.source, {}), **refused}
     check_framing(job, piece, known)
@@ -170,32 +170,22 @@ def sample_columns(job: JobSpec, piece: Piece) -> tuple[Columns, Mapping[int, st
 def sample_keys(job: JobSpec, piece: Piece, limit: int) -> list[bytes]:
     """Return the keys of the first records of a range, at most `limit`."""
     refused = job.refused.get(piece.source, {})
-    found = (keys for _, keys in _first(job, piece))
-    return [key for keys in found for offset, key in keys if key is not None and offset not in refused][:limit]
+    return [key for at, _, key in _first(job, piece) if key is not None and at not in refused][:limit]
 
 
-_Cells = list[tuple[int, bytes | None]]
-
-
-def _first(job: JobSpec, piece: Piece) -> Iterator[tuple[_Cells, _Cells]]:
-    """Yield the values and the keys of the first records, with their offsets, block by block."""
+def _first(job: JobSpec, piece: Piece) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Yield offset, value and key of the first records, up to the one with which `SAMPLE_BYTES` are reached."""
     left = SAMPLE_BYTES
     with job.reader(piece) as reader:
         for block, _ in reader.blocks():
-            values, keys = (
-                list(zip(block.offsets, block.values, strict=True)),
-                list(zip(block.offsets, block.keys(), strict=True)),
-            )
-            most = 0
-            while most < len(values) and left > 0:
-                left -= len(values[most][1] or b"") + len(keys[most][1] or b"")
-                most += 1
-            yield values[:most], keys[:most]
-            if left <= 0:
-                return
+            for at, value, key in zip(block.offsets, block.values, block.keys(), strict=True):
+                yield at, value, key
+                left -= len(value or b"") + len(key or b"")
+                if left <= 0:
+                    return
 
 
 def _cut(job: JobSpec, piece: Piece) -> Piece:
-    """Return the piece up to the record with which `SAMPLE_BYTES` are reached."""
-    last = max((offset for values, _ in _first(job, piece) for offset, _ in values), default=piece.range.end - 1)
-    return replace(piece, range=Range(piece.range.start, min(piece.range.end, int(last) + 1)))
+    """Return the piece of these first records; a program that fails may be given it several times."""
+    last = max((at for at, _, _ in _first(job, piece)), default=piece.range.end - 1)
+    return replace(piece, range=Range(piece.range.start, int(last) + 1))
