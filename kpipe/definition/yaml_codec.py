@@ -63,9 +63,7 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
         InvalidPipeline: invalid YAML, not a pipeline, or a field is unknown or invalid; with file, line and field.
     """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.load(text, Loader=_NoDuplicates)
-        lines = _lines(node)
+        data, lines = _parsed(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{file}:{mark.line + 1}" if mark else file
@@ -86,6 +84,17 @@ def from_yaml(text: str, file: str = "<text>", environ: Mapping[str, str] | None
         return Pipeline.model_validate(_filled(attributes, (), file, lines, environ))
     except ValidationError as error:
         raise InvalidPipeline(*_words(error, file, lines)) from error
+
+
+def _parsed(text: str) -> tuple[Any, dict[tuple[str, ...], int]]:
+    """Return the data of a document, and the lines of its fields. Parsing takes nearly all of the time, so do it once."""
+    loader = _NoDuplicates(text)
+    try:
+        node = loader.get_single_node()
+        lines = _lines(node)  # first: constructing resolves merge keys, which changes the nodes
+        return None if node is None else loader.construct_document(node), lines
+    finally:
+        loader.dispose()
 
 
 def line_of(text: str, field: tuple[str, ...]) -> int:
