@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: docs reference help install demo ui test test-fast dist wheels image browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -70,8 +70,15 @@ PYTEST ?= -n $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo
 # A search of `make chaos` goes on for minutes; KPIPE_COMBINATIONS_MINUTES and the like make it longer.
 CHAOS := -m chaos -o faulthandler_timeout=7200
 
-test: check ## lint, types and every test
+# mypy has one process: beside it another one makes what the processes of the tests would each make for themselves.
+test: install ## lint, types and every test
+	@$(MAKE) --no-print-directory -j2 check prepared
 	$(PY) -m pytest $(PYTEST)
+
+# Collecting compiles the modules of the tests and of the packages that they import; what cannot be collected fails the tests.
+prepared: install
+	@$(PY) -m tests.servers.kafka_archive
+	@$(PY) -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
 # Two processes. It needs the environment alone: neither Kafka's jars nor a server.
 test-fast: .venv/.installed ## unit tests only: no Java, Kafka, Spark, database, browser or network

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests import hangs, ports
 from tests.apicurio import Apicurio, installed
 from tests.cases import Selection
 from tests.registry import LocalRegistry
+from tests.servers import kafka_archive
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.rest import RestServer
@@ -37,7 +39,7 @@ if not class_archive.installed().is_dir():
     os.environ[class_archive.SWITCH] = "0"
 
 # A test's broker lives for a minute or two: compiling little starts it with 3.4 seconds of CPU in place of 5.4.
-kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1")
+kafka_node.JVM = (*kafka_node.JVM, "-XX:TieredStopAtLevel=1", *kafka_archive.options())
 
 # Of all tests, in whatever folder and order: the same examples in each run, so that a run says whether the code has changed.
 # `HYPOTHESIS_PROFILE=thorough` makes long runs over new ones. No deadline: a busy machine makes single examples slow.
@@ -65,14 +67,15 @@ _FAST_SAMPLES = {
     "test_times.py": 5,
 }
 
-# Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then.
+# Reads until this end of the pipe closes, which it does however pytest ends, and stops the broker then, unless told that it
+# is stopped. It imports late: kpipe's modules take half a second of CPU, and are only needed if pytest was killed.
 WATCHDOG = """
 import sys
 from pathlib import Path
-from resources.dev_broker.broker import LocalBroker
-sys.stdin.read()
+stopped = sys.stdin.read()
 folder = Path(sys.argv[1])
-if folder.is_dir():
+if not stopped and folder.is_dir():
+    from resources.dev_broker.broker import LocalBroker
     LocalBroker(folder).stop()
 """
 
@@ -127,6 +130,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -weights[item.path])
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exclude modules and tests from garbage collection: they live as long as the process, and are a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test reads or writes what the person at the keyboard has set up."""
@@ -174,9 +184,11 @@ def running_broker() -> Iterator[Callable[..., LocalBroker]]:
 
     yield start
     for broker, watchdog in watched:
+        told = b""
         with suppress(KpipeError):
             broker.stop()
-        watchdog.communicate(timeout=600)
+            told = b"stopped"
+        watchdog.communicate(told, timeout=600)
 
 
 @pytest.fixture(scope="session")
