@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
@@ -123,19 +125,50 @@ class BindingClient:
             ends_in_time(consumer.close)
 
 
+class _Closer:
+    """Thread that closes clients, one at a time. Starting a thread for each of 1,000 ranges takes longer than closing them."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[Callable[[], None], threading.Event]] = SimpleQueue()
+        self.usable = True
+        threading.Thread(target=self._run, name="kafka-close", daemon=True).start()
+
+    def close(self, close: Callable[[], None]) -> bool:
+        """Return False if the call hangs; this thread cannot be used again then."""
+        done = threading.Event()
+        self._work.put((close, done))
+        return done.wait(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while self.usable:
+            close, done = self._work.get()
+            self.usable = False  # stays so if an unexpected error ends the thread
+            try:
+                with suppress(RuntimeError, KafkaException):
+                    close()
+                self.usable = True
+            finally:
+                done.set()
+            del close, done  # an idle thread keeps no client
+
+
+# Idle threads by process: a forked process has none of them.
+_IDLE: dict[int, list[_Closer]] = {}
+
+
 def ends_in_time(close: Callable[[], None]) -> bool:
     """Close a librdkafka client; return False if that hangs and the client was abandoned with its threads."""
-
-    def work() -> None:
-        with suppress(RuntimeError, KafkaException):
-            close()
-
-    thread = threading.Thread(target=work, name="kafka-close", daemon=True)
-    thread.start()
-    thread.join(_CLOSE_SECONDS)
-    if thread.is_alive():
-        logging.getLogger("kpipe.kafka").warning("a Kafka client does not close; it was abandoned")
-    return not thread.is_alive()
+    idle = _IDLE.setdefault(os.getpid(), [])
+    try:
+        closer = idle.pop()
+    except IndexError:
+        closer = _Closer()
+    if closer.close(close):
+        if closer.usable:
+            idle.append(closer)
+        return True
+    logging.getLogger("kpipe.kafka").warning("a Kafka client does not close; it was abandoned")
+    return False
 
 
 # Unbound methods: `map` calls them without a Python frame or an attribute lookup for each record.

@@ -181,7 +181,7 @@ class KafkaTopics:
         return {places[place]: answer for place, answer in answers.items()}
 
     def _told_offsets(self, answers: Mapping[PartitionId, Future[Any]]) -> dict[PartitionId, int]:
-        return {key: self._wait(answer, str(key)).offset for key, answer in answers.items()}
+        return {key: self._wait(answer, key).offset for key, answer in answers.items()}
 
     def _connected(self) -> AdminClient:
         """Return the client; a new one waits until a broker answers."""
@@ -237,7 +237,7 @@ class KafkaTopics:
             return self._unknown(why.subject.partition("/")[0])
         return self._failure(why.error, why.subject)
 
-    def _wait(self, answer: Future[Any], subject: str = "") -> Any:
+    def _wait(self, answer: Future[Any], subject: object = "") -> Any:
         """Return the answer; rejected credentials end the wait at once instead of at the deadline."""
         while True:
             try:
@@ -248,8 +248,8 @@ class KafkaTopics:
                 self._patience(_GRACE_SECONDS)
             except KafkaException as error:
                 if error.args[0].code() in _UNKNOWN | _LEADERLESS:
-                    raise _Unsettled(error.args[0], subject) from None
-                raise self._failure(error.args[0], subject) from None
+                    raise _Unsettled(error.args[0], str(subject)) from None
+                raise self._failure(error.args[0], str(subject)) from None
 
     def _failure(self, error: KafkaError, subject: str) -> SourceError:
         if self._admin is not None:

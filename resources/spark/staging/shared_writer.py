@@ -43,7 +43,9 @@ class Shared:
             StagingFailed: the disk is full, or the folder cannot be written.
         """
         key = kind, tables[0].schema
-        writer = self._open.setdefault(key, StagingWriter(self._folder, make=self._make))
+        writer = self._open.get(key)
+        if writer is None:
+            writer = self._open[key] = StagingWriter(self._folder, make=self._make)
         before = writer.rows
         for table in tables:
             writer.write(table)

@@ -46,7 +46,7 @@ def run(job: JobSpec, pieces: Iterable[Piece], attempt: int = 0) -> Iterator[Ran
             reports.append(stage(job, piece, attempt, reader, shared))
             failpoint("collect.partial")
         for report in shared.finish(reports):
-            yield replace(report, host=host)
+            yield replace(report, host=host) if host else report
     except KpipeError as error:
         shared.abandon()
         yield Failure.of(error, traceback.format_exc(), host)

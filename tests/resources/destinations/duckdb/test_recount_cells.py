@@ -1,4 +1,4 @@
-"""The recount by cells of 64 offsets equals a count of every row."""
+"""The recount by cells of 128 offsets equals a count of every row."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def tables(draw: st.DrawFn) -> tuple[list[Row], Spans]:
     """Rows with repeated and foreign offsets, and ranges that do not overlap, with and without gaps between them."""
     spans: Spans = {}
     for place in _PLACES:
-        marks = sorted(draw(st.sets(st.integers(0, 400), max_size=8)))
+        marks = sorted(draw(st.sets(st.integers(0, 800), max_size=8)))
         spans[place] = [(start, end) for start, end in pairwise(marks) if draw(st.booleans())]
-    rows = draw(st.lists(st.tuples(st.sampled_from(_PLACES), st.integers(0, 450)), max_size=30))
-    runs = draw(st.lists(st.tuples(st.sampled_from(_PLACES), st.integers(0, 300), st.integers(0, 150)), max_size=4))
+    rows = draw(st.lists(st.tuples(st.sampled_from(_PLACES), st.integers(0, 850)), max_size=30))
+    runs = draw(st.lists(st.tuples(st.sampled_from(_PLACES), st.integers(0, 600), st.integers(0, 300)), max_size=4))
     found = [(*place, offset) for place, offset in rows]
     found += [(*place, offset) for place, start, length in runs for offset in range(start, start + length)]
     return found, spans
@@ -45,6 +45,15 @@ def test_the_sums_are_those_of_every_row(made: tuple[list[Row], Spans]) -> None:
 @given(tables())
 def test_the_sums_of_one_topic_are_those_of_every_row(made: tuple[list[Row], Spans]) -> None:
     rows, spans = [row for row in made[0] if row[0] == "a"], {place: of for place, of in made[1].items() if place[0] == "a"}
+    assert by_cells(rows, spans, by_topic=False) == by_rows(rows, spans)
+
+
+@pytest.mark.parametrize("at", [0, 63, 64, 127, 128])
+@pytest.mark.parametrize("edge", [0, 1, 63, 64, 65, 127, 128])
+def test_offsets_of_both_halves_of_a_cell_are_told_apart(at: int, edge: int) -> None:
+    """The same bit of both halves is a different offset; an offset that is repeated is counted, also beside an edge."""
+    rows = [("a", 0, offset) for offset in (at, at, at + 64, *range(256))]
+    spans = {("a", 0): [(start, end) for start, end in ((0, edge), (edge, 300)) if start < end]}
     assert by_cells(rows, spans, by_topic=False) == by_rows(rows, spans)
 
 
