@@ -15,6 +15,7 @@ from resources.home import Home
 from resources.kafka.record_block import RecordBlock
 from resources.spark.driver.sample_stager import LocalStager
 from resources.spark.task import range_task
+from resources.spark.task.framing_check import check_framing
 from resources.spark.task.task_spec import JobSpec
 
 SOURCES = [PartitionId(TopicId("c", "i", "t"), number) for number in range(3)]
@@ -35,11 +36,11 @@ def test_framing_is_checked_until_the_program_has_written_lines(
         }
     )  # fmt: skip
     stager, tried = LocalStager(pipeline, Home(tmp_path / "home").make()), []
-    check, job = range_task.check_framing, stager._job
+    job = stager._job
 
     def counted(spec: JobSpec, piece: Piece, without: dict[int, str]) -> None:
         tried.append(piece.source)
-        check(spec, piece, without)
+        check_framing(spec, piece, without)
 
     monkeypatch.setattr(range_task, "check_framing", counted)
     monkeypatch.setattr(stager, "_job", lambda *given: replace(job(*given), held=HELD))
