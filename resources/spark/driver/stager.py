@@ -144,7 +144,7 @@ class SparkStager:
                 found, poison_records = range_task.sample_columns(job, piece)
                 written = written.joined(found)
             else:
-                sample, poison_records = range_task.sample(job, piece, _SAMPLE_RECORDS)
+                sample, poison_records = range_task.sample(job, piece, _SAMPLE_RECORDS, framing=not payloads)
             self._poison_records[step.source] = {**self._poison_records.get(step.source, {}), **poison_records}
             payloads += sample
             if self._pipeline.key_format is not None:

@@ -132,8 +132,14 @@ def _plain(job: JobSpec, reader: RangeReader, output: RangeOutput) -> None:
         output.decoded([reads.decode(data, keys) for reads in decoders], held)
 
 
-def sample(job: JobSpec, piece: Piece, limit: int) -> tuple[list[bytes], Mapping[int, str]]:
+def sample(job: JobSpec, piece: Piece, limit: int, *, framing: bool = True) -> tuple[list[bytes], Mapping[int, str]]:
     """Return payloads from the first records of a range, after the program, to infer columns from.
+
+    Args:
+        job: what the batch's tasks share.
+        piece: the range.
+        limit: maximum number of payloads.
+        framing: whether to check first that the program reads lines; not needed where it has written lines for another range.
 
     Returns:
         At most `limit` payloads, of `SAMPLE_BYTES` of records and one more; the poison records with the reasons, by offset.
@@ -144,7 +150,8 @@ def sample(job: JobSpec, piece: Piece, limit: int) -> tuple[list[bytes], Mapping
         return values[:limit], {}
     piece = _cut(job, piece)
     known = {**job.poison_records.get(piece.source, {}), **refused}
-    check_framing(job, piece, known)
+    if framing:
+        check_framing(job, piece, known)
     try:
         with job.reader(piece) as reader:
             return payloads(job, piece, reader, known)[:limit], {}
