@@ -1,7 +1,8 @@
 """CPU to decode objects of many different members, against the same bytes with stable ones: `python -m bench.members`.
 
 Every record has 20 integers. With 20 names together they are stable; else each record has others of that many names. Names are
-columns, or new to the table. Each figure is the lesser of two runs, without Kafka and Spark.
+columns, or new to the table. Names that are columns cost by cells: NULLs are written, too (bench/cells.py). Each figure is the
+lesser of two runs, without Kafka and Spark.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ COSTS: dict[str, Shape] = {
     "tweets, 4 partitions": Shape(Topic("cost-tweets", "tweets", 1_000_000, 4)),
     "tweets, 64 partitions": Shape(Topic("cost-64", "tweets", 1_000_000, 64)),
     "tweets, 1,000 partitions": Shape(Topic("cost-1000", "tweets", 1_000_000, 1000)),
+    "100 columns": Shape(Topic("cost-c100", "100 columns", 180_000, 4)),
     "300 columns": Shape(Topic("cost-c300", "300 columns", 60_000, 4)),
     "1,000 columns": Shape(Topic("cost-c1000", "1000 columns", 18_000, 4)),
     "2,000 members, declared": Shape(

@@ -125,7 +125,8 @@ def _members(count: int) -> Make:
 
 SHAPES: Mapping[str, Callable[[], Make]] = {
     "tweets": _tweets, "small": _small, "large": _large, "wide": _wide, "huge": _huge,
-    "300 columns": lambda: _columns(300), "1000 columns": lambda: _columns(1000), "2000 members": lambda: _members(2000),
+    "100 columns": lambda: _columns(100), "300 columns": lambda: _columns(300), "1000 columns": lambda: _columns(1000),
+    "2000 members": lambda: _members(2000),
 }  # fmt: skip
 
 

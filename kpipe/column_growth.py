@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kpipe.definition.pipeline import Pipeline
 from kpipe.schema import column_names
 from kpipe.schema.column_names import Path
-from kpipe.schema.columns import JSON, WIDEST_STRUCT, Columns, ListOf, MapOf, Struct, Type, settled
+from kpipe.schema.columns import JSON, VARCHAR, WIDEST_STRUCT, Columns, ListOf, MapOf, Struct, Type, settled
 from kpipe.schema.growth_limits import Room
 
 __all__ = [
@@ -130,6 +130,12 @@ class Left:
             if not left.take(path, taken_as, names_in(taken_as) if alone else _most_names(kind)) and len(path) == 1:
                 break  # the record is a reject, whatever its other members are
         return Closed(left.column, left.field)
+
+    def scalars(self) -> int:
+        """Return the number of columns without fields that surely have room together; negative if there are too many."""
+        bounds, size = self._bounds, self._bounds.size(VARCHAR)
+        most = min(MOST_IN_BATCH - self._batch, bounds.names - self._names, bounds.columns - self._columns)
+        return most if bounds.bytes is None else min(most, (bounds.bytes - self._bytes) // size)
 
     def note(self, path: Path, fields: int) -> None:
         """Set the number of fields of a STRUCT."""

@@ -56,6 +56,13 @@ class Bound:
         """The number of columns that the table can still take, counted once."""
         return None if self.room is None else Left(self.table, self.room)
 
+    @cached_property
+    def certain(self) -> int:
+        """The number of new columns without fields that a record may have for certain, if each of them may be a column."""
+        if self.closed is not None:
+            return 0
+        return MOST_IN_RECORD if self._left is None else max(0, min(MOST_IN_RECORD, self._left.scalars()))
+
     def beyond(self, new: Columns, alone: bool = False) -> str:
         """Return the reason why a record with these new columns is a reject; empty if it is not.
 

@@ -14,6 +14,7 @@
 #endif
 #include "columns.h"
 #include "json_text.h"
+#include "new_members.h"
 
 #define DEEPEST 200 /* levels of lists and objects including the payload; equal to the limit in kpipe/schema/nesting.py */
 #define LONGEST_NAME 255
@@ -23,6 +24,10 @@ typedef struct {
     locale_t c_locale;
     int unknown;
     int skips; /* unknown members are ignored */
+    int notes; /* those of the payload itself are noted, and of others that there are some */
+    int inside;
+    int64_t payload;
+    new_members noted;
 } json;
 
 /* Values that a TEXT column accepts (its width): strings only; any value as compact JSON; strings, and other values as JSON. */
@@ -390,6 +395,17 @@ static int doubtful(const column *c, const char *name, size_t length, int high) 
     return 0;
 }
 
+/* Note a member of the payload that has no column. FAIL: also if it is a duplicate. */
+static int note(scan *s, const char *name, size_t length, int depth) {
+    json *d = s->d;
+    int64_t index = note_name(&d->noted, name, length, name_hash(name, length), d->payload, &d->base.broken);
+    if (index < 0 || !next_is(s, ':')) return FAIL;
+    space(s);
+    const char *from = s->p;
+    if (!any(s, NULL, depth)) return FAIL;
+    return note_member(&d->noted, d->payload, index * 8 + type_noted(from, s->p), &d->base.broken);
+}
+
 /* Read the members of an object into the children. The caller fills the object's own slot, or discards the members. Children
  * that are absent stay behind: see `fill`. So the time is that of the members, not of the fields. */
 static int members(scan *s, column *c, int64_t row, int depth) {
@@ -414,8 +430,14 @@ static int members(scan *s, column *c, int64_t row, int depth) {
                 s->d->unknown = 1;
                 return FAIL;
             }
-            if (doubtful(c, name, length, high) || (high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to))) return FAIL;
+            if (high && !kp_is_utf8((const uint8_t *)name, (const uint8_t *)to)) return FAIL;
+            if (s->d->notes && c == &s->d->base.root) {
+                if (!note(s, name, length, depth)) return FAIL;
+                continue;
+            }
+            if (doubtful(c, name, length, high)) return FAIL;
             if (!add_name(&others, name, length) || !next_is(s, ':') || !any(s, NULL, depth)) return FAIL;
+            s->d->inside = 1;
             continue;
         }
         column *child = &c->children[index];
@@ -490,6 +512,7 @@ static int value(scan *s, column *c, int depth) {
 void kp_json_free(json *d) {
     if (!d) return;
     kp_release(&d->base);
+    free_notes(&d->noted);
     if (d->c_locale) freelocale(d->c_locale);
     free(d);
 }
@@ -508,22 +531,43 @@ json *kp_json_new(const int32_t *nodes, const uint64_t *ranges, const char *name
 /* Ignore unknown members in later blocks, at every depth. */
 void kp_json_skip(json *d) { d->skips = 1; }
 
+/* Note the unknown members of later blocks, besides. */
+void kp_json_note(json *d) { d->skips = d->notes = 1; }
+
+/* Copy what the last block's members without a column are, in order of the payloads: start and length of each name in the data,
+ * and payload and code of each member. `sizes` gets the numbers of names and members; no `names`: nothing is copied. */
+void kp_json_notes(const json *d, const char *data, int64_t *sizes, int64_t *names, int64_t *members) {
+    const new_members *n = &d->noted;
+    sizes[0] = n->count;
+    sizes[1] = n->noted;
+    for (int64_t i = 0; names && i < n->count; i++) {
+        names[2 * i] = n->names[i].start - data;
+        names[2 * i + 1] = n->names[i].length;
+    }
+    if (names && n->noted) memcpy(members, n->members, (size_t)n->noted * sizeof(new_member));
+}
+
 /* Decode payloads; payload i is [bounds[i], bounds[i+1] - 1) of the data, and the byte after it is a newline.
  * Returns the number of rows; -1: out of memory, or too many slots. status: GOOD, LOOK or UNKNOWN for each payload. */
 int64_t kp_json_decode(json *d, const char *data, const int64_t *bounds, int64_t count, uint8_t *status) {
     column *root = &d->base.root;
     clear(root);
+    clear_notes(&d->noted);
     d->base.broken = 0;
     d->base.slots = 0;
     for (int64_t at = 0; at < count; at++) {
         scan s = {d, data + bounds[at], data + bounds[at + 1] - 1, data + bounds[count]};
-        d->unknown = 0;
-        if (members(&s, root, root->rows, 1) && (space(&s), s.p == s.end)) {
+        int64_t noted = d->noted.noted;
+        d->unknown = d->inside = 0;
+        d->payload = at;
+        int good = members(&s, root, root->rows, 1) && (space(&s), s.p == s.end);
+        if (good && (!d->inside || !d->notes || note_member(&d->noted, at, INSIDE, &d->base.broken))) {
             root->rows++;
             status[at] = GOOD;
             continue;
         }
         if (d->base.broken) return -1;
+        d->noted.noted = noted;
         discard(root);
         status[at] = d->unknown ? UNKNOWN : LOOK;
     }

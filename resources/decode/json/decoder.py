@@ -22,7 +22,8 @@ from kpipe.schema.inference import infer, nameable
 from resources.decode.block import Decoded, Payloads
 from resources.decode.growth_guard import Bound
 from resources.decode.json.blocks import affordable, has_constant, is_utf8, names_of, one_line, one_object_each, too_deep
-from resources.decode.json.native import LOOK, UNKNOWN, NativeJson, native_json
+from resources.decode.json.native import LOOK, native_json
+from resources.decode.json.new_members import Judge
 from resources.decode.json.rows import Reject, load, row, unknown
 from resources.duckdb_engine import in_memory
 from resources.duckdb_engine.arrow_types import beyond, from_arrow, is_direct, names, staged_type, wire_type
@@ -35,6 +36,8 @@ _SMALLEST_BLOCK = 16
 # A rejected block is divided into this many parts. With ten bad rows in 60,000, halves make Arrow read the block six times,
 # 32 parts little more than twice.
 _FAN_OUT = 32
+# Arrow's reader infers new members that have members themselves, if more than one payload in so many has them.
+_FEW_NESTED = 16
 # Records of many different members that are judged together: a few new columns each stay below the limit of a record.
 _TOGETHER = 32
 
@@ -56,14 +59,14 @@ class JsonDecoder:
     def __init__(self, columns: Columns, bound: Bound | None = None) -> None:
         self.columns, self._bound = columns, bound or Bound(rejects=False)
         self._names, self._known = set(columns.names()), sum(names_in(kind) for _, kind in columns)
+        self._judge = Judge(columns, self._bound)
         self._direct = Columns(tuple((name, kind) for name, kind in columns if is_direct(kind)))
         self._apart = Columns(tuple((name, kind) for name, kind in columns if not is_direct(kind)))
         # Arrow's reader cannot check these, and rewrites numbers: they need compiled code, or are read row by row.
         self._blockwise = not self._apart
         self._wire = pa.schema([(name, wire_type(kind)) for name, kind in self._direct])
         self._options = pj.ParseOptions(explicit_schema=self._wire, unexpected_field_behavior="infer")
-        self._native = native_json(columns) if all(isinstance(kind, Scalar) for _, kind in self._apart) else None
-        self._skipping: NativeJson | None = None  # ignores members without a column; made when it is needed
+        self._native = native_json(columns, (), notes=True) if all(isinstance(kind, Scalar) for _, kind in self._apart) else None
 
     def decode(self, payloads: Payloads, keys: pa.Array | None = None) -> Decoded:
         """See `Decoder`."""
@@ -71,25 +74,46 @@ class JsonDecoder:
             return Decoded(self._empty(), 0)
         found = self._compiled(payloads) or self._try_block(payloads)
         if found is None and not self._blockwise:
-            found = self._by_member(payloads)
+            found = self._compiled(payloads, nested=True)
         return found or self._take_apart(payloads)
 
-    def _compiled(self, payloads: Payloads) -> Decoded | None:
+    def _compiled(self, payloads: Payloads, nested: bool = False) -> Decoded | None:
         """Decode the block with compiled code, and row by row the payloads that it leaves.
 
-        Return None without compiled code, with members that have no column, or with text that cannot be cast.
+        Python reads members without a column only where they have members themselves, or where the record may be a reject. So
+        the time is that of the payloads' members. Return None without compiled code, or with text that cannot be cast.
+
+        Args:
+            payloads: the block.
+            nested: whether many payloads may have such members; if not, return None for a block that has them.
         """
         if self._native is None or payloads.bounds[-1] >= 2**31:
             return None
         table, status = self._native.decode(payloads)
-        if (status == UNKNOWN).any():
+        fresh = self._native.new_members(payloads)
+        if not nested and self._blockwise and np.count_nonzero(fresh.nested) * _FEW_NESTED > len(payloads):
             return None
-        others = np.flatnonzero(status == LOOK).tolist()
+        alone = self._judge.doubtful(fresh)
+        rejects: list[tuple[int, str]] = []
+        extras: dict[int, dict[str, Any]] = {}
+        for at in np.flatnonzero(alone).tolist():
+            try:
+                extras[at] = unknown(load(payloads[at]), self.columns, self._names)
+            except Reject as error:
+                rejects.append((at, str(error)))
+        rejects += self._beyond(extras)
+        good, refused = status != LOOK, np.zeros(len(payloads), np.bool_)
+        if rejects:
+            refused[[at for at, _ in rejects]] = True
+            table, good = table.filter(pa.array(~refused[good])), good & ~refused
         try:
             table = in_memory.cast(table, self.columns)
         except duckdb.Error:
             return None
-        return self._with_others(payloads, table, np.flatnonzero(status != LOOK).tolist(), others, [], Columns())
+        new = fresh.columns(without=refused)
+        new = new.joined(infer((extra for at, extra in extras.items() if good[at]), apart=True), apart=True)
+        others = np.flatnonzero(status == LOOK).tolist()
+        return self._with_others(payloads, table, np.flatnonzero(good).tolist(), others, rejects, new)
 
     def _try_block(self, payloads: Payloads) -> Decoded | None:
         """Decode the block with Arrow; None if a payload needs other code."""
@@ -101,7 +125,7 @@ class JsonDecoder:
         if too_deep(data):
             return None
         if self._differ(data) or not affordable(data, self._known):
-            return self._by_member(payloads)
+            return self._compiled(payloads, nested=True)
         try:
             table = pj.read_json(
                 pa.BufferReader(data),
@@ -115,7 +139,7 @@ class JsonDecoder:
             if new is None:
                 return None
             if self._bound.beyond(new):
-                return self._by_member(payloads)
+                return self._compiled(payloads, nested=True)
             return Decoded(self._finish(table), table.num_rows, new_columns=new)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, duckdb.Error):
             return None
@@ -125,37 +149,6 @@ class JsonDecoder:
         if self._native is None:
             return False
         return self._bound.closed is not None or names_of(data, self._known + MOST_IN_RECORD) < 0
-
-    def _by_member(self, payloads: Payloads) -> Decoded | None:
-        """Decode a block whose payloads have many different members without a column.
-
-        Python code reads these members only; compiled code decodes the others. So the time is that of the payload's members,
-        not of the table's columns. Return None without compiled code.
-        """
-        if self._native is None or payloads.bounds[-1] >= 2**31:
-            return None
-        self._skipping = self._skipping or native_json(self.columns, ())
-        assert self._skipping is not None
-        rejects: list[tuple[int, str]] = []
-        extras: dict[int, dict[str, Any]] = {}
-        for at in np.flatnonzero(self._native.decode(payloads)[1] == UNKNOWN).tolist():
-            try:
-                extras[at] = unknown(load(payloads[at]), self.columns, self._names)
-            except Reject as error:
-                rejects.append((at, str(error)))
-        rejects += self._beyond(extras)
-        bad = {at for at, _ in rejects}
-        good = [at for at in range(len(payloads)) if at not in bad]
-        part = payloads if not bad else Payloads.of([payloads[at] for at in good])
-        table, status = self._skipping.decode(part)
-        others = [good[at] for at in np.flatnonzero(status == LOOK).tolist()]
-        try:
-            table = in_memory.cast(table, self.columns)
-        except duckdb.Error:
-            return None
-        decoded = [at for at, found in zip(good, status.tolist(), strict=True) if found != LOOK]
-        new = infer((extras[at] for at in decoded if at in extras), apart=True)
-        return self._with_others(payloads, table, decoded, others, rejects, new)
 
     def _beyond(self, extras: Mapping[int, dict[str, Any]]) -> Iterator[tuple[int, str]]:
         """Yield the records that may not have their members without a column, with the reasons."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kpipe.schema.columns import JSON, VARCHAR, Columns, ListOf, Struct, Type
 from resources.decode.block import Payloads
+from resources.decode.json.new_members import NewMembers
 from resources.decode.native_columns import arrays
 from resources.duckdb_engine.arrow_types import is_direct, wire_type
 from resources.native import library
@@ -33,10 +34,10 @@ _NONE, _SIMILAR, _EVERY = range(3)
 Place = tuple[str | None, ...]
 
 
-def native_json(columns: Columns, ways: Collection[Place] | None = None) -> NativeJson | None:
+def native_json(columns: Columns, ways: Collection[Place] | None = None, notes: bool = False) -> NativeJson | None:
     """Create a decoder for the columns; None without the compiled library or without columns."""
     compiled = library()
-    return NativeJson(compiled, columns, ways) if compiled is not None and len(columns) else None
+    return NativeJson(compiled, columns, ways, notes) if compiled is not None and len(columns) else None
 
 
 class NativeJson:
@@ -48,9 +49,10 @@ class NativeJson:
         ways: positions of objects on the way to selected values. With them, members without a column are ignored at any
             depth, instead of being `UNKNOWN`. In other objects, two kinds of members need Python code: names that may differ
             from a field by case only, and names that a field cannot have.
+        notes: whether members without a column are ignored too, but noted for `new_members`.
     """
 
-    def __init__(self, found: ctypes.CDLL, columns: Columns, ways: Collection[Place] | None = None) -> None:
+    def __init__(self, found: ctypes.CDLL, columns: Columns, ways: Collection[Place] | None = None, notes: bool = False) -> None:
         self._library = found
         self._kind = pa.struct([(name, wire_type(kind)) for name, kind in columns])
         nodes: list[int] = []
@@ -64,6 +66,18 @@ class NativeJson:
         weakref.finalize(self, found.kp_json_free, self._decoder)
         if ways is not None:
             found.kp_json_skip(self._decoder)
+        if notes:
+            found.kp_json_note(self._decoder)
+
+    def new_members(self, payloads: Payloads) -> NewMembers:
+        """Return the members without a column of the last block, which these payloads are, in payloads with status `GOOD`."""
+        text, sizes = np.frombuffer(payloads.text, np.uint8), np.zeros(2, np.int64)
+        self._library.kp_json_notes(self._decoder, text.ctypes.data, sizes.ctypes.data, None, None)
+        names, members = np.empty((sizes[0], 2), np.int64), np.empty((sizes[1], 2), np.int64)
+        self._library.kp_json_notes(self._decoder, text.ctypes.data, sizes.ctypes.data, names.ctypes.data, members.ctypes.data)
+        data = memoryview(payloads.text)
+        texts = [str(data[start : start + length], "utf-8") for start, length in names.tolist()]
+        return NewMembers(len(payloads), texts, members[:, 0], members[:, 1])
 
     def absent(self, node: int, rows: int) -> np.ndarray[Any, Any]:
         """Return for each slot of a node in the last block whether the value was absent.

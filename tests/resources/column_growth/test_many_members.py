@@ -120,7 +120,75 @@ def test_each_record_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, full: bo
     monkeypatch.setattr(module, "row", lambda *given: (reads.append(1), row(*given))[1])
     bound = _bound(_COLUMNS, Closed("the table is full") if full else None)
     count = 2000
-    found = JsonDecoder(_COLUMNS, bound).decode(Payloads.of(_payloads(count, 3000, 20, odd=False)))
+    payloads = _payloads(count, 3000, 20, odd=False)
+    found = JsonDecoder(_COLUMNS, bound).decode(Payloads.of(payloads))
     assert found.rows == (0 if full else count) and len(found.rejects) == (count if full else 0)
-    assert not reads and len(records) == count
+    nested = sum(any(isinstance(value, dict | list) for value in json.loads(payload).values()) for payload in payloads)
+    assert not reads and nested < count and len(records) == (count if full else nested)
     assert replace(found, table=None).new_columns == Columns() if full else len(found.new_columns) == 3000
+
+
+def _plain(draw: random.Random, at: int) -> bytes:
+    """Return a record whose new members have no members themselves, with names and values at the edges of rules."""
+    numbers = [0, -1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**25]
+    values = [*map(str, numbers), "1.0", "1e3", "-0", "true", "null", '"x"']
+    names = [f"m{(at * 7 + k) % 1700:04d}" for k in range(7)]
+    unusual = [
+        "M0003", "ID", "Name", "é", "É", "ß", "\u212a", "k", "K", "i\u0307", "i", "\u0130", "a.b", "place.x",
+        "x" * 63, "y" * 64, "é" * 32, "z" * 255, "z" * 256, "end ", "ctid", "db_row_id", "_kafka_offset", "_KAFKA_x", "𝄞", "",
+        'quo"te', "back\\slash", "\u0000",
+    ]  # fmt: skip
+    if draw.random() < 0.3:
+        names += draw.sample(unusual, draw.randrange(1, 4))
+    if draw.random() < 0.01:
+        names.append(names[0])
+    if draw.random() < 0.004:
+        names += [f"n{at}_{k}" for k in range(1001)]
+    members = [json.dumps(name, ensure_ascii=draw.random() < 0.2) + ": " + draw.choice(values) for name in names]
+    return ("{" + f'"id": {at}, ' + ", ".join(members) + "}").encode()
+
+
+@pytest.mark.parametrize("destination", ["duckdb", "postgres", "mysql", "iceberg"])
+@pytest.mark.parametrize("columns", [_COLUMNS, _EXACT], ids=["blockwise", "exact types"])
+def test_plain_members_with_unusual_names(destination: str, columns: Columns) -> None:
+    """Each name is judged once for all payloads, with the same result as each payload alone."""
+    draw = random.Random(destination)
+    decoder = JsonDecoder(columns, _bound(columns, None, destination))
+    for _ in range(2):
+        payloads = [_plain(draw, at) for at in range(100)]
+        found = decoder.decode(Payloads.of(payloads))
+        assert found.rejects and found.rows
+        rows, rejects, new = _one_by_one(decoder, payloads)
+        folded = {name.lower(): kind for name, kind in new}  # of names that differ by case only, records in any order give one
+        assert {name.lower(): kind for name, kind in found.new_columns} == folded
+        _same(replace(found, new_columns=new), len(payloads), rows, rejects, new)
+
+
+def test_table_that_is_almost_full_takes_plain_members_by_record() -> None:
+    columns = Columns.of({"id": "BIGINT", **{f"c{at:04d}": "BIGINT" for at in range(994)}})
+    decoder = JsonDecoder(columns, _bound(columns))
+    payloads = [json.dumps({"id": at, **{f"n{at}_{k}": k for k in range(at % 8)}}).encode() for at in range(48)]
+    found = decoder.decode(Payloads.of(payloads))
+    _same(found, len(payloads), *_one_by_one(decoder, payloads))
+    assert [at for at, _ in found.rejects] == [at for at in range(48) if at % 8 > 5]
+
+
+def test_python_reads_no_record_of_plain_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for few names nor for many: the time is that of compiled code, and of each distinct name."""
+    monkeypatch.setattr(module, "load", lambda payload: pytest.fail(f"read by Python: {payload!r}"))
+    monkeypatch.setattr(module.pj, "read_json", lambda *_, **__: pytest.fail("read by Arrow"))
+    for names in (20, 500, 3000):
+        payloads = [json.dumps({"id": at, **{f"m{(at * 20 + k) % names}": k for k in range(20)}}).encode() for at in range(600)]
+        found = JsonDecoder(_COLUMNS, _bound(_COLUMNS)).decode(Payloads.of(payloads))
+        assert found.rows == 600 and len(found.new_columns) == names
+
+
+def test_names_that_collide_are_read_by_exact_code() -> None:
+    """Very many names of one hash cannot slow compiled code down: names that differ by case only have one."""
+    draw = random.Random(1)
+    names = sorted({"".join(draw.choice((c, c.upper())) for c in "abcdefghijkl") for _ in range(400)})
+    payloads = [json.dumps({"id": at, name: at}).encode() for at, name in enumerate(names)]
+    decoder = JsonDecoder(_COLUMNS, _bound(_COLUMNS))
+    found = decoder.decode(Payloads.of(payloads))
+    _same(found, len(payloads), *_one_by_one(decoder, payloads))
+    assert found.rows == len(names)

@@ -7,6 +7,8 @@
 void *kp_json_new(const int32_t *, const uint64_t *, const char *);
 void kp_json_free(void *);
 int64_t kp_json_decode(void *, const char *, const int64_t *, int64_t, uint8_t *);
+void kp_json_note(void *);
+void kp_json_notes(void *, const char *, int64_t *, int64_t *, int64_t *);
 void *kp_csv_new(const int64_t *, const int64_t *, const char *, const int32_t *);
 void kp_csv_free(void *);
 int64_t kp_csv_decode(void *, const char *, const int64_t *, int64_t, uint8_t *, int64_t *);
@@ -26,6 +28,7 @@ static const char *seeds[] = {
     "{\"e\":false,\"d\":null,\"c\":0.1234567890123456789012,\"b\":null,\"a\":7}",
     "{ \"d\" : { \"y\" : [ ] , \"x\" : 1 } , \"b\" : \"0123456789abcdef0123456789\\\\\" }",
     "{}",
+    "{\"new\":-9223372036854775809,\"a\":1,\"other\":[{\"new\":\"\\u00e9\"}],\"third\":1e5,\"d\":{\"x\":1,\"z\":null},\"\xc3\xa9\":true}",
     "{\"b\":\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\",\"c\":1e-400}",
     "a,\"b,\"\"\\\"\",c\n\\N,NULL,\"NULL\"\nx\\,y,\\\n,",
     "1,2,3\r\n\"4\",\"5\"x\",\"\"\r\n",
@@ -58,6 +61,22 @@ static int copied(void *decoder, const int32_t *kinds, int count) {
     return 1;
 }
 
+/* Notes of the members without a column, copied into buffers of exactly their size: each name and payload is of the block. */
+static int noted(void *decoder, const char *all, int64_t length, int64_t count, int64_t *members) {
+    int64_t sizes[2];
+    kp_json_notes(decoder, all, sizes, NULL, NULL);
+    int64_t *names = malloc((size_t)sizes[0] * 16 + 1), *found = malloc((size_t)sizes[1] * 16 + 1);
+    kp_json_notes(decoder, all, sizes, names, found);
+    int good = 1;
+    for (int64_t i = 0; i < sizes[0]; i++) good &= names[2 * i] > 0 && names[2 * i] + names[2 * i + 1] < length;
+    for (int64_t i = 0; i < sizes[1]; i++)
+        good &= found[2 * i] >= 0 && found[2 * i] < count && found[2 * i + 1] >= -1 && found[2 * i + 1] < sizes[0] * 8;
+    *members += sizes[1];
+    free(names); free(found);
+    if (!good) printf("notes beyond the block\n");
+    return good;
+}
+
 /* A spoilt timestamp, in a buffer of exactly its size: how many were converted. */
 static int64_t instant(void) {
     static const char *forms[] = {"2026-11-20T10:00:00.123456+05:30", "2024-02-29 23:59:59Z", "0001-01-01T00:00:00-14"};
@@ -77,7 +96,9 @@ int main(int argc, char **argv) {
     long rounds = argc > 1 ? atol(argv[1]) : 1000;
     state = argc > 2 ? strtoull(argv[2], NULL, 10) | 1 : 1;
     void *decoder = kp_json_new(nodes, ranges, "abcdxye");
-    int64_t good = 0, converted = 0;
+    void *noting = kp_json_new(nodes, ranges, "abcdxye");
+    kp_json_note(noting);
+    int64_t good = 0, converted = 0, members = 0;
     for (long round = 0; round < rounds; round++) {
         int64_t bounds[9] = {0}, count = (int64_t)chance(9);
         char *all = malloc(1);
@@ -104,6 +125,8 @@ int main(int argc, char **argv) {
         int64_t rows = kp_json_decode(decoder, all, bounds, count, status);
         good += rows;
         if (!copied(decoder, nodes, NODES)) return 1;
+        if (kp_json_decode(noting, all, bounds, count, status) < rows || !copied(noting, nodes, NODES)) return 1;
+        if (!noted(noting, all, bounds[count], count, &members)) return 1;
         /* CSV: two of three columns; comma, quote and backslash, or longer signs and nothing else */
         int64_t signs[][2] = {{'"', '\\'}, {-1, -1}, {'"', '"'}}, numbers[][8] = {{1, 1, 0, -1, 0, 0, 3, 2}, {2, 1, 2, 4, 1, 1, 3, 2}, {1, 2, 0, 0, 1, 0, 3, 2}};
         int32_t goes[] = {1, -1, 0}, texts[12] = {0, 0, 0, 0, 5, 0, 0, 0, 5};
@@ -120,6 +143,7 @@ int main(int argc, char **argv) {
         free(places); free(status); free(all);
     }
     kp_json_free(decoder);
+    kp_json_free(noting);
     printf("%lld rows\n", (long long)good);
-    return good > 0 && converted > 0 ? 0 : 1;
+    return good > 0 && converted > 0 && members > 0 ? 0 : 1;
 }
