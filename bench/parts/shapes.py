@@ -1,4 +1,4 @@
-"""Measure other shapes than tweets in four partitions, into DuckDB: rates, and the memory of driver, JVM and workers.
+"""Measure other shapes than tweets in four partitions, into DuckDB: rates, CPU time, memory of driver, JVM and workers.
 
 Each shape runs in a new kpipe, as processes keep memory that they have touched. A run of one range uses one worker: Spark
 gets one core.
@@ -16,8 +16,10 @@ from bench.contenders.pipelines import TABLE
 from bench.stage import Stage, result, say
 from bench.topics import Topic
 from bench.verify import dead_letters, in_duckdb
+from resources.available_memory import available_bytes
+from resources.duckdb_engine.memory_limit import engine_bytes
 
-__all__ = ["COSTS", "SHAPES", "Shape", "backlog", "measure", "run_all"]
+__all__ = ["MEMORY", "SHAPES", "Shape", "backlog", "measure", "memory"]
 
 
 @dataclass(frozen=True)
@@ -39,33 +41,31 @@ class Shape:
     rejects: bool = False
 
 
+#: What bytes cost by the width of records, and by how they are spread: none should be far more than another.
 SHAPES: dict[str, Shape] = {
     "30-byte records": Shape(Topic("small", "small", 4_000_000, 4)),
-    "20 kB records": Shape(Topic("large", "large", 40_000, 4)),
     "100 columns": Shape(Topic("wide", "wide", 200_000, 4)),
+    "300 columns": Shape(Topic("columns-300", "300 columns", 60_000, 4)),
+    "1000 columns": Shape(Topic("columns-1000", "1000 columns", 18_000, 4)),
+    "2000 members, declared": Shape(
+        Topic("members", "2000 members", 40_000, 4),
+        columns={"id": "BIGINT", **{f"member_{at:05d}": "BIGINT" for at in range(2000)}},
+    ),
+    "2000 members, new": Shape(Topic("members", "2000 members", 40_000, 4), columns={"id": "BIGINT"}, rejects=True),
+    "1 GB of headers": Shape(Topic("headers", "small", 100_000, 4, header_bytes=10_000)),
     "1 partition": Shape(Topic("tweets-1", "tweets", 1_000_000, 1)),
     "4 partitions": Shape(Topic("tweets-4", "tweets", 1_000_000, 4)),
     "64 partitions": Shape(Topic("tweets-64", "tweets", 1_000_000, 64)),
+    "1000 partitions": Shape(Topic("tweets-1000", "tweets", 1_000_000, 1000)),
     "90 % in one of 4": Shape(Topic("tweets-skewed", "tweets", 1_000_000, 4, skew=0.9)),
-    "2 GB range: 20 kB records": Shape(Topic("large-1", "large", 100_000, 1), cores=1),
-    "2 GB range: tweets": Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1),
-    "2 GB range: tweets, cat": Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1, program="cat"),
 }
-#: What bytes cost by the shape of records: none should be far more than another.
-COSTS: dict[str, Shape] = {
-    "tweets, 4 partitions": Shape(Topic("cost-tweets", "tweets", 1_000_000, 4)),
-    "tweets, 64 partitions": Shape(Topic("cost-64", "tweets", 1_000_000, 64)),
-    "tweets, 1,000 partitions": Shape(Topic("cost-1000", "tweets", 1_000_000, 1000)),
-    "300 columns": Shape(Topic("cost-c300", "300 columns", 60_000, 4)),
-    "1,000 columns": Shape(Topic("cost-c1000", "1000 columns", 18_000, 4)),
-    "2,000 members, declared": Shape(
-        Topic("cost-members", "2000 members", 40_000, 4),
-        columns={"id": "BIGINT", **{f"member_{at:05d}": "BIGINT" for at in range(2000)}},
-    ),
-    "2,000 members, new": Shape(Topic("cost-members", "2000 members", 40_000, 4), columns={"id": "BIGINT"}, rejects=True),
-    "20 kB records": Shape(Topic("cost-20kb", "large", 100_000, 4)),
-    "1 MB records": Shape(Topic("cost-1mb", "huge", 2000, 4)),
-    "1 GB of headers": Shape(Topic("cost-headers", "small", 100_000, 4, header_bytes=10_000)),
+#: 2 GB each.
+MEMORY: dict[str, Shape] = {
+    "20 kB records": Shape(Topic("large", "large", 100_000, 4)),
+    "1 MB records": Shape(Topic("huge", "huge", 2000, 4)),
+    "one range: 20 kB records": Shape(Topic("large-1", "large", 100_000, 1), cores=1),
+    "one range: tweets": Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1),
+    "one range: tweets, cat": Shape(Topic("tweets-2gb", "tweets", 7_000_000, 1), cores=1, program="cat"),
 }
 _QUICK = 50
 """Quick runs have so many times fewer records."""
@@ -73,16 +73,21 @@ _QUICK = 50
 
 def measure(stage: Stage, chosen: Sequence[str]) -> dict[str, Any]:
     """Measure every shape whose name begins with one of these; empty: all."""
-    return {"runs": run_all(stage, SHAPES, chosen, 1 / _QUICK if stage.quick else 1)}
+    return {"runs": _run_all(stage, SHAPES, chosen)}
 
 
-def run_all(stage: Stage, shapes: Mapping[str, Shape], chosen: Sequence[str], scale: float = 1) -> list[dict[str, Any]]:
-    """Run the shapes whose name begins with one of these (none: all), with that share of their records."""
+def memory(stage: Stage, chosen: Sequence[str]) -> dict[str, Any]:
+    """Measure 2 GB of large records, and 2 GB read by one worker; also return DuckDB's limit in the driver."""
+    limit = {"engine_limit_mb": engine_bytes({}) // 10**6, "available_mb": available_bytes() // 10**6}
+    return {**limit, "runs": _run_all(stage, MEMORY, chosen)}
+
+
+def _run_all(stage: Stage, shapes: Mapping[str, Shape], chosen: Sequence[str]) -> list[dict[str, Any]]:
     runs = []
     wanted = [(name, shape) for name, shape in shapes.items() if not chosen or any(map(name.startswith, chosen))]
     for at, (name, shape) in enumerate(wanted):
-        small = replace(shape, topic=replace(shape.topic, records=max(1, int(shape.topic.records * scale))))
-        runs.append(_one(stage, name, small))
+        records = max(1, shape.topic.records // (_QUICK if stage.quick else 1))
+        runs.append(_one(stage, name, replace(shape, topic=replace(shape.topic, records=records))))
         if all(later.topic.name != shape.topic.name for _, later in wanted[at + 1 :]):
             stage.done_with(shape.topic)
     return runs
@@ -131,4 +136,5 @@ def _one(stage: Stage, name: str, shape: Shape) -> dict[str, Any]:
         f"  {name:<26} {run['seconds']:6.2f} s {run['msg_s']:>9,} msg/s {run['mb_s']:6.1f} MB/s  largest worker"
         f" {roles.get('worker', 0)} MB, driver {roles['driver']} MB, JVM {roles.get('jvm', 0)} MB"
     )
-    return {"name": name, **run, "records": topic.records, "value_bytes": topic.value_bytes, "partitions": topic.partitions}
+    size = topic.value_bytes + topic.records * topic.header_bytes
+    return {"name": name, **run, "records": topic.records, "bytes": size, "partitions": topic.partitions}

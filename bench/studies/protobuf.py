@@ -1,6 +1,6 @@
 """Measure CPU time for each Protobuf record to Arrow columns: kpipe compiled, not compiled, and other decoders if installed.
 
-    python -m bench.protobuf [RECORDS]
+    python -m bench.studies.protobuf [RECORDS]
 
 Records are tweets with nested messages, text, numbers, a timestamp and a list, about 200 bytes each. `ptars` and `protarrow`
 are measured if they can be imported. Google's library (upb) only creates Python objects, which is the minimum cost of every

@@ -1,7 +1,7 @@
 """Measure the cost of idle pipelines in one Dagster instance: the real `kpipe ui`, its daemon, and a real broker.
 
-    .venv/bin/python -m bench.idle                        # 1, 10, 30 and 100 pipelines, a minute each
-    .venv/bin/python -m bench.idle --sizes 100 --seconds 30
+    .venv/bin/python -m bench.studies.idle                        # 1, 10, 30 and 100 pipelines, a minute each
+    .venv/bin/python -m bench.studies.idle --sizes 100 --seconds 30
 
 Every pipeline has its own topic with four partitions, has read all of it, and is turned on. Ticks are counted from Dagster's
 records. Writes bench/results/idle.csv and idle.svg.
@@ -28,9 +28,9 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from bench.ledger import OneRow
 from bench.meter import cpu_seconds
 from bench.numbers import percentile
+from bench.parts.ledger import OneRow
 from bench.plot import lines
 from bench.stage import say
 from kpipe.batch.batch import Batch, Counts, RangeReport, TableReport
@@ -48,7 +48,7 @@ from resources.kafka.topic_metadata import KafkaTopics
 
 PARTITIONS = 4
 _RECORDS = 100
-_RESULTS = Path(__file__).parent / "results"
+_RESULTS = Path(__file__).parents[1] / "results"
 # Until then Dagster learns of partitions, and the events of all commits are published: several ticks of each sensor, by its kind.
 _TICKS_TO_SETTLE = {"_ingest": 4, "_metadata": 2}  # of the second kind 100 pipelines have one in 100 s each
 _PATIENCE_S = 1800

@@ -1,22 +1,20 @@
-"""What programs by Arrow cost beside programs by lines: tweets made flat, and records unchanged.
+"""Measure what programs by Arrow cost beside programs by lines: tweets made flat, and records unchanged.
 
-`python -m bench.arrow_programs [--records N] [--rounds N]`. CPU time of the task and of the program together, per record; the
-contenders alternate, and the ratio is the median of the rounds' ratios. No Kafka: records are held in memory, and go through
-the same program runner, decoder and files as in a task.
+CPU time of the task and of the program together, for each record. No Kafka: records are held in memory, and go through the same
+program runner, decoder and files as in a task.
 """
 
 from __future__ import annotations
 
-import argparse
 import resource
-import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bench.transform_runner import tweet
+from bench.stage import Stage, say
+from bench.studies.transform_runner import tweet
 from kpipe.batch.batch import Piece
 from kpipe.definition.formats import Format
 from kpipe.offsets import Range
@@ -28,7 +26,7 @@ from resources.spark.task import range_task
 from resources.spark.task.task_spec import JobSpec, ProgramSpec, TableSpec
 from transforms import resolve
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SOURCE = PartitionId(TopicId("c", "i", "tweets"), 0)
 FLAT = Columns.of(
     {
@@ -46,9 +44,6 @@ CONTENDERS: dict[str, tuple[str, str, str, Columns]] = {
     "identity, arrow": ("transforms/programs/arrow_identity.py", "arrow", "arrow", RAW),
     "no program": ("", "", "raw", RAW),
 }
-RATIOS = (
-    ("flatten, lines", "flatten, arrow"), ("no program", "identity, arrow"), ("identity, lines", "identity, arrow"),
-)  # fmt: skip
 
 
 class _Memory(RangeReader):
@@ -80,7 +75,7 @@ def _cpu_s() -> float:
     return sum(part.ru_utime + part.ru_stime for part in parts)
 
 
-def measured(name: str, held: RecordBlock, folder: Path) -> float:
+def _cpu_us(name: str, held: RecordBlock, folder: Path) -> float:
     """CPU time in microseconds for each record."""
     path, stdin, kind, columns = CONTENDERS[name]
     found = resolve(ROOT / path) if path else None
@@ -99,28 +94,16 @@ def measured(name: str, held: RecordBlock, folder: Path) -> float:
     return taken * 1e6 / len(held)
 
 
-def main() -> None:
-    """Print a line for each contender and ratio."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=7)
-    chosen = parser.parse_args()
-    held = RecordBlock.of(
-        range(chosen.records), [1_700_000_000_000] * chosen.records, [tweet(at) for at in range(chosen.records)]
-    )
-    taken: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as folder:
-        for turn in range(chosen.rounds + 1):
-            for name in CONTENDERS:
-                spent = measured(name, held, Path(folder))
-                if turn:  # the first round warms up
-                    taken[name].append(spent)
-    for name, each in taken.items():
-        print(f"{name:<16} {statistics.median(each):6.2f} µs of CPU time a record  ({min(each):.2f} to {max(each):.2f})")
-    for slow, fast in RATIOS:
-        ratios = [one / other for one, other in zip(taken[slow], taken[fast], strict=True)]
-        print(f"{slow} / {fast}: {statistics.median(ratios):.2f}  ({min(ratios):.2f} to {max(ratios):.2f})")
-
-
-if __name__ == "__main__":
-    main()
+def measure(stage: Stage, records: int, rounds: int) -> dict[str, Any]:
+    """Measure each of them so many times, in turns, after a round that does not count."""
+    held = RecordBlock.of(range(records), [1_700_000_000_000] * records, [tweet(at) for at in range(records)])
+    folder, runs = stage.folder("programs"), []
+    folder.mkdir()
+    for turn in range(-1, rounds):
+        for name in CONTENDERS:
+            cpu_us = _cpu_us(name, held, folder)
+            if turn >= 0:
+                runs.append({"name": name, "repeat": turn, "cpu_us": round(cpu_us, 3)})
+                say(f"  {name:<16} {cpu_us:6.2f} CPU µs a record")
+    stage.settle(folder)
+    return {"records": records, "runs": runs}

@@ -1,4 +1,4 @@
-"""Files, returns and climbs of a walk through product files (bench/walk.py)."""
+"""Files, returns and climbs of a walk through product files (bench/studies/walk.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.walk import Walk, trace
+from bench.studies.walk import Walk, trace
 
 
 def test_a_return_is_a_move_into_a_file_that_was_visited_before() -> None:

@@ -1,4 +1,4 @@
-"""CPU to decode objects of many different members, against the same bytes with stable ones: `python -m bench.members`.
+"""Measure the CPU time to decode objects of many different members, against the same bytes with stable ones.
 
 Every record has 20 integers. With 20 names together they are stable; else each record has others of that many names. Names are
 columns, or new to the table. Each figure is the lesser of two runs, without Kafka and Spark.
@@ -7,7 +7,9 @@ columns, or new to the table. Each figure is the lesser of two runs, without Kaf
 from __future__ import annotations
 
 import time
+from typing import Any
 
+from bench.stage import say
 from kpipe.definition.formats import Format
 from kpipe.schema.columns import Columns
 from kpipe.schema.growth_limits import room
@@ -23,7 +25,7 @@ def _record(at: int, names: int) -> bytes:
     return b'{"id": %d, %b}' % (at + 10_000_000, members)
 
 
-def measure(records: int, names: int, declared: bool) -> float:
+def _cpu_s(records: int, names: int, declared: bool) -> float:
     """Return the CPU seconds of decoding so many records."""
     columns = Columns.of({"id": "BIGINT", **({f"member_{at:05d}": "BIGINT" for at in range(names)} if declared else {})})
     made = [_record(at, names) for at in range(records)]
@@ -39,17 +41,18 @@ def measure(records: int, names: int, declared: bool) -> float:
     return min(took)
 
 
-def main() -> None:
-    """Print a line for each number of records and names."""
-    for records in (10_000, 20_000):
+def measure(records: int) -> dict[str, Any]:
+    """Measure so many records and twice as many, with columns that are declared and with new ones."""
+    runs = []
+    for count in (records, 2 * records):
         for declared in (True, False):
-            stable = measure(records, 20, declared)
-            for names in (20, 500, 1000 if declared else 2000):
-                cpu_s = measure(records, names, declared)
-                what = "columns" if declared else "new"
-                times = cpu_s / stable
-                print(f"{records:,} records, {names:,} members ({what}): {cpu_s:.2f} CPU s, {times:.1f} times", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            stable = _cpu_s(count, 20, declared)
+            for names in (500, 1000 if declared else 2000):
+                cpu_s = _cpu_s(count, names, declared)
+                what = f"{names:,} {'columns' if declared else 'new members'}"
+                times = round(cpu_s / stable, 2)
+                runs.append(
+                    {"name": what, "records": count, "cpu_s": round(cpu_s, 3), "stable_cpu_s": round(stable, 3), "times": times}
+                )
+                say(f"  {count:,} records, {what}: {cpu_s:.2f} CPU s, {times:.1f} times that of stable members")
+    return {"runs": runs}

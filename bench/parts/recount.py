@@ -1,30 +1,28 @@
 """Measure the recount of `kpipe verify`: time, CPU time and memory over a DuckDB table of many rows.
 
-    .venv/bin/python -m bench.recount --rows 10000000
-    .venv/bin/python -m bench.recount --rows 100000000 --ranges 4000
-
 The rows and the ledger's ranges are written by SQL, as a pipeline of four partitions would have written them. The recount runs
 in a process of its own, whose largest resident memory is reported.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import resource
+import re
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from bench import ledger
 from bench.contenders.pipelines import TABLE, pipeline
+from bench.parts import ledger
+from bench.stage import Stage, say
 from resources.destinations import open_destination
 from resources.home import Home
+
+__all__ = ["measure"]
 
 _PARTITIONS = 4
 
@@ -53,33 +51,35 @@ def _fill(home: Home, rows: int, ranges: int) -> None:
         )
 
 
-def _recount(folder: str) -> None:
-    home = Home.at(folder)
-    destination = open_destination(pipeline("localhost:9", "bench", columns={"id": "BIGINT"}), home)
-    base, began, cpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic(), time.process_time()
+def _peak_mb() -> int:
+    """Return the process's largest resident memory. `ru_maxrss` would count the parent's from before exec (Linux)."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return round(int(found[1]) * 1024 / 1e6)
+
+
+def _recount(folder: str) -> dict[str, Any]:
+    destination = open_destination(pipeline("localhost:9", "bench", columns={"id": "BIGINT"}), Home.at(folder))
+    before_mb, began, cpu = _peak_mb(), time.monotonic(), time.process_time()
     found = destination.recount()
     (table,) = found.tables.values()
     assert not table.entries and not table.duplicates and not table.exchanged, found
-    used = {"s": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    facts = {"rows": sum(table.rows.values()), "peak_mb": peak // 1000, "before_mb": base // 1000, "load": os.getloadavg()[0]}
-    print(json.dumps({**facts, **{name: round(value, 2) for name, value in used.items()}}))
+    used = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
+    counted = {"rows": sum(table.rows.values()), "peak_mb": _peak_mb(), "before_mb": before_mb}
+    return {**counted, **{name: round(value, 2) for name, value in used.items()}}
 
 
-def main() -> None:
-    """Fill a file, and recount it."""
-    if sys.argv[1:2] == ["--recount"]:
-        _recount(sys.argv[2])
-        return
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rows", type=int, default=10_000_000)
-    options.add_argument("--ranges", type=int, default=1000, help="of each partition")
-    given = options.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kpipe-recount-") as name:
-        home = Home.at(Path(name)).make()
-        _fill(home, given.rows, given.ranges)
-        subprocess.run([sys.executable, "-m", "bench.recount", "--recount", name], check=True)
+def measure(stage: Stage, rows: int, ranges: int) -> dict[str, Any]:
+    """Fill a file with so many rows, in so many ranges of each partition, and recount it."""
+    home = Home.at(stage.folder("recount-home")).make()
+    _fill(home, rows, ranges)
+    command = [sys.executable, "-m", "bench.parts.recount", str(home.path)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    stage.settle(home.path)
+    run = {"name": "verify", "ranges": ranges * _PARTITIONS, **json.loads(done.stdout)}
+    say(f"  {run['rows']:,} rows: {run['seconds']:.2f} s, {run['cpu_s']:.2f} CPU s, {run['peak_mb']} MB")
+    return {"runs": [run]}
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(json.dumps(_recount(sys.argv[1])) + "\n")

@@ -1,4 +1,4 @@
-"""Time runs whose records hold very many members: `python -m bench.columns [CASE...]`.
+"""Time runs whose records hold very many members: `python -m bench.studies.columns [CASE...]`.
 
 Each case loads 10,000 ordinary records and the hostile ones in one run, through the planning, task and destination code in this
 process, into DuckDB, and then 100 ordinary records more. The ratio is to the same run without hostile records.

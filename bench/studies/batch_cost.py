@@ -1,7 +1,7 @@
 """Measure the CPU time of a small batch by stage: real brokers, Spark and DuckDB, as `kpipe run --follow` runs them.
 
-    .venv/bin/python -m bench.batch_cost                      # 100 batches of 4,000 tweets in 4 partitions
-    .venv/bin/python -m bench.batch_cost --records 20000      # as with an interval of a second at 20,000 records a second
+    .venv/bin/python -m bench.studies.batch_cost                      # 100 batches of 4,000 tweets in 4 partitions
+    .venv/bin/python -m bench.studies.batch_cost --records 20000      # as with an interval of a second at 20,000 records a second
 
 Each batch reads what was written since the last one. Counts CPU time, which other work on the machine changes little:
 
@@ -115,7 +115,7 @@ def measure(home: Home, broker: LocalBroker, given: Any) -> None:
     spark = SparkResource(home=str(home.path))
     spark.warm()
     writer = subprocess.Popen(
-        [sys.executable, "-m", "bench.batch_cost", "--produce", brokers, topic],
+        [sys.executable, "-m", "bench.studies.batch_cost", "--produce", brokers, topic],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert writer.stdin is not None and writer.stdout is not None

@@ -1,4 +1,4 @@
-"""Count the product files that one batch and one CREATE PIPELINE pass through: `python -m bench.walk [checkout]`.
+"""Count the product files that one batch and one CREATE PIPELINE pass through: `python -m bench.studies.walk [checkout]`.
 
 Three walks, each traced with `sys.setprofile` in one thread:
 
@@ -19,7 +19,7 @@ Imports, generated code, generator expressions and calls within one file are not
 The same four numbers follow `without leaves`: without files that call no other file in this walk. Most leaves are value types.
 
 The names that the walks need (`Ingest`, `Session`, ...) are looked up in the checkout, so that older layouts can be measured
-by the same rules: `git worktree add /tmp/old 57e0a01 && python -m bench.walk /tmp/old`.
+by the same rules: `git worktree add /tmp/old 57e0a01 && python -m bench.studies.walk /tmp/old`.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _create(root: Path, folder: Path, clauses: str = "") -> Walk:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.walk", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parent.parent, help="folder of a checkout")
+    parser = argparse.ArgumentParser(prog="python -m bench.studies.walk", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkout", nargs="?", type=Path, default=Path(__file__).parents[2], help="folder of a checkout")
     parser.add_argument("--list", action="store_true", help="also print the moves")
     given = parser.parse_args()
     root = given.checkout.resolve()

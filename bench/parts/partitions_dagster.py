@@ -1,30 +1,31 @@
 """Measure Dagster's cost of a batch as the number of partitions grows: real runs in SQLite, without Kafka and Spark.
 
-    .venv/bin/python -m bench.many_dagster                  # 10, 100 and 1,000 partitions
-    .venv/bin/python -m bench.many_dagster --one-by-one     # Dagster's default: each event in its own transactions
+    .venv/bin/python -m bench.parts.partitions_dagster 10,100,1000               # a line of JSON for each
+    .venv/bin/python -m bench.parts.partitions_dagster 100 --one-by-one          # Dagster's default
 
-Each batch is one offset of every partition, into a real DuckDB. Reports the CPU time of the process in seconds, for two cases:
-a whole run of one batch, from its request to its last event; and publishing a batch that was committed without Dagster, as a
-sensor does. Writes bench/results/many.csv.
+Each batch is one offset of every partition, into a real DuckDB. Reports seconds, and CPU seconds of the process, for a whole run
+of one batch, from its request to its last event; and CPU seconds to publish a batch that was committed without Dagster, as a
+sensor does. `--one-by-one`: each event is stored in its own transactions.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
-from bench import ledger
 from bench.contenders.pipelines import pipeline
-from bench.plot import lines
+from bench.parts import ledger
+from bench.stage import say
 from kpipe.definition.pipeline import Pipeline
 from kpipe_assets.assets.table_asset import table_asset, table_keys
 from kpipe_assets.assets.topic_asset import topic_key, topic_spec
@@ -33,7 +34,7 @@ from kpipe_assets.publishing.publisher import Publisher
 from resources.destinations import open_destination
 from resources.home import Home
 
-_RESULTS = Path(__file__).parent / "results"
+__all__ = ["measure"]
 
 
 class _Edges:
@@ -67,7 +68,7 @@ def _instance(folder: str, one_by_one: bool) -> dg.DagsterInstance:
     return open_instance(folder)
 
 
-def measure(partitions: int, one_by_one: bool) -> dict[str, Any]:
+def _row(partitions: int, one_by_one: bool) -> dict[str, Any]:
     """Measure a row of the results."""
     ledger.PARTITIONS = partitions
     with tempfile.TemporaryDirectory(prefix="kpipe-many-") as name, _instance(name, one_by_one) as instance:
@@ -91,55 +92,41 @@ def measure(partitions: int, one_by_one: bool) -> dict[str, Any]:
         destination = open_destination(definition, home)
         publisher = Publisher(instance, table_keys(definition), destination, home, definition.name, [topic_key("bench")])
         run()  # what is made once
-        whole = _cpu(run)
-        alone = _cpu(commit)
-        shown = _cpu(publisher.publish)
+        whole, whole_cpu = _timed(run)
+        _, alone_cpu = _timed(commit)
+        _, shown_cpu = _timed(publisher.publish)
         log = sum(file.stat().st_size for file in (Path(name) / "history" / "runs").glob("*.db*"))
     return {
-        "partitions": partitions, "run_cpu_s": round(whole, 2), "batch_without_dagster_cpu_s": round(alone, 3),
-        "show_cpu_s": round(shown, 3), "event_log_mb": round(log / 1e6, 1), "load": round(os.getloadavg()[0], 1),
+        "partitions": partitions, "seconds": round(whole, 2), "cpu_s": round(whole_cpu, 2),
+        "batch_without_dagster_cpu_s": round(alone_cpu, 3), "show_cpu_s": round(shown_cpu, 3),
+        "event_log_mb": round(log / 1e6, 1),
     }  # fmt: skip
 
 
-def _cpu(work: Callable[[], object]) -> float:
-    before = time.process_time()
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    began, before = time.monotonic(), time.process_time()
     work()
-    return time.process_time() - before
+    return time.monotonic() - began, time.process_time() - before
+
+
+def measure(sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield the figures of each number of partitions, from a process of its own."""
+    command = [sys.executable, "-m", "bench.parts.partitions_dagster", ",".join(map(str, sizes))]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    for line in done.stdout.splitlines():
+        run = {"name": "a Dagster run", **json.loads(line)}
+        say(f"  {run['partitions']:,} partitions: {run['seconds']:.2f} s a run in Dagster, {run['cpu_s']:.2f} CPU s")
+        yield run
 
 
 def main() -> None:
-    """Measure each size, and write the results."""
+    """Print a line of JSON for each size."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--sizes", default="10,100,1000")
+    options.add_argument("sizes")
     options.add_argument("--one-by-one", action="store_true")
-    options.add_argument("--out", type=Path, default=_RESULTS)
     given = options.parse_args()
-    rows = []
     for number in map(int, given.sizes.split(",")):
-        rows.append({**measure(number, given.one_by_one), "events": "one by one" if given.one_by_one else "at once"})
-        print(rows[-1], flush=True)
-    _write(rows, given.out)
-
-
-def _write(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Add rows to the table, replacing rows of the same kind and size, and draw it."""
-    file = folder / "many.csv"
-    if file.exists():
-        new = {(str(row["partitions"]), row["events"]) for row in rows}
-        with file.open(encoding="utf-8") as old:
-            rows = [*(row for row in csv.DictReader(old) if (row["partitions"], row["events"]) not in new), *rows]
-    rows.sort(key=lambda row: (row["events"], int(row["partitions"])))
-    with file.open("w", newline="", encoding="utf-8") as out:
-        table = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    drawn = {
-        f"{name}, {kind}": [(int(row["partitions"]), float(row[column])) for row in rows if row["events"] == kind]
-        for kind in dict.fromkeys(row["events"] for row in rows)
-        for name, column in (("run", "run_cpu_s"), ("show", "show_cpu_s"))
-    }
-    plot = lines("One batch of many partitions in Dagster", "partitions", "seconds of CPU", drawn)
-    (folder / "many.svg").write_text(plot, encoding="utf-8")
+        sys.stdout.write(json.dumps(_row(number, given.one_by_one)) + "\n")
 
 
 if __name__ == "__main__":

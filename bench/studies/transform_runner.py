@@ -1,6 +1,6 @@
 """Measure the transform runner: start time of a process, throughput of `cat` and of the tweet example.
 
-python bench/transform_runner.py [MEGABYTES]
+python bench/studies/transform_runner.py [MEGABYTES]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from transforms import Program, TransformRun, lines  # noqa: E402

@@ -1,4 +1,4 @@
-"""Measure the decoders of payloads that compiled code does not support: `python -m bench.fallbacks [RECORDS]`.
+"""Measure the decoders of payloads that compiled code does not support: `python -m bench.studies.fallbacks [RECORDS]`.
 
 Prints CPU time for each record. JSON: with and without Arrow's reader between the compiled reader and the Python decoder. Avro:
 compiled, one by one, and by fastavro and Arrow. `KPIPE_NATIVE=0` measures JSON without compiled code.

@@ -1,6 +1,6 @@
 """Measure freshness across handovers: time from produce to queryable while continuous runs replace each other.
 
-    .venv/bin/python bench/handover.py [--rate 1000] [--seconds 240] [--run-s 70] [--lead-s 30] [--interval-ms 0]
+    .venv/bin/python bench/studies/handover.py [--rate 1000] [--seconds 240] [--run-s 70] [--lead-s 30] [--interval-ms 0]
 
 Starts Kafka, and Dagster's webserver and daemon in a home of their own; turns the sensor on, and produces at a steady rate.
 Then joins each row's Kafka timestamp (its produce time) with the commit time of its batch. Prints p50 and p99, the longest
@@ -64,7 +64,7 @@ def measure(home: Home, asked: argparse.Namespace) -> None:
     home.save(Pipeline(name="fresh", source=source, batch=BatchLimits(interval_ms=asked.interval_ms), into=Into(table="fresh")))
     dagster_home = home.dagster
     dagster_home.mkdir(exist_ok=True)
-    template = Path(__file__).resolve().parents[1] / "kpipe_assets" / "dagster.yaml"
+    template = Path(__file__).resolve().parents[2] / "kpipe_assets" / "dagster.yaml"
     (dagster_home / "dagster.yaml").write_text(template.read_text())
     environment = {
         **os.environ, "KPIPE_HOME": str(home.path), "DAGSTER_HOME": str(dagster_home),

@@ -1,6 +1,6 @@
 """Measure the cost of a commit as their number grows: real destinations, a thousand commits of one row in each of 3 partitions.
 
-    .venv/bin/python -m bench.commits [COMMITS] [KIND ...]      # for servers: make postgres, make mariadb
+    .venv/bin/python -m bench.studies.commits [COMMITS] [KIND ...]      # for servers: make postgres, make mariadb
 
 Writes results/commits.csv and results/commits.svg: medians of each hundred commits, in wall-clock time and in CPU time of kpipe's
 process, without the server, broker or receiver. Files are written beforehand, so only the commit is measured: file verification,
@@ -34,7 +34,7 @@ from tests.resources.destinations.webhook_place import WebhookPlace
 from tests.servers.mariadb import MariaServer
 from tests.servers.postgres import PostgresServer
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 WINDOW = 100
 _RECEIVER = "import sys; from tests.receiver import Receiver; print(Receiver().url, flush=True); sys.stdin.read()"
 

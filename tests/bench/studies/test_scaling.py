@@ -6,8 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.scaling import DESTINATIONS, Cluster, Load, best_tasks, commit_s, extract_s, period_s, records_s, tables, useful_cores
-from bench.simulation import Uneven, play
+from bench.studies.scaling import (
+    DESTINATIONS,
+    Cluster,
+    Load,
+    best_tasks,
+    commit_s,
+    extract_s,
+    period_s,
+    records_s,
+    tables,
+    useful_cores,
+)
+from bench.studies.simulation import Uneven, play
 
 #: How far the two may be apart, for the sizes and speeds of `Uneven`. docs/explanation/scaling.md says the same.
 BOUND = 0.15
@@ -55,6 +66,6 @@ def test_more_tasks_than_the_driver_can_send_make_a_batch_slower() -> None:
 
 
 def test_the_page_has_what_the_formulae_give() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "explanation" / "scaling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "scaling.md").read_text(encoding="utf-8")
     assert [line for line in tables().splitlines() if line not in page.splitlines()] == []
     assert f"{BOUND:.0%}" in page.replace(" %", "%")

@@ -1,4 +1,4 @@
-"""Define the code location of bench/handover.py: the home's pipelines with short runs, for early handovers."""
+"""Define the code location of bench/studies/handover.py: the home's pipelines with short runs, for early handovers."""
 
 import os
 

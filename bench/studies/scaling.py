@@ -1,9 +1,9 @@
 """Compute the cost of a batch for many workers, partitions and tables, by formulae over measured constants.
 
-    .venv/bin/python -m bench.scaling         # the tables of docs/explanation/scaling.md
+    .venv/bin/python -m bench.studies.scaling         # the tables of docs/explanation/scaling.md
 
-Every constant names its measurement. bench/simulation.py simulates the same batches event by event, and
-tests/bench/test_scaling.py compares the two.
+Every constant names its measurement. bench/studies/simulation.py simulates the same batches event by event, and
+tests/bench/studies/test_scaling.py compares the two.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Commit:
 #: Tweets of 286 bytes, seven columns. record_s: task seconds of `kpipe staged`, bench/results/throughput.json, 3.70 s for two
 #: million. range_s: 64 partitions against 4 in bench/results/shapes.json, 0.57 s more on two cores for 60 ranges. wave_s:
 #: docs/adr/0014. task_s: CPU of the JVM for each of 2,000 empty tasks, driver and executor in one process, so an upper bound.
-#: ask_s: bench.many_topic, CPU of the driver at 1,000 partitions against 10, without what bench.many counts.
+#: ask_s: bench.parts.partitions, CPU of the driver at 1,000 partitions against 10, without what bench.studies.many counts.
 SPARK = Tasks(record_s=1.85e-6, range_s=0.019, wave_s=0.021, task_s=0.0035, ask_s=0.00035)
 
-#: batch_s and range_s: bench.many. record_s: DuckDB, `kpipe duckdb` against `kpipe staged` in bench/results/throughput.json;
-#: PostgreSQL, docs/adr/0015, binary: the server's share, which is the larger one.
+#: batch_s and range_s: bench.studies.many. record_s: DuckDB, `kpipe duckdb` against `kpipe staged` in
+#: bench/results/throughput.json; PostgreSQL, docs/adr/0015, binary: the server's share, which is the larger one.
 DESTINATIONS = {
     "duckdb": Commit(batch_s=0.064, range_s=0.0002, record_s=0.79e-6),
     "postgres": Commit(batch_s=0.064, range_s=0.0002, record_s=1.9e-6),

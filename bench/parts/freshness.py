@@ -112,7 +112,7 @@ def _one(stage: Stage, name: str, topic: str, start: Callable[[str, Path], Any],
 
 
 def _produce(stage: Stage, topic: str, load: _Load, first: int) -> dict[str, Any]:
-    script = Path(__file__).parent / "contenders" / "steady.py"
+    script = Path(__file__).parents[1] / "contenders" / "steady.py"
     numbers = (PARTITIONS, load.rate, load.seconds, first)
     command = [sys.executable, str(script), stage.brokers, topic, *map(str, numbers)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=clean_environment())

@@ -1,7 +1,7 @@
 """Simulate batches event by event: a driver that sends tasks one after the other, cores that work, one commit at a time.
 
-Unlike the formulae of bench/scaling.py it has partitions of different sizes, cores of different speed, late tasks, and pieces
-that do not divide evenly. Work is distributed by the project's own `share_out`. The same seed gives the same results.
+Unlike the formulae of bench/studies/scaling.py it has partitions of different sizes, cores of different speed, late tasks, and
+pieces that do not divide evenly. Work is distributed by the project's own `share_out`. The same seed gives the same results.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 import random
 from dataclasses import dataclass
 
-from bench.scaling import SPARK, Cluster, Commit, Load, Tasks
+from bench.studies.scaling import SPARK, Cluster, Commit, Load, Tasks
 from kpipe.batch.batch import Batch
 from kpipe.ledger.ledger import Lane, Step
 from kpipe.topics import PartitionId, TopicId

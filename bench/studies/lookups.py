@@ -1,4 +1,4 @@
-"""Measure the cost of a lookup: `python -m bench.lookups [--records N] [--rows N]`.
+"""Measure the cost of a lookup: `python -m bench.studies.lookups [--records N] [--rows N]`.
 
 Compares records through a task with a lookup of 100,000 rows and without one; and measures sending it to Spark's workers. CPU
 time is the minimum of several runs, which other load on the machine affects least. Without Kafka: records are in memory, and
@@ -117,7 +117,7 @@ def _sent(folder: Path, rows: int, batches: int) -> dict[str, Any]:
 
 def main() -> None:
     """Print a line of JSON for each measurement."""
-    parser = argparse.ArgumentParser(prog="python -m bench.lookups", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.studies.lookups", description=__doc__)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=5)

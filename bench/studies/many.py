@@ -1,7 +1,7 @@
 """Measure the cost of a batch as the number of partitions grows: the real loop and DuckDB, without Kafka and Spark.
 
-    .venv/bin/python -m bench.many            # 10, 100, 1,000 and 4,000 partitions, five batches each
-    .venv/bin/python -m bench.many delta      # the same into a folder of that kind
+    .venv/bin/python -m bench.studies.many            # 10, 100, 1,000 and 4,000 partitions, five batches each
+    .venv/bin/python -m bench.studies.many delta      # the same into a folder of that kind
 
 Each batch is one offset of every partition. Reports CPU time of the driver; growth faster than the partitions is a defect.
 """
@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import ledger
 from bench.contenders.pipelines import pipeline
+from bench.parts import ledger
 from kpipe.definition.pipeline import Into
 from resources.home import Home
 

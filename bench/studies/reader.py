@@ -1,6 +1,6 @@
 """Measure how fast one Python process reads a partition: the raw client's loop against kpipe's bounded reader.
 
-    .venv/bin/python bench/reader.py [--brokers HOST:PORT] [--records 2000000]
+    .venv/bin/python bench/studies/reader.py [--brokers HOST:PORT] [--records 2000000]
 
 Without --brokers a local Kafka is started in a temporary folder and stopped afterwards. Prints figures, checks none.
 """

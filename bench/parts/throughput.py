@@ -44,6 +44,8 @@ TABLES = (
 COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold", "script dlt cold")
 # Without a warm-up: contenders without a session, and one whose first drain is long enough to warm up its JVM.
 _WITHOUT_WARM_UP = ("raw", "script", "bento", "connect postgres")
+# Their drains take 10 to 60 s, and differ by a few percent: fewer of them say as much.
+_SLOW, _SLOW_REPEATS = ("spark", "connect", "script dlt", "bento"), 2
 
 # Where each of kpipe's destinations leaves the table by default, under the home's `data`.
 _FOUND: dict[str, Callable[[Path], Found]] = {
@@ -154,7 +156,7 @@ def _counted(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raw(brokers: str, topic: Topic, processes: int) -> dict[str, Any]:
-    script = str(Path(__file__).parent / "contenders" / "raw_loop.py")
+    script = str(Path(__file__).parents[1] / "contenders" / "raw_loop.py")
     shares = [range(topic.partitions)[at::processes] for at in range(processes)]
     commands = [[sys.executable, script, brokers, topic.name, ",".join(map(str, share))] for share in shares]
     began = time.monotonic()
@@ -176,7 +178,7 @@ def _script(python: str, name: str, *arguments: str) -> dict[str, Any]:
     Raises:
         RuntimeError: it failed; with the end of its stderr.
     """
-    command = [python, str(Path(__file__).parent / "contenders" / name), *arguments]
+    command = [python, str(Path(__file__).parents[1] / "contenders" / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
     if done.returncode:
         raise RuntimeError(f"{name}: {done.stderr[-1500:]}")
@@ -192,7 +194,7 @@ def measure(
     Args:
         stage: broker, topics and folders.
         records: number of records in the topic.
-        repeats: runs of each contender.
+        repeats: runs of each contender; slow ones have two at most.
         chosen: beginnings of the names to measure; empty: all.
         warm: contenders of warm runs, each right after a run that does not count.
         cold: contenders of runs from the start of a process.
@@ -209,11 +211,11 @@ def measure(
             runs.append(_one(stage, contest, topic, "connect iceberg cold", 0, expected))
         for repeat in range(repeats):
             for name in (*_rotated(warm_names, repeat), *_rotated(cold_names, repeat)):
-                if name in skipped:
+                if name in skipped or (repeat >= _SLOW_REPEATS and name.startswith(_SLOW)):
                     continue
-                if name in warm_names and not name.startswith(_WITHOUT_WARM_UP):
-                    _one(stage, contest, topic, name, -1, expected)  # awake again: it has idled since its last turn
                 try:
+                    if name in warm_names and not name.startswith(_WITHOUT_WARM_UP):
+                        _one(stage, contest, topic, name, -1, expected)  # awake again: it has idled since its last turn
                     runs.append(_one(stage, contest, topic, name, repeat, expected))
                 except Unavailable as error:
                     skipped[name] = str(error)
