@@ -69,6 +69,7 @@ _TABLES: tuple[Ratio, ...] = (
     ("into PostgreSQL, against a bare COPY of the same rows", "kpipe postgres", "copy postgres", 0.8),
     ("into PostgreSQL, against Kafka Connect with Debezium's JDBC sink", "kpipe postgres", "connect postgres", None),
     ("into Delta, against Bento to Parquet", "kpipe delta", "bento parquet", None),
+    ("into Delta, against Flink SQL to Parquet", "kpipe delta", "flink parquet", None),
     ("into Delta, against a script to Delta", "kpipe delta", "script delta", None),
 )
 _CPU_AT_ONCE_S, _CPU_EACH_SECOND_S = 49.8, 7.4

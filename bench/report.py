@@ -16,7 +16,7 @@ __all__ = ["write"]
 
 Run = Mapping[str, Any]
 
-_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4, "script": 5, "bento": 5}
+_GROUPS = {"kpipe": 0, "spark": 1, "connect": 2, "copy": 3, "raw": 4, "script": 5, "bento": 5, "flink": 6}
 _MEMORY_MB = 600.0
 _ROLES = ("worker", "driver", "jvm")
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.child import Child, clean_environment
-from bench.contenders import bento_loader, kpipe, spark
+from bench.contenders import bento_loader, flink_loader, kpipe, spark
 from bench.contenders.connect import Worker
 from bench.contenders.connect_iceberg import IcebergWorker
 from bench.contenders.connect_postgres import PostgresWorker
 from bench.contenders.pipelines import TABLE, pipeline
 from bench.contenders.postgres import Postgres
-from bench.peers import Unavailable, install_bento, install_jdbc
+from bench.meter import Meter
+from bench.peers import Unavailable, install_bento, install_flink, install_jdbc
 from bench.stage import Stage, result, say
 from bench.topics import Topic, retweets_sum
 from bench.verify import Found, in_delta, in_duckdb, in_iceberg, in_parquet
@@ -39,13 +40,13 @@ WARM = (
 )
 TABLES = (
     *("raw x2", "kpipe delta", "kpipe iceberg", "kpipe postgres", "copy postgres", "spark delta", "connect iceberg"),
-    *("connect postgres", "script delta", "bento parquet"),
+    *("connect postgres", "script delta", "bento parquet", "flink parquet"),
 )
 COLD = ("kpipe duckdb cold", "spark parquet cold", "connect iceberg cold", "script dlt cold")
 # Without a warm-up: contenders without a session, and one whose first drain is long enough to warm up its JVM.
-_WITHOUT_WARM_UP = ("raw", "script", "bento", "connect postgres")
+_WITHOUT_WARM_UP = ("raw", "script", "bento", "flink", "connect postgres")
 # Their drains take 10 to 60 s, and differ by a few percent: fewer of them say as much.
-_SLOW, _SLOW_REPEATS = ("spark", "connect", "script dlt", "bento"), 2
+_SLOW, _SLOW_REPEATS = ("spark", "connect", "script dlt", "bento", "flink"), 2
 
 # Where each of kpipe's destinations leaves the table by default, under the home's `data`.
 _FOUND: dict[str, Callable[[Path], Found]] = {
@@ -127,6 +128,10 @@ class _Contest:
         install_bento(self._stage.peers)
         return _counted(bento_loader.drain(self._stage.peers, out, self._stage.brokers, self._topic))
 
+    def _run_flink(self, _: str, out: Path) -> dict[str, Any]:
+        install_flink(self._stage.peers)
+        return _counted(flink_loader.drain(self._stage.peers, out, self._stage.brokers, self._topic))
+
     def _run_connect(self, what: str, out: Path) -> dict[str, Any]:
         if what not in self._connect:
             self._connect_cold(what, out)
@@ -161,13 +166,14 @@ def _raw(brokers: str, topic: Topic, processes: int) -> dict[str, Any]:
     commands = [[sys.executable, script, brokers, topic.name, ",".join(map(str, share))] for share in shares]
     began = time.monotonic()
     loops = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) for command in commands]
-    answers = [json.loads(loop.communicate()[0]) for loop in loops]
-    seconds = time.monotonic() - began
+    with Meter(*(loop.pid for loop in loops)) as meter:
+        answers = [json.loads(loop.communicate()[0]) for loop in loops]
+        seconds = time.monotonic() - began
     return {
         "seconds": seconds,
         "loop_s": max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers),
         "cpu_s": round(sum(answer["cpu_s"] for answer in answers), 2),
-        "peak_rss_mb": round(sum(answer["peak_rss_mb"] for answer in answers)),
+        "peak_rss_mb": round(meter.peak_mb),
         "found": sum(answer["count"] for answer in answers),
     }
 
@@ -179,11 +185,13 @@ def _script(python: str, name: str, *arguments: str) -> dict[str, Any]:
         RuntimeError: it failed; with the end of its stderr.
     """
     command = [python, str(Path(__file__).parents[1] / "contenders" / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name}: {done.stderr[-1500:]}")
-    answer = dict(json.loads(done.stdout.splitlines()[-1]))
-    return {**answer, "cpu_s": round(answer["cpu_s"], 2), "peak_rss_mb": round(answer["peak_rss_mb"])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+    with Meter(process.pid) as meter:
+        out, log = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{name}: {log[-1500:]}")
+    answer = dict(json.loads(out.splitlines()[-1]))
+    return {**answer, "cpu_s": round(answer["cpu_s"], 2), "peak_rss_mb": round(meter.peak_mb)}
 
 
 def measure(
