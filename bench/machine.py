@@ -12,7 +12,7 @@ from typing import Any
 
 import confluent_kafka
 
-from bench.peers import BENTO, CONNECT, DEBEZIUM, DELTA, ICEBERG, SPARK
+from bench.peers import BENTO, CONNECT, DEBEZIUM, DELTA, FLINK, ICEBERG, SPARK
 from resources.dev_broker.kafka_jars import VERSION as KAFKA
 from resources.java import find_java
 
@@ -35,7 +35,15 @@ def facts() -> dict[str, Any]:
         "librdkafka": confluent_kafka.libversion()[0],
         **{name: version(name) for name in ("confluent-kafka", "pyspark", "pyarrow", "duckdb")},
         "kpipe": _commit(),
-        "peers": {"spark": SPARK, "delta": DELTA, "connect": CONNECT, "iceberg": ICEBERG, "debezium": DEBEZIUM, "bento": BENTO},
+        "peers": {
+            "spark": SPARK,
+            "delta": DELTA,
+            "connect": CONNECT,
+            "iceberg": ICEBERG,
+            "debezium": DEBEZIUM,
+            "bento": BENTO,
+            "flink": FLINK,
+        },
     }
 
 

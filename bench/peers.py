@@ -21,12 +21,14 @@ __all__ = [
     "CONNECT",
     "DEBEZIUM",
     "DLT",
+    "FLINK",
     "ICEBERG",
     "SPARK",
     "Peers",
     "Unavailable",
     "install",
     "install_bento",
+    "install_flink",
     "install_jdbc",
 ]
 
@@ -35,6 +37,7 @@ FOLDER = Path(__file__).parent / ".peers"
 SPARK, DELTA, CONNECT, ICEBERG, HADOOP = "4.0.0", "4.0.0", "4.1.1", "1.10.1", "3.4.2"
 DLT = "1.31.0"
 BENTO = "1.10.0"
+FLINK, FLINK_PARTS, FLINK_KAFKA = "2.0.1", "2.0.0", "4.0.1-2.0"
 DEBEZIUM, CONNECT_JDBC = "3.2.0.Final", "4.3.1"
 _SETS: dict[str, tuple[str, ...]] = {
     "kafka": (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}",),
@@ -50,6 +53,11 @@ _SETS: dict[str, tuple[str, ...]] = {
         f"org.apache.kafka:connect-json:{CONNECT_JDBC}",
         f"org.apache.kafka:connect-transforms:{CONNECT_JDBC}",
     ),
+    "flink": (
+        f"org.apache.flink:flink-sql-connector-kafka:{FLINK_KAFKA}",
+        # What PyPI's package does not have.
+        *(f"org.apache.flink:{name}:{FLINK_PARTS}" for name in ("flink-parquet", "flink-sql-gateway", "flink-sql-gateway-api")),
+    ),
     "debezium-jdbc": (f"io.debezium:debezium-connector-jdbc:{DEBEZIUM}",),
     # Apart from Connect's: resolved together, the versions that log4j's POM manages would apply to Kafka's jars.
     "log": ("org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",),
@@ -59,6 +67,15 @@ _SETS: dict[str, tuple[str, ...]] = {
     "sqlite": ("org.xerial:sqlite-jdbc:3.50.3.0",),
     "hadoop": (f"org.apache.hadoop:hadoop-client-api:{HADOOP}", f"org.apache.hadoop:hadoop-client-runtime:{HADOOP}"),
 }
+
+_IN_FLINK = {
+    *(f"flink-{name}" for name in ("clients", "annotations", "json", "core", "runtime", "streaming-java", "datastream", "cep")),
+    *(f"flink-{name}" for name in ("core-api", "datastream-api", "rpc-core", "rpc-akka-loader", "queryable-state-client-java")),
+    *(f"flink-{name}" for name in ("hadoop-fs", "connector-datagen", "file-sink-common", "metrics-core")),
+    *(f"flink-table-{name}" for name in ("common", "runtime", "api-java", "api-java-bridge", "api-bridge-base")),
+    *(f"flink-shaded-{name}" for name in ("asm-9", "jackson", "guava", "netty", "zookeeper-3")),
+}
+"""Its distribution has these in one jar."""
 
 _OTHER_DRIVERS = {"mysql-connector-j", "mariadb-java-client", "mssql-jdbc", "ojdbc11"}
 """Debezium's sink depends on the drivers of all its databases; only PostgreSQL's is needed."""
@@ -92,6 +109,11 @@ class Peers:
     def bento(self) -> Path:
         """The program of Bento."""
         return self.folder / "bento" / "bento"
+
+    @property
+    def flink(self) -> Path:
+        """The folder of Flink's jars."""
+        return self.folder / "flink"
 
     def jars(self, *names: str) -> list[Path]:
         """The jars of these sets, sorted within each."""
@@ -131,6 +153,30 @@ def install_jdbc(peers: Peers) -> None:
             _fetch(name, peers.folder, _OTHER_DRIVERS)
     except (RuntimeError, OSError) as error:
         raise Unavailable(f"Debezium's JDBC sink {DEBEZIUM} was not downloaded: {error}") from error
+
+
+def install_flink(peers: Peers) -> None:
+    """Install Flink with its SQL client, which PyPI has in a source package, and its connectors.
+
+    Raises:
+        Unavailable: a part cannot be downloaded.
+    """
+    try:
+        _fetch("flink", peers.folder, _IN_FLINK)
+        if not peers.flink.is_dir():
+            with tempfile.TemporaryDirectory(dir=peers.folder) as scratch:
+                package = f"apache-flink-libraries=={FLINK}"
+                pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+                subprocess.run([*pip, "--no-build-isolation", "--dest", scratch, package], check=True, capture_output=True)
+                (archive,) = Path(scratch).glob("*.tar.gz")
+                shutil.unpack_archive(archive, scratch)
+                jars = Path(scratch) / "jars"
+                jars.mkdir()
+                for jar in (*Path(scratch).glob("*/deps/lib/*.jar"), *Path(scratch).glob("*/deps/opt/*.jar")):
+                    jar.rename(jars / jar.name)
+                jars.rename(peers.flink)
+    except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"Flink {FLINK} was not downloaded: {error}") from error
 
 
 def install_bento(peers: Peers) -> None:

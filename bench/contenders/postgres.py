@@ -16,8 +16,9 @@ from psycopg import sql
 from bench.child import usage
 from bench.contenders.pipelines import TABLE
 from bench.meter import Meter
+from bench.peers import Unavailable
 from bench.verify import Found
-from tests.servers.postgres import PASSWORD, ROLE, PostgresServer
+from tests.servers.postgres import PASSWORD, ROLE, PostgresServer, programs
 
 __all__ = ["Postgres"]
 
@@ -30,9 +31,14 @@ class Postgres:
 
     Args:
         folder: for the rows that COPY copies.
+
+    Raises:
+        Unavailable: PostgreSQL is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
+        if programs() is None:
+            raise Unavailable("PostgreSQL is not installed -> make postgres")
         self._lines = folder.with_suffix(".copy")
         self._server, self._bare, self._shared = PostgresServer(durable=True), "", ""
 

@@ -4,7 +4,7 @@
 
 - Engines of SQLAlchemy are kept. Dagster makes one for each statement, which is half of what a statement costs.
 - Migrations are checked once for each file and process. Dagster checks them whenever an instance is opened, which compiles
-  some 90 files of alembic: 0.08 of the 0.09 s of CPU of a sensor's tick (bench/idle.py).
+  some 90 files of alembic: 0.08 of the 0.09 s of CPU of a sensor's tick (bench/studies/idle.py).
 - Events are stored many in one transaction. Dagster stores each in two of its own, 15 to 25 ms of CPU; it hands over many at
   once only where DAGSTER_EVENT_BATCH_SIZE is set (kpipe_assets/dagster_server/instance.py).
 """

@@ -68,7 +68,7 @@ class Pace:
         """Return the intervals for this many pipelines on one Dagster instance.
 
         In total, ingest sensors tick at most five times a second, metadata sensors once. A tick costs Dagster's daemon and
-        code server some 0.1 s of CPU (bench/idle.py).
+        code server some 0.1 s of CPU (bench/studies/idle.py).
         """
         return replace(self, interval_s=max(self.interval_s, -(-pipelines // 5)), metadata_s=max(self.metadata_s, pipelines))
 

@@ -59,7 +59,7 @@ DEFAULTS: Final[dict[str, str | int]] = {
     # The records of a range exist already, so waiting for more gains nothing. It would only delay the end-of-partition
     # event, which librdkafka sends after one empty fetch (500 ms by librdkafka's default).
     "fetch.wait.max.ms": 10,
-    # Bounded memory: librdkafka reads 16 MB of records ahead, not 64. Measured to be as fast (bench/reader.py) if it
+    # Bounded memory: librdkafka reads 16 MB of records ahead, not 64. Measured to be as fast (bench/studies/reader.py) if it
     # checks every 2 ms instead of every 1000 whether the queue has room again.
     "queued.max.messages.kbytes": 16384,
     "fetch.queue.backoff.ms": 2,

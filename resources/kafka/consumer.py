@@ -24,7 +24,7 @@ _CLOSE_SECONDS = 5.0
 moment (its issues 4514 and 5476, open). Abandoning it loses nothing, while waiting would block the run forever."""
 
 STEP = 500
-"""Records taken from librdkafka at once: 2,000 of them do not fit the CPU cache and cost 15 % more (bench/reader.py)."""
+"""Records taken from librdkafka at once: 2,000 of them do not fit the CPU cache and cost 15 % more (bench/studies/reader.py)."""
 
 
 @dataclass(frozen=True)
