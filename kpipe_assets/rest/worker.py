@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import KpipeError
@@ -85,13 +85,15 @@ class Worker:
         finally:
             self._waiting.release()
 
-    def execute(self, statement: s.Statement, use: Callable[[Result], _Made] = lambda result: result) -> _Made:  # type: ignore[assignment]
-        """Execute a statement and return what `use` makes of its result while the session is open."""
+    def execute(self, statement: s.Statement) -> Result:
+        """Execute a statement that returns no rows, and return its message."""
+        return self.using(statement, lambda result: Result(result.message))
+
+    def using(self, statement: s.Statement, use: Callable[[Result], _Made]) -> _Made:
+        """Execute a statement, and return what `use` makes of its result while the session is open."""
         with Session(self.home) as session:
-            made: Any = None
-            for result in session.execute(statement):
-                made = use(result)
-            return made  # type: ignore[no-any-return]
+            made = [use(result) for result in session.execute(statement)]
+        return made[-1]
 
     def stop(self, name: str, clear: bool = False) -> None:
         """Stop a pipeline. A batch that takes longer goes on to its end after the response, as in Connect.
