@@ -220,7 +220,9 @@ def test_a_wrong_body_is_named(api: Client, body: Any, words: str) -> None:
 def test_every_error_of_a_config_is_reported(api: Client) -> None:
     answer = api.ask("PUT", "/connectors/x/config", {**CONFIG, "batch.interval_ms": "-1", "delivery": "twice"})
     assert answer.status == 400
-    assert answer.message.startswith("Connector configuration is invalid and contains the following 2 error(s):\nbatch.interval_ms:")
+    assert answer.message.startswith(
+        "Connector configuration is invalid and contains the following 2 error(s):\nbatch.interval_ms:"
+    )
     assert "`/connector-plugins/kpipe/config/validate`" in answer.message
 
 
