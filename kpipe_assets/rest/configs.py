@@ -20,7 +20,7 @@ from kpipe.errors import InvalidPipeline
 from kpipe.sql.masking import from_statement, to_statement
 from resources.secrets import MASK
 
-__all__ = ["CLASS", "FREE", "flat", "is_secret", "masked", "nested", "references", "texts"]
+__all__ = ["CLASS", "FREE", "flat", "is_secret", "masked", "model_of", "nested", "references", "texts"]
 
 #: The connector class of a definition.
 CLASS = "kpipe"
@@ -124,7 +124,8 @@ def _options(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _model(annotation: Any) -> type[BaseModel] | None:
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a field, without lists and maps of models."""
     return next((item for item in _options(annotation) if isinstance(item, type) and issubclass(item, BaseModel)), None)
 
 
@@ -151,14 +152,14 @@ def _path(model: type[BaseModel], parts: list[str], key: str) -> tuple[tuple[str
         raise _unknown(model, name, key)
     if not rest:
         return (name,), annotation
-    inner = _model(annotation)
+    inner = model_of(annotation)
     if inner is not None and _field(inner, rest[0]) is not None:
         path, end = _path(inner, rest, key)
         return (name, *path), end
     entries = _generic(annotation, dict)
     if entries is not None:
         value = get_args(entries)[1]
-        of_value = _model(value)
+        of_value = model_of(value)
         if of_value is not None and len(rest) > 1 and not _takes_text(value):
             path, end = _path(of_value, rest[1:], key)
             return (name, rest[0], *path), end
@@ -183,7 +184,7 @@ def _value(value: Any, annotation: Any) -> Any:
     """Convert a text of a list or of an object; other values stay for the model to convert."""
     if not isinstance(value, str):
         return value
-    objects = _model(annotation) is not None or _generic(annotation, dict) is not None
+    objects = model_of(annotation) is not None or _generic(annotation, dict) is not None
     items = _generic(annotation, list)
     if (objects and value.lstrip().startswith("{")) or (items is not None and value.lstrip().startswith("[")):
         try:
@@ -213,14 +214,14 @@ def _put(fields: dict[str, Any], path: tuple[str, ...], value: Any, key: str) ->
 def _flat(model: type[BaseModel], fields: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in fields.items():
         annotation, key = _field(model, name), f"{prefix}{name}"
-        inner = _model(annotation)
+        inner = model_of(annotation)
         if not isinstance(value, Mapping) or not value:
             yield key, _listed(value) if isinstance(value, list) else _text(value)
         elif inner is not None and value and all(_field(inner, part) is not None for part in value):
             yield from _flat(inner, value, f"{key}.")
         else:
             entries = _generic(annotation, dict)
-            of_value = _model(get_args(entries)[1]) if entries is not None else None
+            of_value = model_of(get_args(entries)[1]) if entries is not None else None
             for item, part in value.items():
                 if of_value is not None and isinstance(part, Mapping) and not _takes_text(get_args(entries)[1]):
                     yield from _flat(of_value, part, f"{key}.{item}.")

@@ -51,7 +51,7 @@ class Gate:
         if refusal is not None:
             await _answer(refusal)(scope, receive, send)
             return
-        await self._app(scope, _again(body, receive), send)
+        await self._app(_without_slash(scope), _again(body, receive), send)
 
     def _unknown(self, headers: Headers) -> Refusal | None:
         """Reject requests without the token."""
@@ -85,6 +85,12 @@ class Gate:
                 break
         body = b"".join(parts)
         return body, _checked(body, headers) if body else None
+
+
+def _without_slash(scope: Scope) -> Scope:
+    """Remove a slash at the end of the path, as Connect's server ignores it, and clients send it."""
+    path = scope["path"]
+    return {**scope, "path": path[:-1], "raw_path": path[:-1].encode()} if len(path) > 1 and path.endswith("/") else scope
 
 
 def _checked(body: bytes, headers: Headers) -> Refusal | None:

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from kpipe import __version__
-from kpipe.definition.pipeline import Pipeline
-from kpipe_assets.rest.configs import CLASS, is_secret
+from kpipe.definition.pipeline import Pipeline, Timestamp
+from kpipe_assets.rest.configs import CLASS, is_secret, model_of
 from kpipe_assets.rest.definitions import parse
 from kpipe_assets.rest.problems import Problem, Safe
 from kpipe_assets.rest.sinks import SINKS
@@ -68,10 +68,8 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str
     words = _documented(model)
     for field, info in model.model_fields.items():
         name = info.alias or field
-        inner = info.annotation
-        candidates = [inner, *getattr(inner, "__args__", ())]
-        part = next((item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)), None)
-        if part is not None and part.__name__ != "Timestamp":
+        inner, part = info.annotation, model_of(info.annotation)
+        if part is not None and part is not Timestamp:
             yield from _fields(part, f"{prefix}{name}.")
             continue
         default = info.get_default(call_default_factory=True)
@@ -79,7 +77,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str
         text = str(inner)
         kind = "BOOLEAN" if inner is bool else "LONG" if inner is int or text.startswith("int ") else "STRING"
         kind = "DOUBLE" if inner is float else "LIST" if text.startswith("list[") else kind
-        if is_secret((*prefix.split("."), name)[: 2 if prefix in ("source.", "into.") else 3]):
+        if is_secret((*prefix.rstrip(".").split("."), name)):
             kind = "PASSWORD"
         shown = None if required or default is None or default == {} else _text(default)
         yield f"{prefix}{name}", kind, shown, required, words.get(field, "")
