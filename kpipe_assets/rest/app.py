@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -21,7 +22,7 @@ from kpipe_assets.rest.worker import Worker
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["CONNECT_VERSION", "check_access", "create_app"]
+__all__ = ["CONNECT_VERSION", "check_access", "create_app", "described"]
 
 #: Version of Kafka Connect whose REST API this is; tools decide by it which resources exist.
 CONNECT_VERSION = "4.1.0"
@@ -63,6 +64,16 @@ def create_app(home: Home, rules: Rules, brokers: str | None = None, tls: bool =
         InvalidPipeline: other machines could send requests without a token, or read it.
     """
     check_access(rules, tls)
+    return Gate(_application(home, rules, brokers), rules, most_bytes)
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """Return the paths of the OpenAPI description."""
+    paths: dict[str, Any] = _application(Home.at(folder), Rules("127.0.0.1", 8083), None).openapi()["paths"]
+    return paths
+
+
+def _application(home: Home, rules: Rules, brokers: str | None) -> FastAPI:
     shown = f"[{rules.host}]" if ":" in rules.host else rules.host
     worker = Worker(home, f"{shown}:{rules.port}", brokers)
 
@@ -96,7 +107,7 @@ def create_app(home: Home, rules: Rules, brokers: str | None = None, tls: bool =
     for part in (connectors, offsets, plugins, pipelines, statements):
         app.include_router(part.router(worker))
     app.include_router(loggers.router())
-    return Gate(app, rules, most_bytes)
+    return app
 
 
 class _Cluster:

@@ -32,7 +32,7 @@ def nested(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a definition for a config.
 
     Raises:
-        InvalidPipeline: a key is no field, or given twice; the error's field names it.
+        InvalidPipeline: a key is not a field, or is given twice; the error's field names it.
     """
     fields: dict[str, Any] = {}
     for key, value in config.items():

@@ -173,7 +173,7 @@ def _about(parsed: Parsed, error: KpipeError) -> None:
 
 
 def _key(parsed: Parsed, path: tuple[str, ...]) -> str:
-    """Return the key of a field: the longest one that the config has, else the field's first two names."""
+    """Return the key of a field: the longest key of the config, else the field's first two names."""
     for end in range(len(path), 0, -1):
         key = ".".join(path[:end])
         if key in parsed.config or any(given.startswith(f"{key}.") for given in parsed.config):

@@ -23,8 +23,8 @@ _DEEPEST = 64
 class Gate:
     """ASGI middleware: check a request's headers and body, and pass it on or reject it.
 
-    A body is read here, once and bounded, so that no resource sees text that is not JSON, values that JSON does not have,
-    or characters that no file can contain.
+    A body is read here, once and up to a limit. No resource sees text that is not JSON, or characters that no file can
+    contain.
 
     Args:
         app: the application.

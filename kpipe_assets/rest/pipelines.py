@@ -35,7 +35,7 @@ class _Body(BaseModel):
 
 
 class Backfill(_Body):
-    """Which skipped offsets to read: all, those of a partition, or a range of it.
+    """Select skipped offsets to read: all, those of a partition, or a range of it.
 
     Attributes:
         partition: `0`, or `TOPIC:0` if the pipeline reads several topics.
@@ -49,7 +49,7 @@ class Backfill(_Body):
 
 
 class Seek(_Body):
-    """Where to continue.
+    """Select the offsets to continue at.
 
     Attributes:
         to: `earliest`, `latest`, a timestamp, or the next offset by partition; other partitions stay.
@@ -61,7 +61,7 @@ class Seek(_Body):
 
 
 class Sample(_Body):
-    """How much to read for a test.
+    """Limit the records of a test.
 
     Attributes:
         limit: offsets of each partition.

@@ -1,4 +1,4 @@
-"""What a connector's client has set and no definition contains: target state, the config as it came, forgotten topics.
+"""Store what a client has set and no definition contains: target state, the config as it came, positions of a reset.
 
 The file is beside the home's other state. The switch and the ledger decide what runs and where it continues; this file only
 distinguishes PAUSED from STOPPED, and keeps the client's own keys for GET.
@@ -20,7 +20,7 @@ __all__ = ["Record", "digest", "forget", "read", "write"]
 
 @dataclass(frozen=True)
 class Record:
-    """What a client has set for a connector.
+    """Values that a client has set for a connector.
 
     Attributes:
         target: `PAUSED` or `STOPPED`: the state of a connector that is stopped.

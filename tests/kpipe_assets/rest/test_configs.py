@@ -41,8 +41,16 @@ def test_a_flat_config_gives_the_fields() -> None:
     config = {**SMALL, "connector.class": "kpipe", "tasks.max": "4", "batch.interval_ms": "50", "columns.id": "BIGINT"}
     pipeline = Pipeline.model_validate(nested(config))
     assert (pipeline.batch.interval_ms, pipeline.columns) == (50, {"id": "BIGINT"})
-    assert Pipeline.model_validate(nested({"name": "orders", "source": {"brokers": "b:9092", "topic": "orders"},
-                                           "into.table": "orders", "columns": {"id": "BIGINT"}})).columns == {"id": "BIGINT"}  # fmt: skip
+    assert Pipeline.model_validate(
+        nested(
+            {
+                "name": "orders",
+                "source": {"brokers": "b:9092", "topic": "orders"},
+                "into.table": "orders",
+                "columns": {"id": "BIGINT"},
+            }
+        )
+    ).columns == {"id": "BIGINT"}
 
 
 @pytest.mark.parametrize("fields", DEFINITIONS)

@@ -74,8 +74,12 @@ def test_what_a_page_can_send_without_a_preflight_is_refused(api: Client) -> Non
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
         answer = api.ask("POST", "/connectors", {"name": "x", "config": CONFIG}, headers={"Content-Type": kind})
         assert answer.status == 415, kind
-    assert api.ask("POST", "/connectors", {"name": "x", "config": CONFIG},
-                   headers={"Content-Type": "application/json; charset=utf-8"}).status == 201  # fmt: skip
+    assert (
+        api.ask(
+            "POST", "/connectors", {"name": "x", "config": CONFIG}, headers={"Content-Type": "application/json; charset=utf-8"}
+        ).status
+        == 201
+    )
 
 
 def test_nothing_is_changed_by_get(api: Client) -> None:
@@ -112,8 +116,37 @@ def test_other_machines_need_token_and_tls() -> None:
         check_access(Rules("10.0.0.1", 1, (), TOKEN), tls=False)
 
 
-PARTS = ["", "a", "orders", "..", ".", "%2e%2e", "%00", "%2F", "%ff", "0", "-1", "9" * 30, "x" * 300, "%F0%9F%98%80", "config", "status",
-         "tasks", "restart", "offsets", "topics", "validate", "kpipe", "sql", "%0a", "~", "*", "'", "%22", "{connector}"]  # fmt: skip
+PARTS = [
+    "",
+    "a",
+    "orders",
+    "..",
+    ".",
+    "%2e%2e",
+    "%00",
+    "%2F",
+    "%ff",
+    "0",
+    "-1",
+    "9" * 30,
+    "x" * 300,
+    "%F0%9F%98%80",
+    "config",
+    "status",
+    "tasks",
+    "restart",
+    "offsets",
+    "topics",
+    "validate",
+    "kpipe",
+    "sql",
+    "%0a",
+    "~",
+    "*",
+    "'",
+    "%22",
+    "{connector}",
+]
 QUERIES = [
     "",
     "?expand=status",
@@ -146,10 +179,49 @@ VALUES = [
     {"": ""},
     {"a": {"b": [1]}},
 ]
-KEYS = ["name", "config", "connector.class", "source", "source.topic", "source.brokers", "source.start", "into", "into.table", "into.type",
-        "into.key", "columns", "columns.", "columns.a", "format.mapping.a", "lookups", "lookups.a", "lookups.a.key", "also", "also.0.table",
-        "transform", "offsets", "partition", "offset", "statement", "limit", "to", "level", ".", "", "a.b", "topics", "topics.regex",
-        "initial_state", "errors.parse", "start", "end", "where", "set.a", "batch", "asset.tags.a"]  # fmt: skip
+KEYS = [
+    "name",
+    "config",
+    "connector.class",
+    "source",
+    "source.topic",
+    "source.brokers",
+    "source.start",
+    "into",
+    "into.table",
+    "into.type",
+    "into.key",
+    "columns",
+    "columns.",
+    "columns.a",
+    "format.mapping.a",
+    "lookups",
+    "lookups.a",
+    "lookups.a.key",
+    "also",
+    "also.0.table",
+    "transform",
+    "offsets",
+    "partition",
+    "offset",
+    "statement",
+    "limit",
+    "to",
+    "level",
+    ".",
+    "",
+    "a.b",
+    "topics",
+    "topics.regex",
+    "initial_state",
+    "errors.parse",
+    "start",
+    "end",
+    "where",
+    "set.a",
+    "batch",
+    "asset.tags.a",
+]
 SINKS = [
     "kpipe",
     "JdbcSink",

@@ -84,13 +84,28 @@ def test_openapi_describes_what_is_served(api: Client) -> None:
         ({"offsets": [{"partition": {"kafka_topic": "orders"}}]}, "must contain the keys 'kafka_topic' and 'kafka_partition'"),
         ({"offsets": [{"partition": {"kafka_topic": None, "kafka_partition": 0}}]}, "topic names must be valid strings"),
         ({"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": None}}]}, "partitions must be valid numbers"),
-        ({"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 1.5}}]}, "Kafka partition value in the provided offsets: '1.5'"),
-        ({"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": "0"}, "offset": {}}]}, "either be null or contain the key"),
-        ({"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": "x"}}]}, "offset value"),
-        ({"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": -1}}]}, "offset value"),
-        ({"offsets": [{"partition": {"kafka_topic": "other", "kafka_partition": 0}, "offset": {"kafka_offset": 1}}]}, "is not read"),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 1.5}}]},
+            "Kafka partition value in the provided offsets: '1.5'",
+        ),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": "0"}, "offset": {}}]},
+            "either be null or contain the key",
+        ),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": "x"}}]},
+            "offset value",
+        ),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "orders", "kafka_partition": 0}, "offset": {"kafka_offset": -1}}]},
+            "offset value",
+        ),
+        (
+            {"offsets": [{"partition": {"kafka_topic": "other", "kafka_partition": 0}, "offset": {"kafka_offset": 1}}]},
+            "is not read",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_offsets_are_named_in_the_words_of_connect(api: Client, body: object, words: str) -> None:
     api.create()
     answer = api.ask("PATCH", "/connectors/orders/offsets", body)

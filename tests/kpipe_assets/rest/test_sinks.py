@@ -65,17 +65,40 @@ def at(found: Mapping[str, Any], path: str) -> Any:
 @pytest.mark.parametrize(
     ("kind", "into"),
     [
-        (CONFLUENT, {"type": "postgres", "database": "postgresql://loader@db:5432/shop", "credentials": {"password": "{{ env('PW') }}"},
-                     "table": "orders"}),
-        (DEBEZIUM, {"type": "mysql", "database": "mysql://loader@db/shop", "credentials": {"password": "{{ env('PW') }}"},
-                    "table": "orders"}),
-        (ICEBERG, {"type": "iceberg", "catalog": "https://catalog/", "namespace": "shop", "table": "orders", "database": "s3://lake/wh"}),
+        (
+            CONFLUENT,
+            {
+                "type": "postgres",
+                "database": "postgresql://loader@db:5432/shop",
+                "credentials": {"password": "{{ env('PW') }}"},
+                "table": "orders",
+            },
+        ),
+        (
+            DEBEZIUM,
+            {
+                "type": "mysql",
+                "database": "mysql://loader@db/shop",
+                "credentials": {"password": "{{ env('PW') }}"},
+                "table": "orders",
+            },
+        ),
+        (
+            ICEBERG,
+            {
+                "type": "iceberg",
+                "catalog": "https://catalog/",
+                "namespace": "shop",
+                "table": "orders",
+                "database": "s3://lake/wh",
+            },
+        ),
         (S3, {"type": "parquet", "database": "s3://lake/topics", "table": "orders"}),
         (AIVEN_S3, {"type": "parquet", "database": "s3://lake", "table": "orders"}),
         (HTTP, {"type": "webhook", "url": "https://h/orders", "table": "orders"}),
         (AIVEN_HTTP, {"type": "webhook", "url": "https://h/orders", "table": "orders"}),
     ],
-)  # fmt: skip
+)
 def test_the_smallest_config_of_each_sink(kind: str, into: dict[str, Any]) -> None:
     found = fields(kind)
     assert found["into"] == into
@@ -99,8 +122,12 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (CONFLUENT, {"errors.tolerance": "all"}, "errors|parse", "skip"),
         (CONFLUENT, {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}, "errors|constraint", "dead_letter"),
         (CONFLUENT, {"errors.retry.delay.max.ms": "900"}, "batch|max_retry_interval_ms", 900),
-        (CONFLUENT, {"value.converter": "io.confluent.connect.avro.AvroConverter", "value.converter.schema.registry.url": "https://r"},
-         "format|registry", "https://r"),
+        (
+            CONFLUENT,
+            {"value.converter": "io.confluent.connect.avro.AvroConverter", "value.converter.schema.registry.url": "https://r"},
+            "format|registry",
+            "https://r",
+        ),
         (CONFLUENT, {"value.converter": "io.confluent.connect.avro.AvroConverter"}, "format|type", "avro"),
         (CONFLUENT, {"value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter"}, "format|type", "raw"),
         (CONFLUENT, JDBC_UPSERT, "into|key", ["id", "at"]),
@@ -111,7 +138,12 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (CONFLUENT, {"max.retries": "7"}, "batch|max_retries", 7),
         (CONFLUENT, {"retry.backoff.ms": "70"}, "batch|retry_interval_ms", 70),
         (CONFLUENT, {"retry.backoff.ms": "70"}, "batch|exponential", False),
-        (CONFLUENT, {"connection.url": "jdbc:mariadb://h:3306/d", "connection.user": "a@b"}, "into|database", "mysql://a%40b@h:3306/d"),
+        (
+            CONFLUENT,
+            {"connection.url": "jdbc:mariadb://h:3306/d", "connection.user": "a@b"},
+            "into|database",
+            "mysql://a%40b@h:3306/d",
+        ),
         (DEBEZIUM, {"insert.mode": "upsert", "primary.key.mode": "record_value", "primary.key.fields": "id"}, "into|key", ["id"]),
         (DEBEZIUM, {"collection.name.format": "t_${topic}"}, "into|table", "t_orders"),
         (DEBEZIUM, {"table.name.format": "u"}, "into|table", "u"),
@@ -126,12 +158,28 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (ICEBERG, {"iceberg.catalog.token": "${env:T}"}, "into|credentials|catalog.token", "{{ env('T') }}"),
         (ICEBERG, {"iceberg.catalog.s3.access-key-id": "${env:K}"}, "into|credentials|access.key.id", "{{ env('K') }}"),
         (ICEBERG, {"iceberg.catalog.s3.secret-access-key": "${env:S}"}, "into|credentials|secret.access.key", "{{ env('S') }}"),
-        (ICEBERG, {"iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:postgresql://h/d", "iceberg.catalog.jdbc.user": "u"},
-         "into|catalog", "postgresql://u@h/d"),
-        (ICEBERG, {"iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:postgresql://h/d", "iceberg.catalog": "lake"},
-         "into|catalog_name", "lake"),
-        (ICEBERG, {"iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:postgresql://h/d",
-                   "iceberg.catalog.jdbc.password": "${env:P}"}, "into|credentials|catalog.password", "{{ env('P') }}"),
+        (
+            ICEBERG,
+            {"iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:postgresql://h/d", "iceberg.catalog.jdbc.user": "u"},
+            "into|catalog",
+            "postgresql://u@h/d",
+        ),
+        (
+            ICEBERG,
+            {"iceberg.catalog.type": "jdbc", "iceberg.catalog.uri": "jdbc:postgresql://h/d", "iceberg.catalog": "lake"},
+            "into|catalog_name",
+            "lake",
+        ),
+        (
+            ICEBERG,
+            {
+                "iceberg.catalog.type": "jdbc",
+                "iceberg.catalog.uri": "jdbc:postgresql://h/d",
+                "iceberg.catalog.jdbc.password": "${env:P}",
+            },
+            "into|credentials|catalog.password",
+            "{{ env('P') }}",
+        ),
         (S3, {"topics.dir": "a/b"}, "into|database", "s3://lake/a/b"),
         (S3, {"flush.size": "900"}, "batch|max_offsets_per_partition", 900),
         (S3, {"aws.access.key.id": "${env:K}"}, "into|credentials|access.key.id", "{{ env('K') }}"),
@@ -139,14 +187,22 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (HTTP, {"batch.max.size": "20"}, "into|max_records", 20),
         (HTTP, {"headers": "X-A:1|Content-Type:application/json|X-B: 2:3"}, "into|headers", {"X-A": "1", "X-B": "2:3"}),
         (HTTP, {"headers": "X-A:1;X-B:2", "header.separator": ";"}, "into|headers", {"X-A": "1", "X-B": "2"}),
-        (HTTP, {"auth.type": "BASIC", "connection.user": "${env:U}", "connection.password": "${env:P}"}, "into|credentials|password",
-         "{{ env('P') }}"),
-        (HTTP, {"auth.type": "BASIC", "connection.user": "${env:U}", "connection.password": "${env:P}"}, "into|credentials|username",
-         "{{ env('U') }}"),
+        (
+            HTTP,
+            {"auth.type": "BASIC", "connection.user": "${env:U}", "connection.password": "${env:P}"},
+            "into|credentials|password",
+            "{{ env('P') }}",
+        ),
+        (
+            HTTP,
+            {"auth.type": "BASIC", "connection.user": "${env:U}", "connection.password": "${env:P}"},
+            "into|credentials|username",
+            "{{ env('U') }}",
+        ),
         (AIVEN_HTTP, {"http.timeout": "9"}, "into|timeout_s", 9),
         (HTTP, {"topics": "shop.orders"}, "into|table", "shop_orders"),
     ],
-)  # fmt: skip
+)
 def test_a_key_becomes_a_field(kind: str, config: dict[str, str], path: str, value: Any) -> None:
     assert at(fields(kind, **config), path) == value
 
