@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from kpipe import __version__
@@ -48,7 +49,14 @@ def check_access(rules: Rules, tls: bool) -> None:
         )
 
 
-def create_app(home: Home, rules: Rules, brokers: str | None = None, tls: bool = False, most_bytes: int = MOST_BYTES) -> ASGIApp:
+def create_app(
+    home: Home,
+    rules: Rules,
+    brokers: str | None = None,
+    tls: bool = False,
+    most_bytes: int = MOST_BYTES,
+    mounts: Mapping[str, ASGIApp] | None = None,
+) -> ASGIApp:
     """Return the application that a web server runs.
 
     It reads and changes the home only, so it needs no running service to be correct.
@@ -59,12 +67,16 @@ def create_app(home: Home, rules: Rules, brokers: str | None = None, tls: bool =
         brokers: brokers of configs that name none, as a Connect worker has them.
         tls: whether the web server has a certificate.
         most_bytes: maximum size of a request's body.
+        mounts: further applications by path, such as `/metrics`, behind the same checks.
 
     Raises:
         InvalidPipeline: other machines could send requests without a token, or read it.
     """
     check_access(rules, tls)
-    return Gate(_application(home, rules, brokers), rules, most_bytes)
+    app = _application(home, rules, brokers)
+    for path, other in (mounts or {}).items():
+        app.router.routes.append(Route(path, other))
+    return Gate(app, rules, most_bytes)
 
 
 def described(folder: Path) -> dict[str, Any]:

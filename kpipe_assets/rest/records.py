@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -16,6 +18,9 @@ from kpipe.definition.pipeline import Pipeline
 from resources.home import Home
 
 __all__ = ["Record", "digest", "forget", "read", "write"]
+
+
+_WRITING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,10 @@ def read(home: Home, name: str) -> Record:
 def write(home: Home, name: str, **changes: Any) -> None:
     """Change members of the record."""
     file = home.make().state / f"{name}.connector.json"
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(replace(read(home, name), **changes))), encoding="utf-8")
-    fresh.replace(file)
+    with _WRITING:
+        fresh = file.with_suffix(f".{uuid.uuid4().hex}")
+        fresh.write_text(json.dumps(asdict(replace(read(home, name), **changes))), encoding="utf-8")
+        fresh.replace(file)
 
 
 def forget(home: Home, name: str) -> None:

@@ -214,8 +214,19 @@ def _http(draft: Draft) -> None:
     topic = _single_topic(draft, "topics")
     if topic is not None:
         draft.put(re.sub(r"[^A-Za-z0-9_]", "_", topic)[:63], "into", "table")
+    if "http.api.url" in draft.config:
+        _bodies(draft)
     if "headers" in draft.config:
         _headers(draft, draft.config["headers"].split(draft.config.get("header.separator", "|")))
+
+
+def _bodies(draft: Draft) -> None:
+    """Set the form of Confluent's requests: both keys are required, as their defaults have no counterpart."""
+    _needs(draft, "request.body.format", "batch.json.as.array")
+    if draft.is_on("batch.json.as.array"):
+        draft.put("${records}", "into", "envelope")
+    elif draft.config.get("batch.max.size", "1").strip() != "1":
+        draft.refuse("batch.json.as.array", "several records without a list have no counterpart: set it to true")
 
 
 def _headers(draft: Draft, items: list[str]) -> None:

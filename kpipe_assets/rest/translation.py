@@ -153,7 +153,8 @@ def _tolerance(draft: Draft, key: str, value: str) -> None:
         case _:
             draft.refuse(key, f"expected none or all, found {value!r}")
             return
-    for stage in ("parse", "transform", "constraint"):
+    # Without a queue only what Connect skips: records that cannot be read. A row that the table rejects stops the pipeline.
+    for stage in ("parse",) if policy == "skip" else ("parse", "transform", "constraint"):
         draft.put(policy, "errors", stage)
 
 

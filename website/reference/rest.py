@@ -19,7 +19,7 @@ _TOGETHER = {
     "connection.user": "user in `into.database`; HTTP: `into.credentials.username`",
     "connection.username": "user in `into.database`",
     "value.converter.schemas.enable": "must be `false` for JSON",
-    "errors.tolerance": "`errors`: `fail` for `none`, `skip` for `all`",
+    "errors.tolerance": "`errors`: `fail` for `none`; for `all`, `parse: skip`",
     "errors.deadletterqueue.topic.name": "`errors`: `dead_letter` in place of `skip`; the topic is not written",
     "insert.mode": "`into.on_conflict`",
     "table.name.format": "`into.table`",
@@ -39,6 +39,8 @@ _TOGETHER = {
     "s3.bucket.name": "`into.database`",
     "aws.s3.bucket.name": "`into.database`",
     "topics.dir": "`into.database`",
+    "batch.json.as.array": "`into.envelope`; required",
+    "request.body.format": "`json`; required",
     "headers": "`into.headers`",
     "header.separator": "separator of `headers`",
 }

@@ -87,12 +87,12 @@ class Client:
 
 
 @contextmanager
-def serving(home: Home, token: str | None = None, **options: Any) -> Iterator[Client]:
+def serving(home: Home, token: str | None = None, web: Mapping[str, Any] | None = None, **options: Any) -> Iterator[Client]:
     """Serve a home in a thread while inside."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         app = create_app(home, Rules("127.0.0.1", port, (), token), **options)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", ws="none"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", ws="none", **(web or {})))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         while not server.started:

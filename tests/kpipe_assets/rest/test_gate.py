@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import random
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.responses import PlainTextResponse
 
 from kpipe.errors import InvalidPipeline
 from kpipe_assets.dagster_server.access_rules import Rules
 from kpipe_assets.rest.app import check_access
 from resources.home import Home
+from tests.certificates import certificates
 from tests.kpipe_assets.rest.client import CONFIG, Client, serving
 
 TOKEN = "tOkEn-42"
@@ -104,6 +108,30 @@ def test_large_and_broken_bodies(tmp_path: Path) -> None:
         for raw in (b"[]", b"1", b'"x"', b"null", b""):
             assert api.ask("PUT", "/connectors/x/config", raw=raw).status == 400, raw
         assert api.get("/connectors") == []
+
+
+def test_a_token_is_sent_over_tls(tmp_path: Path) -> None:
+    """By the files of a certificate, as the service sets them; a client that does not trust it sends nothing."""
+    certificates(tmp_path)
+    files = {"ssl_certfile": tmp_path / "broker.pem", "ssl_keyfile": tmp_path / "broker.key"}
+    with serving(Home.at(tmp_path / "home").make(), TOKEN, web=files) as client:
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        for context, works in ((trusting, True), (ssl.create_default_context(), False)):
+            connection = http.client.HTTPSConnection("127.0.0.1", client.port, timeout=60, context=context)
+            try:
+                connection.request("GET", "/connectors", headers=BEARER)
+                assert works and connection.getresponse().read() == b"[]"
+            except ssl.SSLCertVerificationError:
+                assert not works
+            finally:
+                connection.close()
+
+
+def test_a_mounted_application_is_behind_the_same_checks(tmp_path: Path) -> None:
+    with serving(Home.at(tmp_path / "home").make(), TOKEN, mounts={"/metrics": PlainTextResponse("up 1")}) as client:
+        assert client.ask("GET", "/metrics").status == 401
+        for path in ("/metrics", "/metrics/"):
+            assert client.ask("GET", path, headers=BEARER).text == "up 1"
 
 
 def test_other_machines_need_token_and_tls() -> None:

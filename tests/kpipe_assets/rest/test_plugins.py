@@ -6,7 +6,7 @@ import pytest
 
 from kpipe_assets.rest.sinks import SINKS
 from tests.kpipe_assets.rest.client import CONFIG, Client
-from tests.kpipe_assets.rest.test_sinks import BASE, CONFLUENT, OWN
+from tests.kpipe_assets.rest.test_sinks import BASE, CONFLUENT, HTTP, OWN
 
 
 def test_the_classes(api: Client) -> None:
@@ -81,7 +81,7 @@ def test_a_sinks_config(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sinks_config_makes_a_connector(api: Client) -> None:
-    config = {"connector.class": "io.confluent.connect.http.HttpSinkConnector", **BASE, "http.api.url": "https://h/orders"}
+    config = {"connector.class": "io.confluent.connect.http.HttpSinkConnector", **BASE, **OWN[HTTP]}
     answer = api.ask("POST", "/connectors", {"name": "orders", "config": config, "initial_state": "STOPPED"})
     assert answer.status == 201, answer
     assert api.get("/connectors/orders/config") == config

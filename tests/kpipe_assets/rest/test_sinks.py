@@ -38,7 +38,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
     S3: {"s3.bucket.name": "lake", "format.class": "io.confluent.connect.s3.format.parquet.ParquetFormat"},
     AIVEN_S3: {"aws.s3.bucket.name": "lake", "format.output.type": "parquet"},
-    HTTP: {"http.api.url": "https://h/orders"},
+    HTTP: {"http.api.url": "https://h/orders", "request.body.format": "json", "batch.json.as.array": "false"},
     AIVEN_HTTP: {"http.url": "https://h/orders", "http.authorization.type": "none"},
 }
 
@@ -184,7 +184,9 @@ JDBC_UPSERT = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": 
         (S3, {"flush.size": "900"}, "batch|max_offsets_per_partition", 900),
         (S3, {"aws.access.key.id": "${env:K}"}, "into|credentials|access.key.id", "{{ env('K') }}"),
         (S3, {"aws.secret.access.key": "${env:S}"}, "into|credentials|secret.access.key", "{{ env('S') }}"),
-        (HTTP, {"batch.max.size": "20"}, "into|max_records", 20),
+        (HTTP, {"batch.max.size": "20", "batch.json.as.array": "true"}, "into|max_records", 20),
+        (HTTP, {"batch.json.as.array": "true"}, "into|envelope", "${records}"),
+        (CONFLUENT, {"errors.tolerance": "all"}, "errors|constraint", None),
         (HTTP, {"headers": "X-A:1|Content-Type:application/json|X-B: 2:3"}, "into|headers", {"X-A": "1", "X-B": "2:3"}),
         (HTTP, {"headers": "X-A:1;X-B:2", "header.separator": ";"}, "into|headers", {"X-A": "1", "X-B": "2"}),
         (
@@ -271,6 +273,9 @@ def test_a_key_becomes_a_field(kind: str, config: dict[str, str], path: str, val
         (AIVEN_S3, {"format.output.type": "csv"}, "format.output.type"),
         (HTTP, {"http.api.url": "https://h/${topic}"}, "http.api.url"),
         (HTTP, {"request.method": "PUT"}, "request.method"),
+        (HTTP, {"request.body.format": "-"}, "request.body.format"),
+        (HTTP, {"batch.json.as.array": "-"}, "batch.json.as.array"),
+        (HTTP, {"batch.max.size": "2"}, "batch.json.as.array"),
         (HTTP, {"headers": "Authorization:secret"}, "headers"),
         (HTTP, {"headers": "nonsense"}, "headers"),
         (HTTP, {"auth.type": "OAUTH2"}, "auth.type"),
