@@ -94,7 +94,6 @@ def router(worker: Worker) -> APIRouter:
         with worker.changing(connector):
             known(connector)
             worker.execute(s.Drop(connector, if_exists=True))
-            records.forget(worker.home, connector)
         return Response(status_code=204)
 
     @routes.get("/{connector}/config", summary="Get a connector's config")

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from kpipe.errors import InvalidStatement
 from kpipe.sql import statements as s
 from kpipe.sql.parser import read
-from kpipe_assets.rest import records
 from kpipe_assets.rest.pipelines import MOST_ROWS, rows_of
 from kpipe_assets.rest.problems import Safe
 from kpipe_assets.rest.worker import Worker
@@ -50,8 +49,6 @@ def router(worker: Worker) -> APIRouter:
             if isinstance(statement, s.Start | s.Stop | s.Alter | s.Drop) and isinstance(name, str):
                 with worker.changing(name):
                     found = worker.using(statement, lambda result: rows_of(result, body.limit))
-                    if isinstance(statement, s.Drop):
-                        records.forget(worker.home, name)
             else:
                 found = worker.using(statement, lambda result: rows_of(result, body.limit))
         return Safe(found)

@@ -49,7 +49,9 @@ def test_statements(api: Client) -> None:
     assert odd.json["rows"] == [[None, {"hex": "ff"}, "2026-01-01"]]
     assert sql("START PIPELINE orders")[0] == 200
     assert api.state() == "UNASSIGNED"
+    assert list(api.home.state.glob("orders.connector*"))
     assert sql("DROP PIPELINE orders")[0] == 200
+    assert not list(api.home.state.glob("orders.connector*")), "it goes with its pipeline"
     assert api.get("/connectors") == []
     for statement, words in (
         ("SELEC 1", "line 1"),
