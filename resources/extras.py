@@ -18,6 +18,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "postgres": ("psycopg",),
     "protobuf": ("grpc_tools",),
     "s3": ("boto3",),
+    "serve": ("fastapi", "uvicorn"),
     "spark": ("pyspark", "dagster_pyspark"),
     "ui": ("dagster_webserver", "starlette", "uvicorn"),
 }

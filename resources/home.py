@@ -256,9 +256,13 @@ class Home:
         return file
 
     def remove(self, name: str) -> None:
-        """Delete the definition and its last run's result. The seen ledger position is kept, as the ledger is."""
-        for file in (self.pipelines / f"{name}.yaml", self.state / f"{name}.ended.json"):
-            file.unlink(missing_ok=True)
+        """Delete the definition, its last run's result and what a client of REST has set.
+
+        The seen ledger position is kept, as the ledger is.
+        """
+        (self.pipelines / f"{name}.yaml").unlink(missing_ok=True)
+        for part in ("ended", "connector"):
+            (self.state / f"{name}.{part}.json").unlink(missing_ok=True)
 
     def seen(self, name: str) -> Seen:
         """Return the pipeline's last seen ledger position; the object saves its changes.

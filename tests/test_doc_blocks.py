@@ -38,7 +38,7 @@ _CLUSTER = "needs a Kubernetes cluster; `make kubernetes-test` runs the manifest
 _SETTINGS = "sets variables for Spark on other machines; `make cluster-test` runs with them"
 _HOURS = "takes from minutes to hours; CI runs the target"
 _CLONE = "needs the repository's address"
-_SERVER = "needs a running `kpipe ui`; tests/kpipe_assets/dagster_server/test_ui.py sends the same queries"
+_SERVER = "needs a running server; test_ui.py in dagster_server, and the tests in tests/kpipe_assets/rest, send such requests"
 #: Lines of shell that no test runs, by how they begin: why.
 SHELL_EXCEPTIONS = {
     "git clone ": _CLONE,

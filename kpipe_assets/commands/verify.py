@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
-from kpipe.definition.pipeline import Pipeline
-from kpipe.errors import InvalidPipeline
-from kpipe.verification.verify import Audit, audit
+from kpipe.verification.verify import Audit
 from kpipe_assets.commands.options import as_json, pipeline_name
+from kpipe_assets.runs.proof import prove
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import count
-from resources.destinations import open_destination
 from resources.home import Home
 
 __all__ = ["prove", "show", "verify"]
@@ -42,24 +38,6 @@ def verify(name: str, as_json: bool) -> int:
     else:
         show(result)
     return 0 if result.ok else 1
-
-
-def prove(pipeline: Pipeline, home: Home) -> Audit:
-    """Audit a pipeline: recount its destination and compare it with the ledger.
-
-    Raises:
-        InvalidPipeline: the pipeline has never committed.
-    """
-    destination = open_destination(pipeline, home)
-    uid, ledger = destination.ledger()
-    seen = home.seen(pipeline.name)
-    if not uid and not seen.uid:
-        raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
-    result = audit(ledger, destination.history(), destination.recount(), pipeline.source.multi_topic)
-    if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
-        problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}"
-        return replace(result, problems=[*result.problems, problem])
-    return result
 
 
 def show(result: Audit) -> None:

@@ -13,36 +13,19 @@ included, therefore passes these checks:
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 from html import escape
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kpipe_assets.dagster_server.access_rules import Rules
+from kpipe_assets.dagster_server.request_checks import Refusal, foreign, protected, tokens
 
 __all__ = ["Access"]
 
-_HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
-# Prevent clickjacking: another site must not embed the UI in a frame, or control a window with it.
-_HEADERS = {
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
 _PAGE = "<!doctype html><meta charset=utf-8><title>kpipe</title><body style='font-family:sans-serif;margin:4em'>"
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    status: int
-    problem: str
-    hint: str
 
 
 class Access:
@@ -62,46 +45,17 @@ class Access:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._foreign(headers) or (_unsafe(scope, headers) if scope["type"] == "http" else None)
+        refusal = foreign(headers, self._rules) or (_unsafe(scope, headers) if scope["type"] == "http" else None)
         if refusal is None and (answer := self._login(scope, headers)) is not None:
-            await answer(scope, receive, _protected(send))
+            await answer(scope, receive, protected(send))
             return
         refusal = refusal or self._unknown(headers)
         if refusal is not None:
-            await _answer(scope, headers, refusal)(scope, receive, _protected(send))
+            await _answer(scope, headers, refusal)(scope, receive, protected(send))
             return
         if _is_graphql(scope):
             scope = {**scope, "query_string": b""}
-        await self._app(scope, receive, _protected(send))
-
-    def _foreign(self, headers: Headers) -> _Refusal | None:
-        """Reject hosts and origins of others."""
-        given = headers.getlist("host")
-        host = _HOST.fullmatch(given[0]) if len(given) == 1 else None
-        if host is None:
-            return _Refusal(400, f"Host: invalid header: expected one name, found {', '.join(given) or 'none'}", "")
-        name = host["name"].strip("[]").lower()
-        if not self._rules.allows(name):
-            return _Refusal(
-                403,
-                f"Host: unknown name: expected {self._rules.host}, found {name}",
-                f"if the name is yours, start it with: kpipe ui --allow-host {name}",
-            )
-        for origin in headers.getlist("origin"):
-            if not _is_same(origin, given[0]):
-                return _Refusal(
-                    403,
-                    f"Origin: request of another page: expected {given[0]}, found {origin}",
-                    "open the UI's own address; a proxy in front must pass the Host header on as it came",
-                )
-        for site in headers.getlist("sec-fetch-site"):
-            if site not in ("same-origin", "none"):
-                return _Refusal(
-                    403,
-                    f"Sec-Fetch-Site: request of another page: expected same-origin, found {site}",
-                    "copy the UI's address into the address bar of the browser",
-                )
-        return None
+        await self._app(scope, receive, protected(send))
 
     def _login(self, scope: Scope, headers: Headers) -> Response | None:
         """Exchange the token of the printed address for a cookie; None for a request that brings none."""
@@ -120,11 +74,11 @@ class Access:
         )
         return answer
 
-    def _unknown(self, headers: Headers) -> _Refusal | None:
+    def _unknown(self, headers: Headers) -> Refusal | None:
         """Reject requests without the token."""
-        if self._rules.token is None or any(map(self._rules.knows, _tokens(headers, self._rules.cookie))):
+        if self._rules.token is None or any(map(self._rules.knows, tokens(headers, self._rules.cookie))):
             return None
-        return _Refusal(
+        return Refusal(
             401,
             "token: missing or invalid: expected the token of this start of kpipe ui",
             "open the address that `kpipe ui` printed; in scripts, send the content of KPIPE_HOME/state/ui.token "
@@ -132,7 +86,7 @@ class Access:
         )
 
 
-def _unsafe(scope: Scope, headers: Headers) -> _Refusal | None:
+def _unsafe(scope: Scope, headers: Headers) -> Refusal | None:
     """Reject methods and content types that a page of another origin may send without a preflight request."""
     method = scope["method"]
     if method == "POST":
@@ -140,13 +94,13 @@ def _unsafe(scope: Scope, headers: Headers) -> _Refusal | None:
         if [item.partition(";")[0].strip().lower() for item in given] == ["application/json"]:
             return None
         found = ", ".join(given) or "none"
-        return _Refusal(
+        return Refusal(
             415, f"Content-Type: not allowed: expected application/json, found {found}", "send the query as a JSON object"
         )
     if method not in ("GET", "HEAD"):
-        return _Refusal(405, f"method: not allowed: expected GET or POST, found {method}", "")
+        return Refusal(405, f"method: not allowed: expected GET or POST, found {method}", "")
     if _is_graphql(scope) and (method == "HEAD" or not _wants_page(headers)):
-        return _Refusal(
+        return Refusal(
             405,
             f"/graphql: method not allowed: expected POST, found {method}",
             'send {"query": ..., "variables": ...} as application/json',
@@ -159,35 +113,11 @@ def _is_graphql(scope: Scope) -> bool:
     return str(scope["path"]).rstrip("/").rpartition("/")[2] == "graphql" and scope.get("method", "GET") in ("GET", "HEAD")
 
 
-def _is_same(origin: str, host: str) -> bool:
-    """Return whether an Origin names the host and port of the Host header."""
-    try:
-        parts = urlsplit(origin)
-        default = {"http": 80, "https": 443}[parts.scheme]
-        found = (parts.hostname, parts.port or default)
-        wanted = urlsplit(f"//{host}")
-        return found == (wanted.hostname, wanted.port or default)
-    except (KeyError, ValueError):  # `null`, an extension's, a port that is not a number
-        return False
-
-
-def _tokens(headers: Headers, cookie: str) -> Iterable[str]:
-    for given in headers.getlist("authorization"):
-        kind, _, value = given.partition(" ")
-        if kind.lower() == "bearer":
-            yield value.strip()
-    for given in headers.getlist("cookie"):
-        for part in given.split(";"):
-            name, _, value = part.strip().partition("=")
-            if name == cookie:
-                yield value
-
-
 def _wants_page(headers: Headers) -> bool:
     return "text/html" in headers.get("accept", "")
 
 
-def _answer(scope: Scope, headers: Headers, refusal: _Refusal) -> Response:
+def _answer(scope: Scope, headers: Headers, refusal: Refusal) -> Response:
     """Build the response: HTML for browsers, JSON in GraphQL's form for programs."""
     more = {"Cache-Control": "no-store", **({"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {})}
     if scope["type"] == "http" and scope["method"] == "GET" and _wants_page(headers):
@@ -196,16 +126,3 @@ def _answer(scope: Scope, headers: Headers, refusal: _Refusal) -> Response:
         return HTMLResponse(page, refusal.status, more)
     message = f"{refusal.problem} -> {refusal.hint}" if refusal.hint else refusal.problem
     return JSONResponse({"data": None, "errors": [{"message": message}]}, refusal.status, more)
-
-
-def _protected(send: Send) -> Send:
-    """Add headers that prevent other sites from embedding the response."""
-
-    async def wrapped(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers[name] = value
-        await send(message)
-
-    return wrapped

@@ -1,0 +1,1 @@
+"""Kafka Connect's REST API, version 4, and kpipe's own resources, over a home."""

@@ -1,0 +1,31 @@
+"""Recount a pipeline's destination against its ledger, for `kpipe verify` and the REST API."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import InvalidPipeline
+from kpipe.verification.verify import Audit, audit
+from resources.destinations import open_destination
+from resources.home import Home
+
+__all__ = ["prove"]
+
+
+def prove(pipeline: Pipeline, home: Home) -> Audit:
+    """Audit a pipeline: recount its destination and compare it with the ledger.
+
+    Raises:
+        InvalidPipeline: the pipeline has never committed.
+    """
+    destination = open_destination(pipeline, home)
+    uid, ledger = destination.ledger()
+    seen = home.seen(pipeline.name)
+    if not uid and not seen.uid:
+        raise InvalidPipeline(f"pipeline {pipeline.name}: nothing committed yet", f"kpipe run {pipeline.name}")
+    result = audit(ledger, destination.history(), destination.recount(), pipeline.source.multi_topic)
+    if seen.uid and (uid != seen.uid or ledger.seq < seen.seq):
+        problem = f"ledger in {destination.describe()}: expected commit {seen.seq} or later, found {ledger.seq}"
+        return replace(result, problems=[*result.problems, problem])
+    return result
