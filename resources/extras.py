@@ -19,7 +19,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "protobuf": ("grpc_tools",),
     "s3": ("boto3",),
     "spark": ("pyspark", "dagster_pyspark"),
-    "ui": ("dagster_webserver", "starlette", "uvicorn"),
+    "ui": ("dagster_webserver", "prometheus_client", "starlette", "uvicorn"),
 }
 
 
