@@ -22,7 +22,7 @@ from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.topic_asset import table_partitions, topic_key, topic_names
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
-from kpipe_assets.publishing.metadata import cost, nothing_new, of_table, of_work, rarer
+from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer, run_cost
 from kpipe_assets.publishing.publisher import Publisher, materializations
 from kpipe_assets.runs.handover import Turn
 from kpipe_assets.runs.run_locks import at_work
@@ -155,7 +155,7 @@ class _Tally:
 
     def cost(self) -> dict[str, Any]:
         """Return the cost of a run's batches as metadata."""
-        return cost(self.core_seconds, self.counts.rows, self.counts.bytes, "kpipe/run_")
+        return run_cost(self.core_seconds, self.counts.rows, self.counts.bytes)
 
     def log(self, context: dg.AssetExecutionContext) -> None:
         if self.batches:

@@ -30,6 +30,7 @@ __all__ = [
     "of_work",
     "partition_keys",
     "rarer",
+    "run_cost",
 ]
 
 #: Sequence number of the newest commit in an event. Commits up to it are published.
@@ -116,20 +117,37 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def cost(core_seconds: float, rows: int, size: int, prefix: str = "kpipe/") -> dict[str, Any]:
+def cost(core_seconds: float, rows: int, size: int) -> dict[str, Any]:
     """Build the metadata of the cost of rows: seconds of cores, and the rows and MB for each of them; without work, zeros.
 
     Args:
         core_seconds: seconds that Spark's tasks spent, each on one core.
         rows: rows that they staged.
         size: bytes of keys and values that they read.
-        prefix: of the names.
     """
+    rates = _rates(core_seconds, rows, size)
     return {
-        f"{prefix}core_seconds": round(core_seconds, 3),
-        f"{prefix}rows_per_core_second": round(rows / core_seconds, 1) if core_seconds else 0.0,
-        f"{prefix}mb_per_core_second": round(size / 1e6 / core_seconds, 3) if core_seconds else 0.0,
+        "kpipe/core_seconds": round(core_seconds, 3),
+        "kpipe/rows_per_core_second": rates[0],
+        "kpipe/mb_per_core_second": rates[1],
     }
+
+
+def run_cost(core_seconds: float, rows: int, size: int) -> dict[str, Any]:
+    """Build the metadata of the cost of a whole run; see `cost`."""
+    rates = _rates(core_seconds, rows, size)
+    return {
+        "kpipe/run_core_seconds": round(core_seconds, 3),
+        "kpipe/run_rows_per_core_second": rates[0],
+        "kpipe/run_mb_per_core_second": rates[1],
+    }
+
+
+def _rates(core_seconds: float, rows: int, size: int) -> tuple[float, float]:
+    """Return rows and MB for each second of a core; zeros without work."""
+    if not core_seconds:
+        return 0.0, 0.0
+    return round(rows / core_seconds, 1), round(size / 1e6 / core_seconds, 3)
 
 
 def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:

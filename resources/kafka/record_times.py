@@ -29,7 +29,7 @@ class RecordTimes:
 
 
 def search(
-    positions: Mapping[_Key, int], ask: Callable[[Mapping[_Key, int]], Mapping[_Key, tuple[int, int]]]
+    positions: Mapping[_Key, int], query: Callable[[Mapping[_Key, int]], Mapping[_Key, tuple[int, int]]]
 ) -> dict[_Key, RecordTimes]:
     """Return the times of each partition's records before and after a position.
 
@@ -37,16 +37,16 @@ def search(
 
     Args:
         positions: by partition, the next offset to read.
-        ask: takes a time by partition, and returns offset and timestamp of the first record at or after it, -1 and -1
+        query: takes a time by partition, and returns offset and timestamp of the first record at or after it, -1 and -1
             without one; for `NEWEST`, those of the record with the highest timestamp.
     """
-    newest = ask(dict.fromkeys(positions, NEWEST))
+    newest = query(dict.fromkeys(positions, NEWEST))
     result: dict[_Key, RecordTimes] = {}
     low: dict[_Key, int] = {}
     for key, (offset, moment) in newest.items():
         if offset < 0 or offset < positions[key]:
             result[key] = RecordTimes(moment if offset >= 0 else None)
-    oldest = ask({key: 0 for key in positions if key not in result})
+    oldest = query({key: 0 for key in positions if key not in result})
     for key, (offset, moment) in oldest.items():
         if offset < 0 or offset >= positions[key]:  # no committed record is left in the log
             result[key] = RecordTimes(None, moment if offset >= 0 else None)
@@ -59,13 +59,13 @@ def search(
         middle = {key: (low[key] + high[key]) // 2 for key in low if high[key] - low[key] > 1}
         if not middle:
             break
-        for key, (offset, moment) in ask(middle).items():
+        for key, (offset, moment) in query(middle).items():
             if 0 <= offset < positions[key]:
                 low[key] = max(moment, middle[key])
             else:
                 high[key] = middle[key]
                 unread[key] = moment if offset >= 0 else unread[key]
     # Without a middle, no query has found the first later record.
-    for key, (offset, moment) in ask({key: low[key] + 1 for key in low}).items():
+    for key, (offset, moment) in query({key: low[key] + 1 for key in low}).items():
         result[key] = RecordTimes(low[key], moment if offset >= 0 else unread[key])
     return result
