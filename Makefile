@@ -20,7 +20,7 @@ export UV_SYSTEM_CERTS := true
 
 LOCKS := requirements.lock requirements-build.lock requirements-java.lock
 
-.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
+.PHONY: docs reference help install demo ui test prepared test-fast dist wheels image browser postgres mariadb prometheus s3 lakes yarn registry cluster cluster-down cluster-test kubernetes kubernetes-test sanitizers chaos bench check lint lint-workflows types format lock schema clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -136,6 +136,15 @@ mariadb: ## MariaDB, which tests start in folders of their own (as root on Debia
 	  mariadb-server; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
 	else exit 0; fi; \
 	echo "WARNING: no MariaDB ($$why): that destination is not tested -> install mariadb-server" >&2
+
+prometheus: ## Prometheus and promtool, which check metrics, rules and dashboard (as root on Debian; else one line says why not)
+	@if command -v prometheus >/dev/null && command -v promtool >/dev/null; then exit 0; \
+	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
+	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
+	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
+	  prometheus; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
+	else exit 0; fi; \
+	echo "WARNING: no Prometheus ($$why): rules and dashboard are not tested -> install prometheus" >&2
 
 # All of it lies in one folder (KPIPE_CLUSTER, else kpipe-cluster among the temporary files); the machine's own network is not touched.
 cluster: install ## a cluster to try things on: 3 Kafka brokers, Spark with 3 workers, a client, each a host (as root, on Linux)

@@ -20,7 +20,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "s3": ("boto3",),
     "serve": ("fastapi", "uvicorn"),
     "spark": ("pyspark", "dagster_pyspark"),
-    "ui": ("dagster_webserver", "starlette", "uvicorn"),
+    "ui": ("dagster_webserver", "prometheus_client", "starlette", "uvicorn"),
 }
 
 

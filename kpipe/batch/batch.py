@@ -110,6 +110,7 @@ class Commit:
         version: of pipeline and program.
         started_ms: wall clock, UTC.
         seconds: time since the plan.
+        task_seconds: by partition and start offset of its step, seconds that tasks spent on the range, each on one core.
         note: text of a ledger-only commit: the decision and its author.
         multi_topic: whether the metadata names partitions with their topic.
     """
@@ -128,6 +129,7 @@ class Commit:
     version: str = ""
     started_ms: int = 0
     seconds: float = 0.0
+    task_seconds: Mapping[ByLane, float] = field(default_factory=dict)
     note: str = ""
     multi_topic: bool = False
 

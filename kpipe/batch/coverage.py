@@ -15,7 +15,7 @@ from kpipe.offsets import Overlap, RangeSet
 from kpipe.schema.columns import Columns
 from kpipe.topics import PartitionId
 
-__all__ = ["collect", "distinct", "lookup_versions", "table_writes"]
+__all__ = ["collect", "distinct", "lookup_versions", "table_writes", "task_seconds"]
 
 
 def collect(batch: Batch, reports: Sequence[RangeReport]) -> dict[ByLane, Counts]:
@@ -112,6 +112,12 @@ def distinct(files: Iterable[StagedFile | None]) -> tuple[StagedFile, ...]:
 def lookup_versions(reports: Iterable[RangeReport]) -> dict[str, dict[str, Any]]:
     """Return the version of each lookup that a batch used: one each, as all tasks of a batch use the same version."""
     return {name: version.to_dict() for report in reports for name, version in sorted(report.lookups.items())}
+
+
+def task_seconds(batch: Batch, reports: Sequence[RangeReport]) -> dict[ByLane, float]:
+    """Return the seconds that tasks spent on each lane's range. A task uses one core and stages one range at a time."""
+    by_source = _by_source(reports)
+    return {step.lane.key: sum(report.seconds for report in _of(step, by_source)) for step in batch.steps}
 
 
 def _by_source(reports: Sequence[RangeReport]) -> dict[PartitionId, list[RangeReport]]:

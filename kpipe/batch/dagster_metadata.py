@@ -18,12 +18,14 @@ def metadata(
     snapshot: TopicSnapshot,
     seconds: float,
     lookups: Mapping[str, Mapping[str, object]] | None = None,
+    tasks: Mapping[ByLane, float] | None = None,
 ) -> dict[PartitionId, dict[str, object]]:
     """Return the metadata to publish, by partition of the batch.
 
     Offsets are exclusive at the end. `lag` counts offsets up to the high watermark at plan time. Bytes are those of keys and
-    values as read. `rows_per_second` is the partition's rate over the batch's whole time. Rows are those of the table of
-    `into`. Rows of the tables of `also`, if there are any, are under `targets` by table name.
+    values as read. `rows_per_second` is the partition's rate over the batch's whole time. `core_seconds` is the time that
+    tasks spent on the partition's range, each on one core. Rows are those of the table of `into`. Rows of the tables of
+    `also`, if there are any, are under `targets` by table name.
     """
     result: dict[PartitionId, dict[str, object]] = {}
     also = of_also(tables)
@@ -44,6 +46,7 @@ def metadata(
             "bytes": count.bytes,
             "lag": max(0, state.high - step.range.end),
             "rows_per_second": round(count.rows / seconds, 1) if seconds > 0 else 0.0,
+            "core_seconds": round((tasks or {}).get(step.lane.key, 0.0), 6),
             **({"lookups": lookups} if lookups else {}),
             **({"targets": others.get(step.source, {})} if also else {}),
         }

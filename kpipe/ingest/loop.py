@@ -18,7 +18,7 @@ from functools import partial
 
 from kpipe.batch import dagster_metadata
 from kpipe.batch.batch import Batch, Commit, Committed
-from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes
+from kpipe.batch.coverage import collect, distinct, lookup_versions, table_writes, task_seconds
 from kpipe.definition.pipeline import Pipeline
 from kpipe.errors import BrokerUnreachable, Fenced, KpipeError, SchemaConflict
 from kpipe.failpoints import failpoint
@@ -296,8 +296,7 @@ class Ingest:
         check_still_there(self.topics, staged.ledger, batch)
         self.on_event(Event("staged", batch))
         failpoint("collect.all")
-        seconds = time.monotonic() - staged.began
-        lookups = lookup_versions(reports)
+        seconds, tasks, lookups = time.monotonic() - staged.began, task_seconds(batch, reports), lookup_versions(reports)
         return Commit(
             id=batch.id,
             pipeline=batch.pipeline,
@@ -308,11 +307,12 @@ class Ingest:
             records=records,
             dead_letters=distinct(r.dead_letters for r in reports),
             ends={s: (snapshot.partitions[s].log_start, snapshot.partitions[s].high) for s in snapshot.partitions},
-            metadata=dagster_metadata.metadata(batch, records, tables, snapshot, seconds, lookups),
+            metadata=dagster_metadata.metadata(batch, records, tables, snapshot, seconds, lookups, tasks),
             run_id=self.run_id,
             version=self.version,
             started_ms=staged.started_ms,
             seconds=seconds,
+            task_seconds=tasks,
             multi_topic=self.pipeline.source.multi_topic,
         )
 

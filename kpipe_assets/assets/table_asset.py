@@ -22,7 +22,7 @@ from kpipe_assets.assets.audit_checks import audit_news
 from kpipe_assets.assets.topic_asset import table_partitions, topic_key, topic_names
 from kpipe_assets.dagster_resources import Destinations, Stagers, Topicsources
 from kpipe_assets.publishing.events import describe, publish_events, publish_in_run
-from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer
+from kpipe_assets.publishing.metadata import nothing_new, of_table, of_work, rarer, run_cost
 from kpipe_assets.publishing.publisher import Publisher, materializations
 from kpipe_assets.runs.handover import Turn
 from kpipe_assets.runs.run_locks import at_work
@@ -133,22 +133,29 @@ def table_asset(pipeline: Pipeline, home: Home, code_version: str) -> dg.AssetsD
         if turn is not None:  # start Spark before the predecessor is stopped
             spark.warm()
         with at_work(home, pipeline.name):  # includes closing: else a sensor would publish the run's commits
-            _work(context, config, run, publisher)
-            yield from _closing(context, run, topics, publisher)
+            whole = _work(context, config, run, publisher)
+            yield from _closing(context, run, topics, publisher, whole)
 
     return table
 
 
 @dataclass
 class _Tally:
-    """Totals of batches since the last log line. A line for each batch would be most of Dagster's event log."""
+    """Totals of batches: of the run, and since the last log line. A line for each batch would be most of the event log."""
 
     batches: int = 0
     counts: Counts = field(default_factory=Counts)
     last: int = 0
+    core_seconds: float = 0.0
 
     def add(self, committed: Committed) -> None:
-        self.batches, self.counts, self.last = self.batches + 1, self.counts + committed.commit.totals, committed.seq
+        commit = committed.commit
+        self.batches, self.counts, self.last = self.batches + 1, self.counts + commit.totals, committed.seq
+        self.core_seconds += sum(commit.task_seconds.values())
+
+    def cost(self) -> dict[str, Any]:
+        """Return the cost of a run's batches as metadata."""
+        return run_cost(self.core_seconds, self.counts.rows, self.counts.bytes)
 
     def log(self, context: dg.AssetExecutionContext) -> None:
         if self.batches:
@@ -160,7 +167,7 @@ class _Tally:
         self.batches, self.counts = 0, Counts()
 
 
-def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher) -> None:
+def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publisher: Publisher) -> _Tally:
     """Commit batch after batch, and publish an event for each partition every 30 s; with many partitions, less often.
 
     The first time, partitions without new records get an event, too. Until a run publishes one, Dagster shows the partition
@@ -168,11 +175,13 @@ def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publishe
 
     The last batches of a bounded run are published by its closing event. Otherwise that event, which Dagster's pages show as
     the newest, would contain no records.
+
+    Return the totals of the run.
     """
     shown_at = busy_at = time.monotonic()
     silent = set(context.partition_keys)
     every_s = _EVENT_EVERY_S * rarer(len(silent))
-    since, linked, audited = _Tally(), False, False
+    whole, since, linked, audited = _Tally(), _Tally(), False, False
     try:
         for result in run.passes(follow=config.continuous):
             now = time.monotonic()
@@ -181,6 +190,7 @@ def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publishe
             if isinstance(result, Committed):
                 busy_at = now
                 since.add(result)
+                whole.add(result)
                 audited = audited or _audited(context, run)
                 last = last and all(step.closed_by == "caught_up" for step in result.commit.steps)
             if now - shown_at >= every_s and not last:
@@ -199,6 +209,7 @@ def _work(context: dg.AssetExecutionContext, config: HowLong, run: Run, publishe
         raise _failure(error) from error
     finally:
         since.log(context)
+    return whole
 
 
 def _audited(context: dg.AssetExecutionContext, run: Run) -> bool:
@@ -219,7 +230,7 @@ def _unchanged(keys: Collection[str], run: Run, publisher: Publisher, asset: dg.
 
 
 def _closing(
-    context: dg.AssetExecutionContext, run: Run, topics: Sequence[dg.AssetKey], publisher: Publisher
+    context: dg.AssetExecutionContext, run: Run, topics: Sequence[dg.AssetKey], publisher: Publisher, whole: _Tally
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Yield the results with an event for every partition of the run: Dagster expects one also without new records.
 
@@ -232,7 +243,8 @@ def _closing(
             describe(context, asset, {key: events.pop(key) for key in keys})
             # Partitions outside of this run may have unpublished commits, too.
             publish_events(context.instance, materializations(asset, events))
-            yield dg.MaterializeResult(asset_key=asset, metadata={**of_table(run.destination, topics, at), **of_work(_done(run))})
+            shown = {**of_table(run.destination, topics, at), **of_work(_done(run)), **whole.cost()}
+            yield dg.MaterializeResult(asset_key=asset, metadata=shown)
 
 
 def _done(run: Run) -> Work:

@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.publisher import Publisher
 from resources.home import Home
 
-__all__ = ["Bounds", "table_checks", "verdict"]
+__all__ = ["Bounds", "check_keys", "evaluations", "table_checks", "troubled", "verdict"]
 
 _NAMES = {
     "complete": "Every offset of every committed range is exactly one of: row, dead letter, filtered, gap.",
@@ -59,16 +59,11 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     `complete`, `published` and the checks of `into.audit` have severity ERROR, the others WARN. `complete`, `published` and
     `schema` exist for every table, the others for the first one.
     """
-    keys, parts = table_keys(pipeline), table_pipelines(pipeline)
+    keys = table_keys(pipeline)
 
     @dg.multi_asset_check(
         name=f"{pipeline.name}_checks",
-        specs=[
-            dg.AssetCheckSpec(name, asset=key, description=text)
-            for at, key in enumerate(keys)
-            for name, text in _NAMES.items()
-            if not at or name in _OF_EACH
-        ]
+        specs=[dg.AssetCheckSpec(name, asset=key, description=text) for name, key in check_keys(keys) for text in [_NAMES[name]]]
         + list(audit_specs(pipeline, keys[0])),
         can_subset=True,
     )
@@ -79,18 +74,7 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     ) -> Iterator[dg.AssetCheckResult]:
         destination = destinations.open(pipeline)
         home.make()
-        tables = [table for _, table in table_destinations(pipeline, destination)]
-        evaluate: dict[str, Callable[[int], _Result]] = {
-            "complete": lambda at: (
-                _complete(destination, pipeline.source.multi_topic)
-                if not at
-                else _complete_table(destination, parts[at].into.table)
-            ),
-            "published": lambda at: _published(context.instance, pipeline, home, destination, at),
-            "lag": lambda _: _lag(destination, kafka.topics(pipeline), bounds.lag),
-            "schema": lambda at: _schema(parts[at], tables[at]),
-            "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
-        }
+        evaluate = evaluations(context.instance, pipeline, home, destination, lambda: kafka.topics(pipeline), bounds)
         chosen = context.selected_asset_check_keys
         if any(check.name not in _NAMES for check in chosen):
             evaluate |= {name: _audit(*result) for name, result in audit_results(pipeline, destination).items()}
@@ -108,15 +92,51 @@ def table_checks(pipeline: Pipeline, home: Home, bounds: Bounds = Bounds()) -> d
     return checks
 
 
-_Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
+Result = tuple[bool, dg.AssetCheckSeverity, str, dict[str, Any]]
 _ERROR, _WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 
 
-def _audit(passed: bool, summary: str, metadata: dict[str, Any]) -> Callable[[int], _Result]:
+def check_keys(keys: Sequence[dg.AssetKey]) -> list[tuple[str, dg.AssetKey]]:
+    """Return name and asset of each check, without those of `into.audit`."""
+    return [(name, key) for at, key in enumerate(keys) for name in _NAMES if not at or name in _OF_EACH]
+
+
+def evaluations(
+    instance: dg.DagsterInstance,
+    pipeline: Pipeline,
+    home: Home,
+    destination: Destination,
+    topics: Callable[[], Topics],
+    bounds: Bounds = Bounds(),
+) -> dict[str, Callable[[int], Result]]:
+    """Return the evaluation of each check, which takes the index of the table.
+
+    Args:
+        instance: Dagster instance.
+        pipeline: the definition.
+        home: KPIPE_HOME.
+        destination: the pipeline's.
+        topics: returns the client of its brokers.
+        bounds: upper bounds.
+    """
+    parts = table_pipelines(pipeline)
+    tables = [table for _, table in table_destinations(pipeline, destination)]
+    return {
+        "complete": lambda at: (
+            _complete(destination, pipeline.source.multi_topic) if not at else _complete_table(destination, parts[at].into.table)
+        ),
+        "published": lambda at: _published(instance, pipeline, home, destination, at),
+        "lag": lambda _: _lag(destination, topics(), bounds.lag),
+        "schema": lambda at: _schema(parts[at], tables[at]),
+        "dead_letters": lambda _: _dead_letters(destination, bounds.dead_letters),
+    }
+
+
+def _audit(passed: bool, summary: str, metadata: dict[str, Any]) -> Callable[[int], Result]:
     return lambda _: (passed, _ERROR, summary, metadata)
 
 
-def _complete(destination: Destination, multi_topic: bool) -> _Result:
+def _complete(destination: Destination, multi_topic: bool) -> Result:
     _, ledger = destination.ledger()
     result = audit(ledger, destination.history(), destination.recount(), multi_topic)
     records = [
@@ -144,7 +164,7 @@ def _complete(destination: Destination, multi_topic: bool) -> _Result:
     return result.ok, _ERROR, summary, metadata
 
 
-def _complete_table(destination: Destination, table: str) -> _Result:
+def _complete_table(destination: Destination, table: str) -> Result:
     """Audit a table after the first one."""
     _, ledger = destination.ledger()
     result = audit(ledger, destination.history(), destination.recount())
@@ -154,7 +174,7 @@ def _complete_table(destination: Destination, table: str) -> _Result:
     return not mine, _ERROR, summary, {"kpipe/rows": rows["rows"], "kpipe/rows_found": rows["rows_found"]}
 
 
-def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> _Result:
+def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, at: int) -> Result:
     asset = table_keys(pipeline)[at]
     publisher = Publisher(instance, asset, destination, home, pipeline.name)
     waiting = {key for item in destination.unpublished() for key in item.metadata}
@@ -179,21 +199,22 @@ def _published(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, des
     return not problems, _ERROR, summary, {"kpipe/waiting": len(waiting)}
 
 
-def _lag(destination: Destination, topics: Topics, bound: int) -> _Result:
+def _lag(destination: Destination, topics: Topics, bound: int) -> Result:
     _, ledger = destination.ledger()
     try:
         snapshot = topics.snapshot()
         check_source(ledger, snapshot)
     except KpipeError as error:
-        return _troubled(error)
+        return troubled(error)
     return _behind(ledger, snapshot, bound)
 
 
-def _troubled(error: KpipeError) -> _Result:
+def troubled(error: KpipeError) -> Result:
+    """Return the failed result of an error."""
     return False, _ERROR, str(error), {_TROUBLE: type(error).__name__}
 
 
-def _behind(ledger: Ledger, snapshot: TopicSnapshot, bound: int) -> _Result:
+def _behind(ledger: Ledger, snapshot: TopicSnapshot, bound: int) -> Result:
     behind = lag(ledger, snapshot)
     total = sum(behind.values())
     worst = max(behind, key=lambda source: behind[source], default=None)
@@ -217,7 +238,7 @@ def verdict(
         return []
     if trouble is not None and last is not None and not last.passed and last.description == str(trouble):
         return []
-    passed, severity, summary, metadata = _troubled(trouble) if trouble else _behind(ledger, snapshot, Bounds().lag)
+    passed, severity, summary, metadata = troubled(trouble) if trouble else _behind(ledger, snapshot, Bounds().lag)
     return [
         dg.AssetCheckEvaluation(
             asset_key=key.asset_key,
@@ -230,7 +251,7 @@ def verdict(
     ]
 
 
-def _schema(pipeline: Pipeline, destination: Destination) -> _Result:
+def _schema(pipeline: Pipeline, destination: Destination) -> Result:
     declared, actual = filled(pipeline, pipeline.declared), destination.columns()
     if actual is None:
         return True, _WARN, "the table does not exist yet", {}
@@ -242,7 +263,7 @@ def _schema(pipeline: Pipeline, destination: Destination) -> _Result:
     return not problems, _WARN, "; ".join(problems) or f"{len(declared)} declared columns, {len(actual)} in all", {}
 
 
-def _dead_letters(destination: Destination, bound: float) -> _Result:
+def _dead_letters(destination: Destination, bound: float) -> Result:
     counts = [entry.counts for entry in destination.history()]
     dead, rows = sum(c.dead_letters for c in counts), sum(c.rows for c in counts)
     share = dead / (dead + rows) if dead + rows else 0.0

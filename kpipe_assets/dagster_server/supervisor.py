@@ -87,7 +87,7 @@ class Supervisor:
         self._start(
             "web",
             *(
-                "kpipe_assets.dagster_server.webserver",
+                "kpipe_assets.metrics.webserver",
                 str(self._rules),
                 str(self._listening),
                 "--workspace",

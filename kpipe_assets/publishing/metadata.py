@@ -21,6 +21,7 @@ __all__ = [
     "ROWS",
     "column_lineage",
     "column_schema",
+    "cost",
     "nothing_new",
     "observed",
     "of_one",
@@ -29,6 +30,7 @@ __all__ = [
     "of_work",
     "partition_keys",
     "rarer",
+    "run_cost",
 ]
 
 #: Sequence number of the newest commit in an event. Commits up to it are published.
@@ -86,6 +88,7 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
     last = items[-1][1]
     sums = {name: sum(int(item.get(name, 0)) for _, item in items) for name in _SUMMED}
     seconds = sum(float(item.get("seconds", 0.0)) for _, item in items)
+    cores = sum(float(item.get("core_seconds", 0.0)) for _, item in items)
     ranges = [
         dg.TableRecord(
             {
@@ -106,11 +109,45 @@ def _event(items: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, Any]:
         **{f"kpipe/{name}": value for name, value in sums.items()},
         "kpipe/lag": int(last["lag"]),
         "kpipe/rows_per_second": round(sums["rows"] / seconds, 1) if seconds else float(last["rows_per_second"]),
+        **cost(cores, sums["rows"], sums["bytes"]),
         "kpipe/batches": len(items),
         LAST_SEQ: items[-1][0],
         "kpipe/ranges": dg.MetadataValue.table(ranges),
         **({"kpipe/lookups": dg.MetadataValue.json(last["lookups"])} if "lookups" in last else {}),
     }
+
+
+def cost(core_seconds: float, rows: int, size: int) -> dict[str, Any]:
+    """Build the metadata of the cost of rows: seconds of cores, and the rows and MB for each of them; without work, zeros.
+
+    Args:
+        core_seconds: seconds that Spark's tasks spent, each on one core.
+        rows: rows that they staged.
+        size: bytes of keys and values that they read.
+    """
+    rates = _rates(core_seconds, rows, size)
+    return {
+        "kpipe/core_seconds": round(core_seconds, 3),
+        "kpipe/rows_per_core_second": rates[0],
+        "kpipe/mb_per_core_second": rates[1],
+    }
+
+
+def run_cost(core_seconds: float, rows: int, size: int) -> dict[str, Any]:
+    """Build the metadata of the cost of a whole run; see `cost`."""
+    rates = _rates(core_seconds, rows, size)
+    return {
+        "kpipe/run_core_seconds": round(core_seconds, 3),
+        "kpipe/run_rows_per_core_second": rates[0],
+        "kpipe/run_mb_per_core_second": rates[1],
+    }
+
+
+def _rates(core_seconds: float, rows: int, size: int) -> tuple[float, float]:
+    """Return rows and MB for each second of a core; zeros without work."""
+    if not core_seconds:
+        return 0.0, 0.0
+    return round(rows / core_seconds, 1), round(size / 1e6 / core_seconds, 3)
 
 
 def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
@@ -126,6 +163,7 @@ def nothing_new(offset: int, last_seq: int) -> dict[str, Any]:
         "kpipe/end_offset": offset,
         **zeros,
         "kpipe/rows_per_second": 0.0,
+        **cost(0.0, 0, 0),
         "kpipe/batches": 0,
         LAST_SEQ: last_seq,
     }

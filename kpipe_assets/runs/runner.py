@@ -15,7 +15,9 @@ from kpipe.errors import KpipeError, NeedsOperator
 from kpipe.ingest.loop import Ingest
 from kpipe.interfaces import Destination, GroupFollower
 from kpipe.planning.planner import Idle
+from kpipe.run_events import Event
 from kpipe.tables.upsert import with_key
+from kpipe_assets.runs.retries import count_retry
 from kpipe_assets.runs.run_locks import marked
 from kpipe_assets.runs.stop_requests import StopRequests
 from kpipe_assets.validation import Needs, validate
@@ -108,6 +110,7 @@ class Run:
             run_id=loop.run_id or f"pid-{os.getpid()}",
             wait=lambda seconds: self._stop_requests.wait(seconds, loop.wait),
             stopped=lambda: loop.stopped() or self._stop_requests.asked(),
+            on_event=self._counting,
         ).passes(max_batches, follow)
         with marked(self.home, name, loop.run_id or str(os.getpid())):
             for root in self.home.roots:
@@ -143,6 +146,13 @@ class Run:
     @cached_property
     def _history(self) -> frozenset[str]:
         return frozenset(entry.batch for entry in self.destination.history())
+
+    def _counting(self, event: Event) -> None:
+        """Count retries, and pass the event on."""
+        if event.kind == "retry":
+            with suppress(OSError):  # for metrics only
+                count_retry(self.home, self.pipeline.name)
+        self.loop.on_event(event)
 
     def asked_to_stop(self) -> bool:
         """Return whether another process has requested a stop (kpipe_assets/runs/stop_requests.py)."""

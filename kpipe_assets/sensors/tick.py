@@ -23,6 +23,7 @@ from kpipe.planning.planner import check_source, lag
 from kpipe.planning.reconcile import Survey
 from kpipe.topics import TopicSnapshot
 from kpipe_assets.assets.audit_checks import audit_news
+from kpipe_assets.assets.first_checks import first_results
 from kpipe_assets.assets.table_asset import table_keys
 from kpipe_assets.assets.table_checks import verdict
 from kpipe_assets.assets.topic_asset import missing_partitions, observations, remember, topic_key, topic_names, untold
@@ -133,6 +134,12 @@ def check_sources(
     events += verdict(context.instance, pipeline, ledger, snapshot, trouble)
     if not is_running(home, pipeline.name):  # else the run publishes it
         events += audit_news(context.instance, pipeline, destination, table_keys(pipeline)[0])
+        assets = " ".join(key.to_user_string() for key in table_keys(pipeline))
+        if waiting.checked != assets and not waiting.seq:
+            first = first_results(context.instance, pipeline, home, destination, lambda: topics)
+            waiting.checked = assets if first is not None else ""
+            told = {(event.asset_key, event.check_name) for event in events if isinstance(event, dg.AssetCheckEvaluation)}
+            events += [event for event in first or () if (event.asset_key, event.check_name) not in told]
     return TickState(ledger, snapshot, trouble, new, events, shown, waiting, mark)
 
 
@@ -192,12 +199,14 @@ class _Waiting:
         since: when a tick saw it first.
         mark: hash of ledger and brokers at the last full check, if that left nothing to do; else empty.
         looked: time of that check.
+        checked: the tables whose checks were evaluated once, or are too large for it.
     """
 
     seq: int = 0
     since: float = 0.0
     mark: str = ""
     looked: float = 0.0
+    checked: str = ""
 
     @classmethod
     def of(cls, cursor: str | None) -> "_Waiting":

@@ -72,7 +72,7 @@ def range_rows(commit: Commit, table: str, seq: int, database: str) -> list[dict
                 "batch_source_partition_id": step.source.partition,
                 "batch_earliest_offset": step.range.start,
                 "batch_latest_offset": step.range.end,
-                "batch_partition_time": commit.seconds,
+                "batch_partition_time": commit.task_seconds.get(step.lane.key, 0.0),
                 "batch_partition_extracted_bytes": counts.bytes,
                 "batch_partition_extracted_rows": counts.messages,
                 "cluster_id": step.source.topic.cluster,

@@ -19,6 +19,7 @@ from kpipe.topics import PartitionId, PartitionState, TopicId, TopicSnapshot
 from resources.kafka.client_config import admin_config, check_topics, client_config, operation_timeout_s
 from resources.kafka.consumer_group import GroupOffsets
 from resources.kafka.errors import Voice, failure, reason, unreachable_hint
+from resources.kafka.record_times import NEWEST, RecordTimes, search
 from resources.secrets import redact, secrets_in
 
 __all__ = ["KafkaTopics"]
@@ -111,6 +112,28 @@ class KafkaTopics:
     def offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
         """See `Topics`. Never beyond the snapshot's end."""
         return self._call(lambda: self._offsets_at(moment, snapshot))
+
+    def times(self, positions: Mapping[PartitionId, int]) -> Mapping[PartitionId, RecordTimes]:
+        """Return the times of the newest committed record and of the first unread one, by partition (record_times.py).
+
+        Raises:
+            BrokerUnreachable, TopicUnknown, CredentialsRefused.
+        """
+        return self._call(lambda: search(positions, self._ask_times))
+
+    def _ask_times(self, moments: Mapping[PartitionId, int]) -> dict[PartitionId, tuple[int, int]]:
+        if not moments:
+            return {}
+        places = {TopicPartition(key.topic.name, key.partition): key for key in moments}
+        specs = {
+            place: OffsetSpec.max_timestamp() if moments[key] == NEWEST else OffsetSpec.for_timestamp(moments[key])
+            for place, key in places.items()
+        }
+        answers = self._connected().list_offsets(
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._left()
+        )
+        told = {places[place]: self._wait(answer, str(places[place])) for place, answer in answers.items()}
+        return {key: (answer.offset, answer.timestamp) for key, answer in told.items()}
 
     def _offsets_at(self, moment: Timestamp, snapshot: TopicSnapshot) -> Mapping[PartitionId, int]:
         # Values below zero are Kafka's codes: -1 means latest, -2 earliest.

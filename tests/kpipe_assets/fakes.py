@@ -142,3 +142,8 @@ def said(result: dg.SensorResult) -> str:
     """Why no run was started."""
     assert not result.run_requests
     return str(result.skip_reason.skip_message) if isinstance(result.skip_reason, dg.SkipReason) else str(result.skip_reason)
+
+
+def observed(result: dg.SensorResult) -> list[str | None]:
+    """The partitions of a tick's observations; its other events are results of checks."""
+    return [event.partition for event in result.asset_events if isinstance(event, dg.AssetObservation)]

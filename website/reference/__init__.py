@@ -10,6 +10,7 @@ from website.reference.fields import fields
 from website.reference.functions import functions
 from website.reference.grammar import grammar
 from website.reference.json_output import json_output
+from website.reference.metrics import metrics
 from website.reference.rest import rest
 from website.reference.tables import tables
 
@@ -25,6 +26,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "functions.md": functions,
     "grammar.md": grammar,
     "json-output.md": json_output,
+    "metrics.md": metrics,
     "rest.md": rest,
     "tables.md": tables,
 }

@@ -11,6 +11,7 @@ from kpipe.batch.dead_letter_replay import DeadLetter, Replay
 from kpipe.errors import NotAvailable
 from kpipe.interfaces import Destination, Publication
 from kpipe.ledger.ledger import Ledger
+from kpipe.ledger.totals import Totals
 from kpipe.schema.columns import Columns
 from kpipe.verification.clearing import Cleared
 from kpipe.verification.verify import Entry, Recount, TableRecount
@@ -26,7 +27,7 @@ from resources.destinations.sql.batch_commit import (
 )
 from resources.destinations.sql.column_matching import missing, unkeyed
 from resources.destinations.sql.engine import Engine, TargetTable
-from resources.destinations.sql.ledger import history_tables, multi_table, publications, views
+from resources.destinations.sql.ledger import history_tables, history_totals, multi_table, publications, views
 from resources.destinations.sql.ledger import recount as counting
 from resources.destinations.sql.ledger.table_definitions import ERRORS, PIPELINES
 from resources.destinations.sql.sql_dialect import Connection
@@ -189,6 +190,11 @@ class SqlDestination(Generic[_E]):
             return views.rows(connection, self.engine.dialect, name, described, self.pipeline, limit)
 
         return self.store.read_ledger(read, [])
+
+    def totals(self, seq: int) -> Totals:
+        """Return the sums over the pipeline's history; see `Totaling`."""
+        dialect = self.engine.dialect
+        return self.store.read_ledger(lambda connection: history_totals.totals(connection, dialect, self.pipeline, seq), Totals())
 
     # -- state and errors
 

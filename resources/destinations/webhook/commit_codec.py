@@ -47,6 +47,7 @@ def to_text(commit: Commit, into: Into | None = None) -> str:
         "ends": [[_source(source), *ends] for source, ends in commit.ends.items()],
         "metadata": [[_source(source), dict(values)] for source, values in commit.metadata.items()],
         "run_id": commit.run_id, "version": commit.version, "started_ms": commit.started_ms, "seconds": commit.seconds,
+        "task_seconds": [[_source(source), start, took] for (source, start), took in commit.task_seconds.items()],
         "note": commit.note, "several": commit.multi_topic,
         **({"into": {name: getattr(into, name) for name in FIXED}} if into is not None else {}),
     }  # fmt: skip
@@ -72,6 +73,8 @@ def from_text(text: str, where: str = "the outbox") -> Commit:
         dead_letters=_files_of(said["dead_letters"]),
         ends={_source_of(source): (start, high) for source, start, high in said["ends"]},
         metadata={_source_of(source): values for source, values in said["metadata"]},
+        # An outbox of an older kpipe does not contain it.
+        task_seconds={(_source_of(source), start): took for source, start, took in said.get("task_seconds", ())},
         **{name: said[name] for name in ("run_id", "version", "started_ms", "seconds", "note")},
         multi_topic=said["several"],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -204,3 +205,27 @@ def test_a_crash_after_the_events_and_before_the_mark_publishes_nothing_twice(
     assert len(world.events()) == 3 and world.destination.unpublished()
     assert Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish() == 0
     world.all_published()
+
+
+def test_events_show_the_cost_of_their_batches_and_of_the_run(world: World) -> None:
+    """Seconds of cores are those that the tasks report; rates are for each of them."""
+    world.stager.lie(lambda reports: [replace(report, seconds=0.5) for report in reports])
+    assert world.run().success
+    event = world.events("1")[0]
+    size = world.value(event, "kpipe/bytes")
+    assert world.value(event, "kpipe/core_seconds") == 0.5
+    assert world.value(event, "kpipe/rows_per_core_second") == 8.0
+    assert world.value(event, "kpipe/mb_per_core_second") == round(size / 1e6 / 0.5, 3)
+    assert world.value(event, "kpipe/run_core_seconds") == 1.5
+    assert world.value(event, "kpipe/run_rows_per_core_second") == 8.0
+    assert world.run().success
+    again = world.events("1")[-1]
+    assert (world.value(again, "kpipe/core_seconds"), world.value(again, "kpipe/run_rows_per_core_second")) == (0.0, 0.0)
+
+
+def test_a_sensor_shows_the_cost_of_batches_of_a_run_outside_of_dagster(world: World) -> None:
+    world.stager.lie(lambda reports: [replace(report, seconds=0.25) for report in reports])
+    assert list(_ingest_without_dagster(world))
+    world.grow()
+    Publisher(world.instance, KEY, world.destination, world.home, "tweets").publish()
+    assert [world.value(event, "kpipe/core_seconds") for event in world.events()] == [0.25] * 3

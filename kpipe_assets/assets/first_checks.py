@@ -1,0 +1,69 @@
+"""Evaluate a table's checks once, when its first commits are published: otherwise Dagster shows them as not evaluated.
+
+A sensor does it, without Spark and without a run. Later evaluations are those of runs and operators.
+"""
+
+# No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
+
+from collections.abc import Callable
+
+import dagster as dg
+
+from kpipe.definition.pipeline import Pipeline
+from kpipe.errors import KpipeError
+from kpipe.interfaces import Destination, Topics
+from kpipe_assets.assets.table_asset import table_keys
+from kpipe_assets.assets.table_checks import check_keys, evaluations, troubled
+from resources.home import Home
+
+__all__ = ["first_results"]
+
+# Largest table and history that a tick reads. Dagster ends a tick after 60 s; a larger table waits for a run of its checks.
+_MOST_ROWS, _MOST_COMMITS = 5_000_000, 10_000
+# Checks that read neither table nor history.
+_CHEAP = ("lag", "schema")
+
+
+def first_results(
+    instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, destination: Destination, topics: Callable[[], Topics]
+) -> list[dg.AssetCheckEvaluation] | None:
+    """Return results of the checks that were never evaluated; None if the time is not right: call it again at the next tick.
+
+    Args:
+        instance: Dagster instance.
+        pipeline: the definition.
+        home: KPIPE_HOME.
+        destination: the pipeline's; all its commits are published.
+        topics: returns the client of its brokers.
+    """
+    row = next(iter(destination.view("pipelines")), None)
+    if row is None or not destination.view("batches_summary", limit=1):
+        return None  # nothing was loaded yet
+    keys = table_keys(pipeline)
+    missing = [(name, key) for name, key in check_keys(keys) if not _is_evaluated(instance, dg.AssetCheckKey(key, name))]
+    uid, ledger = destination.ledger()
+    if int(row["rows"]) + int(row["dead_letters"]) > _MOST_ROWS or ledger.seq > _MOST_COMMITS:
+        missing = [(name, key) for name, key in missing if name in _CHEAP]
+    if not missing:
+        return []
+    evaluate, results = evaluations(instance, pipeline, home, destination, topics), []
+    for name, key in missing:
+        try:
+            passed, severity, summary, metadata = evaluate[name](keys.index(key))
+        except KpipeError as error:
+            if error.retriable:
+                return None
+            passed, severity, summary, metadata = troubled(error)
+        results.append(
+            dg.AssetCheckEvaluation(
+                asset_key=key, check_name=name, passed=passed, severity=severity, description=summary, metadata=metadata
+            )
+        )
+    # A commit in between would make the table differ from the ledger that was read before it.
+    now = destination.ledger()
+    return results if (now[0], now[1].seq) == (uid, ledger.seq) else None
+
+
+def _is_evaluated(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> bool:
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    return record is not None and isinstance(record.evaluation, dg.AssetCheckEvaluation)

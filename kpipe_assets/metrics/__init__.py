@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: read from ledgers and brokers when they are scraped."""

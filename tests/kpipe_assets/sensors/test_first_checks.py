@@ -1,0 +1,112 @@
+"""A table's checks are evaluated by a sensor once, after its first commits are published."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from kpipe.errors import DestinationBusy, LedgerMismatch
+from kpipe_assets.assets import first_checks, table_checks
+from kpipe_assets.runs.run_locks import at_work
+from tests.kpipe_assets.fakes import KEY, World, _ingest_without_dagster, tick
+
+NAMES = {"complete", "published", "lag", "schema", "dead_letters"}
+
+
+def results(world: World) -> dict[str, dg.AssetCheckEvaluation]:
+    found = {}
+    for name in NAMES:
+        record = world.instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(KEY, name))
+        if record is not None and isinstance(record.evaluation, dg.AssetCheckEvaluation):
+            found[name] = record.evaluation
+    return found
+
+
+def evaluated(result: dg.SensorResult) -> set[str]:
+    return {event.check_name for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)}
+
+
+@pytest.fixture
+def loaded(world: World) -> World:
+    assert list(_ingest_without_dagster(world))
+    return world
+
+
+def test_the_first_tick_after_a_load_evaluates_every_check(loaded: World) -> None:
+    assert evaluated(tick(loaded, metadata=True)) == NAMES
+    found = results(loaded)
+    assert {name: event.passed for name, event in found.items()} == dict.fromkeys(NAMES, True)
+    assert found["complete"].description == "12 offsets accounted for"
+    assert found["published"].description == "3 partitions agree"
+
+
+def test_later_ticks_read_neither_table_nor_results(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor = tick(loaded, metadata=True).cursor
+    loaded.topics.produce(0, {"id": 99})
+    assert list(_ingest_without_dagster(loaded))
+    monkeypatch.setattr("kpipe_assets.sensors.tick.first_results", lambda *_: pytest.fail("evaluated again"))
+    assert not evaluated(tick(loaded, cursor, metadata=True))
+
+
+def test_a_tick_with_a_lost_cursor_or_of_the_other_sensor_evaluates_nothing_again(loaded: World) -> None:
+    tick(loaded, metadata=True)
+    assert not evaluated(tick(loaded, metadata=True))
+    assert not evaluated(tick(loaded))
+
+
+def test_a_table_without_commits_waits_for_them(world: World) -> None:
+    first = tick(world, metadata=True)
+    assert not evaluated(first)
+    assert list(_ingest_without_dagster(world))
+    assert evaluated(tick(world, first.cursor, metadata=True)) == NAMES
+
+
+def test_results_of_a_run_are_kept(loaded: World) -> None:
+    loaded.instance.report_runless_asset_event(
+        dg.AssetCheckEvaluation(asset_key=KEY, check_name="schema", passed=False, metadata={}, description="of a run")
+    )
+    assert evaluated(tick(loaded, metadata=True)) == NAMES - {"schema"}
+    assert results(loaded)["schema"].description == "of a run"
+
+
+def test_while_a_run_is_at_work_a_tick_evaluates_nothing(loaded: World) -> None:
+    with at_work(loaded.home, "tweets"):
+        first = tick(loaded, metadata=True)
+        assert not evaluated(first)
+    assert evaluated(tick(loaded, first.cursor, metadata=True)) == NAMES
+
+
+def test_a_large_table_is_not_read(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_checks, "_MOST_ROWS", 11)
+    first = tick(loaded, metadata=True)
+    assert evaluated(first) == {"lag", "schema"}
+    assert not evaluated(tick(loaded, first.cursor, metadata=True))
+
+
+def test_a_commit_during_the_evaluation_postpones_it(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = table_checks._schema
+
+    def racing(*arguments: object) -> table_checks.Result:
+        loaded.topics.produce(0, {"id": 99})
+        assert list(_ingest_without_dagster(loaded))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(table_checks, "_schema", racing)
+    first = tick(loaded, metadata=True)
+    assert not evaluated(first)
+    monkeypatch.setattr(table_checks, "_schema", real)
+    assert evaluated(tick(loaded, first.cursor, metadata=True)) == NAMES
+
+
+def test_an_error_is_the_result_unless_it_passes(loaded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    error: Exception = DestinationBusy("locked", "wait")
+
+    def failing(*_: object) -> table_checks.Result:
+        raise error
+
+    monkeypatch.setattr(table_checks, "_complete", failing)
+    first = tick(loaded, metadata=True)
+    assert not evaluated(first)
+    error = LedgerMismatch("the table is missing")
+    assert evaluated(tick(loaded, first.cursor, metadata=True)) == NAMES
+    assert not results(loaded)["complete"].passed and "the table is missing" in str(results(loaded)["complete"].description)
