@@ -52,7 +52,6 @@ def main() -> None:
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         used = resource.getrusage(who)
         answer["cpu_s"] = answer.get("cpu_s", 0) + used.ru_utime + used.ru_stime
-        answer["peak_rss_mb"] = max(answer.get("peak_rss_mb", 0), used.ru_maxrss / 1000)
     print(json.dumps(answer))
 
 

@@ -48,7 +48,6 @@ def main() -> None:
         "began": began,
         "ended": ended,
         "cpu_s": used.ru_utime + used.ru_stime,
-        "peak_rss_mb": used.ru_maxrss / 1000,
     }
     print(json.dumps(answer))
 
