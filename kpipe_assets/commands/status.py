@@ -14,7 +14,7 @@ from kpipe.ledger.ledger import LOST, SKIPPED
 from kpipe.planning.planner import lag
 from kpipe.topics import part
 from kpipe_assets.commands.options import as_json
-from kpipe_assets.runs.status import state_of
+from kpipe_assets.runs.status import run_by, state_of
 from kpipe_assets.sensors.sensor_state import SensorStates
 from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import first_sentence
@@ -55,13 +55,14 @@ def status(name: str | None, as_json: bool) -> int:
 
     from kpipe_assets.console import listing, wide
 
-    table = listing("pipeline", "state", "positions", "lag>", "last commit (UTC)")
+    table = listing("pipeline", "state", "run by", "positions", "lag>", "last commit (UTC)")
     for line in lines:
         positions = "  ".join(f"{part}:{offset:,}" for part, offset in line["positions"].items())
         last, behind = line["last_batch"], line["lag"]
         table.add_row(
             line["pipeline"],
             line["state"],
+            ", ".join(line["run_by"]) or "-",
             positions or "-",
             "?" if behind is None else f"{behind:,}",
             f"{last['seq']} at {(last['committed'] or '?').rstrip('Z').replace('T', ' ')}" if last else "-",
@@ -70,7 +71,7 @@ def status(name: str | None, as_json: bool) -> int:
     console.print(table)
     for line, trouble in seen:
         if line["state"] == "waiting":
-            console.print(Text(f"{line['pipeline']}: started, but no Dagster daemon is running: start `kpipe ui`"))
+            console.print(Text(f"{line['pipeline']}: started, but no service runs it: start `kpipe serve` or `kpipe ui`"))
         if line["skipped"]:
             console.print(Text(f"{line['pipeline']}: skipped (BACKFILL PIPELINE reads them): {', '.join(line['skipped'])}"))
         if line["lost"]:
@@ -117,6 +118,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
     return {
         "pipeline": name,
         "state": state_of(home, name, on, served),
+        "run_by": run_by(home, name),
         "positions": {str(part(source, multi_topic)): offset for source, offset in sorted(positions.items())},
         "high": high,
         "lag": behind,
