@@ -28,6 +28,7 @@ _COMMANDS = {
     "verify": "Recount the destination against the ledger.",
     "broker": "Manage a local one-node Kafka for development: install, start, stop, status, topic.",
     "environment": "Pack the Python environment for Spark workers on other machines.",
+    "serve": "Run all started pipelines in one process, without Dagster or beside it.",
     "ui": "Start Dagster's web UI and daemon for the pipelines of KPIPE_HOME.",
 }
 

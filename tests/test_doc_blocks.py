@@ -66,6 +66,8 @@ SHELL_EXCEPTIONS = {
     "DAGSTER_EVENT_BATCH_SIZE=1000 .venv/bin/dagster dev": "runs until stopped; test_run_workers.py starts it",
     "podman ": _CLUSTER,
     "kubectl ": _CLUSTER,
+    "systemctl ": "needs systemd; deploy/kpipe.service is the unit",
+    "journalctl ": "needs systemd",
     "pip install ": "installs from a package index",
     "curl ": _SERVER,
     "cp .kpipe/": "copies a file",

@@ -47,13 +47,14 @@ def status(name: str | None, as_json: bool) -> int:
 
     from kpipe_assets.console import listing, wide
 
-    table = listing("pipeline", "state", "positions", "lag>", "last commit (UTC)")
+    table = listing("pipeline", "state", "run by", "positions", "lag>", "last commit (UTC)")
     for line in lines:
         positions = "  ".join(f"{part}:{offset:,}" for part, offset in line["positions"].items())
         last, behind = line["last_batch"], line["lag"]
         table.add_row(
             line["pipeline"],
             line["state"],
+            ", ".join(line["run_by"]) or "-",
             positions or "-",
             "?" if behind is None else f"{behind:,}",
             f"{last['seq']} at {(last['committed'] or '?').rstrip('Z').replace('T', ' ')}" if last else "-",
@@ -62,7 +63,7 @@ def status(name: str | None, as_json: bool) -> int:
     console.print(table)
     for line, trouble in seen:
         if line["state"] == "waiting":
-            console.print(Text(f"{line['pipeline']}: started, but no Dagster daemon is running: start `kpipe ui`"))
+            console.print(Text(f"{line['pipeline']}: started, but no service runs it: start `kpipe serve` or `kpipe ui`"))
         if line["skipped"]:
             console.print(Text(f"{line['pipeline']}: skipped (BACKFILL PIPELINE reads them): {', '.join(line['skipped'])}"))
         if line["lost"]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import re
@@ -14,19 +12,20 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 
 from kpipe.errors import KpipeError
 from kpipe_assets.dagster_server.access_rules import Rules, is_loopback
+from kpipe_assets.dagster_server.listening import listen, url
 from kpipe_assets.dagster_server.supervisor import LOCATION, READY, RULES
+from kpipe_assets.runs.service_lock import take
 from kpipe_assets.terminal import echo
 from resources.extras import require
 from resources.home import Home
@@ -36,8 +35,6 @@ __all__ = ["ui"]
 _MODULE = "kpipe_assets.definitions"
 _TOKEN_BYTES = 32
 _LOG_BYTES = 20_000_000
-_PORTS = 50
-_BACKLOG = 128
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _LOCATIONS = """{workspaceOrError {... on Workspace {locationEntries {
   locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
@@ -77,10 +74,10 @@ def ui(host: str, port: int, names: tuple[str, ...], no_token: bool) -> int:
     home = Home.from_env()
     environ = prepare(home)
     with _only_one(home) as note:
-        listening = _listen(host, port)
+        listening = listen(host, port)
         bound, port = listening.getsockname()[:2]
         # A browser may resolve `localhost` to another address first, where another user may listen.
-        address = _url(bound if host == "localhost" else host, port)
+        address = url(bound if host == "localhost" else host, port)
         note(address)
         _advise(home, host, no_token)
         make_storage(environ)
@@ -105,7 +102,7 @@ class _Ui:
         self._home, self._rules, self._address, self._environ = home, rules, address, environ
         self._listening, self._token_file = listening, token_file
         bound, port = listening.getsockname()[:2]
-        self._own_address = _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound), port)
+        self._own_address = url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, bound), port)
         self._log = home.logs / "dagster.log"
         self._stopping = threading.Event()
         self._shown = 0
@@ -228,7 +225,7 @@ class _Ui:
 def _only_one(home: Home) -> Iterator[Any]:
     """Lock the home: two daemons on one home would start every run twice."""
     with (home.state / "ui.lock").open("a+", encoding="utf-8") as file:
-        if not _taken(file):
+        if not take(file):
             file.seek(0)
             address = file.read().strip()
             hint = f"open it with the token of {home.state / 'ui.token'}, or stop it"
@@ -241,49 +238,6 @@ def _only_one(home: Home) -> Iterator[Any]:
 
         yield note
         file.truncate(0)
-
-
-def _taken(file: IO[str]) -> bool:
-    """Lock the file. Wait for a process that tests the lock (kpipe_assets/runs/run_locks.py) and has it for a moment."""
-    for _ in range(20):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.02)
-    return False
-
-
-def _listen(host: str, wanted: int) -> socket.socket:
-    """Return a socket that listens on the port, or on the next free one.
-
-    On Linux two sockets with SO_REUSEADDR may be bound to one port as long as neither listens. A port that is only bound can
-    therefore be taken by another user; one with a listening socket cannot.
-
-    Raises:
-        KpipeError: no port is free, or the host is not an address of this machine.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in range(wanted, min(wanted + _PORTS, 65536)):
-        with ExitStack() as unless_it_listens:
-            listening = unless_it_listens.enter_context(socket.socket(family))
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore old connections of an earlier start
-            try:
-                listening.bind((host, port))
-                listening.listen(_BACKLOG)
-            except PermissionError as error:
-                raise KpipeError(f"--port {port}: reserved by the system", "choose a port of 1024 or more") from error
-            except socket.gaierror as error:
-                raise KpipeError(f"--host {host}: {error.strerror}", "give an address of this machine") from error
-            except OSError as error:
-                if error.errno == errno.EADDRNOTAVAIL:
-                    raise KpipeError(
-                        f"--host {host}: not an address of this machine", "omit --host to listen on 127.0.0.1"
-                    ) from error
-                continue
-            unless_it_listens.pop_all()
-            return listening
-    raise KpipeError(f"--port {wanted}: this port and the next {_PORTS - 1} are in use", "choose another with --port")
 
 
 @contextmanager
@@ -313,10 +267,6 @@ def _advise(home: Home, host: str, no_token: bool) -> None:
         echo("the local Kafka of this home is not running: start it with `kpipe broker start`")
     if not home.names():
         echo(f"no pipelines yet: run `kpipe demo`, or write {home.pipelines}/NAME.yaml; the UI loads it automatically")
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _definitions(home: Home) -> dict[str, int]:

@@ -10,7 +10,7 @@ from kpipe.errors import KpipeError
 from kpipe.ledger.ledger import LOST, SKIPPED
 from kpipe.planning.planner import lag
 from kpipe.topics import part
-from kpipe_assets.runs.status import state_of
+from kpipe_assets.runs.status import run_by, state_of
 from resources.destinations import open_destination
 from resources.home import Home
 
@@ -48,6 +48,7 @@ def describe(home: Home, name: str, on: bool, served: bool) -> tuple[dict[str, A
     return {
         "pipeline": name,
         "state": state_of(home, name, on, served),
+        "run_by": run_by(home, name),
         "positions": {str(part(source, multi_topic)): offset for source, offset in sorted(positions.items())},
         "high": high,
         "lag": behind,

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from resources.home import Home
 
-__all__ = ["at_work", "is_alive", "is_locked", "is_running", "marked", "runs"]
+__all__ = ["SERVED", "at_work", "is_alive", "is_locked", "is_running", "marked", "runs"]
 
+#: Prefix of the ids of runs in `kpipe serve`.
+SERVED = "serve-"
 _YOUNG_S = 60.0  # keep newer files: a process may have created one and not locked it yet
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kpipe.errors import KpipeError
-from kpipe_assets.runs.run_locks import is_running
+from kpipe_assets.runs.run_locks import SERVED, is_running, runs
+from kpipe_assets.runs.service_lock import running_service
 from resources.destinations import open_destination
 from resources.home import Home
 
-__all__ = ["FAILED", "note_state", "state_of"]
+__all__ = ["FAILED", "note_state", "run_by", "state_of"]
 
 #: States that an error left behind.
 FAILED = ("error", "needs_operator")
@@ -33,6 +34,17 @@ def state_of(home: Home, name: str, on: bool, served: bool) -> str:
     if on:
         return "running" if served else "waiting"
     return last if last == "detached" else "stopped"
+
+
+def run_by(home: Home, name: str) -> list[str]:
+    """Return what runs the pipeline now: `kpipe serve`, `kpipe run`, or `Dagster`, each with its process id."""
+    service, found = running_service(home), []
+    for run_id, pid in runs(home, name):
+        if run_id.startswith(SERVED):
+            found.append(str(service) if service is not None else f"kpipe serve (pid {pid})")
+        else:
+            found.append(f"{'kpipe run' if run_id.isdigit() else 'Dagster'} (pid {pid})")
+    return found
 
 
 def _last_state(home: Home, name: str) -> str:

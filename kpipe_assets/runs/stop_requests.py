@@ -14,9 +14,9 @@ from typing import Literal
 
 from resources.home import Home
 
-__all__ = ["StopRequests", "ask", "stop_at_once"]
+__all__ = ["StopRequests", "ask", "request", "stop_at_once"]
 
-Wish = Literal["stop", "restart"]
+Wish = Literal["stop", "restart", "cancel"]
 # Time between the two signals that stop `kpipe run` at once. After the first one alone, it finishes its batch.
 _BETWEEN_S = 0.3
 
@@ -31,12 +31,18 @@ def ask(home: Home, name: str, wish: Wish) -> None:
     Args:
         home: KPIPE_HOME.
         name: the pipeline's name.
-        wish: `stop` for all runs; `restart` for runs that Dagster's sensor starts again.
+        wish: `stop` for all runs; `restart` for runs that Dagster's sensor or `kpipe serve` starts again; `cancel` for
+            runs of `kpipe serve`, which discard their batch.
     """
     file = _file(home, name, wish)
     fresh = file.with_suffix(f".{uuid.uuid4().hex}")
     fresh.write_text(uuid.uuid4().hex)
     fresh.replace(file)
+
+
+def request(home: Home, name: str, wish: Wish) -> str:
+    """Return the id of the last request; empty if there was none."""
+    return _text(_file(home, name, wish))
 
 
 class StopRequests:

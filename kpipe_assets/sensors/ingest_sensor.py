@@ -18,8 +18,10 @@ from kpipe_assets.assets.table_asset import OP_TAG, op_name, table_key
 from kpipe_assets.assets.topic_asset import table_partitions
 from kpipe_assets.dagster_resources import Destinations, Topicsources
 from kpipe_assets.publishing.metadata import partition_keys
+from kpipe_assets.runs.backoff import Backoff
 from kpipe_assets.runs.run_locks import is_alive
 from kpipe_assets.runs.run_workers import is_gone
+from kpipe_assets.sensors.sensor_state import serving
 from kpipe_assets.sensors.tick import TickState, check_sources
 from resources.home import Home
 
@@ -111,6 +113,8 @@ def _skip_reason(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, s
     running = _in_progress(instance, pipeline, home, pace)  # first, because it also reports dead runs as failed
     if seen.trouble:
         return f"needs an operator: {seen.trouble}"
+    if (service := serving(home)) is not None:
+        return f"{service} runs this pipeline"
     if not running:
         return _backoff(instance, pipeline, home, pace) if seen.behind else _CAUGHT_UP
     if len(running) > 1:
@@ -185,7 +189,7 @@ def _backoff(instance: dg.DagsterInstance, pipeline: Pipeline, home: Home, pace:
     if last_run.get("state") == "needs_operator":  # a problem that only a run detects: the tick itself found none
         wait, reason = pace.longest_wait_s, f"needs an operator: {last_run['error']}"
     else:
-        wait = min(pace.longest_wait_s, pace.first_wait_s * 2 ** (len(failed) - 2)) if len(failed) > 1 else 0.0
+        wait = Backoff(pace.first_wait_s, pace.longest_wait_s).wait_s(len(failed))
         reason = f"{len(failed)} failed in a row"
     left = (failed[0].end_time or 0) + wait - time.time()
     return f"{reason}; the next run starts in {left:.0f} s" if left > 0 else ""

@@ -17,17 +17,24 @@ from typing import TYPE_CHECKING, Any
 from kpipe_assets.dagster_server import LOCATION
 from kpipe_assets.dagster_server.instance import environment, is_unedited, open_instance, prepare
 from kpipe_assets.runs.run_locks import is_locked
+from kpipe_assets.runs.service_lock import Service, running_service
 from resources.home import Home
 
 if TYPE_CHECKING:
     import dagster as dg
 
-__all__ = ["SensorStates"]
+__all__ = ["SensorStates", "serving"]
 
 _REPOSITORY = "__repository__"  # Dagster's name for the definitions of a module
 _INTERVAL_S = 5  # as in ingest_sensor.py; Dagster uses the interval of the definition
 _BEAT_S = 90.0  # a daemon sends a heartbeat every 30 s
 _START_S = 60.0  # time to start Dagster and Spark on a busy machine
+
+
+def serving(home: Home) -> Service | None:
+    """Return the `kpipe serve` that obeys the switches of this process's DAGSTER_HOME, or None."""
+    service = running_service(home)
+    return service if service is not None and service.dagster_home == environment(home)["DAGSTER_HOME"] else None
 
 
 class SensorStates:
@@ -65,8 +72,8 @@ class SensorStates:
         return frozenset(state.instigator_name.removesuffix("_ingest") for state in running)
 
     def is_served(self) -> bool:
-        """Return whether a daemon evaluates the sensors: that of `kpipe ui`, or one of the user's own Dagster instance."""
-        if is_locked(self._home.state / "ui.lock"):
+        """Return whether started pipelines run: by `kpipe serve`, by `kpipe ui`, or by a daemon of the user's own Dagster."""
+        if is_locked(self._home.state / "ui.lock") or serving(self._home) is not None:
             return True
         own = environment(self._home)["DAGSTER_HOME"] == str(self._home.dagster)
         instance = None if own else self._instance()  # for the home's own instance, only `kpipe ui` starts a daemon

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kpipe.errors import InvalidStatement, KpipeError
 from kpipe.sql.statements import Detach, Start, StartMany, Stop, StopAll
-from kpipe_assets.runs.run_locks import is_running, runs
+from kpipe_assets.runs.run_locks import SERVED, is_running, runs
 from kpipe_assets.runs.status import note_state, state_of
 from kpipe_assets.runs.stop_requests import ask, stop_at_once
 from kpipe_assets.sensors.sensor_state import SensorStates
@@ -22,7 +22,7 @@ _POLL_S = 0.2
 
 
 def start(home: Home, sensor_states: SensorStates, statement: Start) -> Result:
-    """Execute START PIPELINE: start the sensor, which Dagster's daemon evaluates.
+    """Execute START PIPELINE: start the sensor, which `kpipe serve` or Dagster's daemon obeys.
 
     Raises:
         InvalidStatement: the pipeline is running already.
@@ -43,7 +43,8 @@ def start_again(home: Home, sensor_states: SensorStates, name: str) -> str:
     if sensor_states.is_served():
         return f"pipeline {name} started"
     return (
-        f"pipeline {name} started, but no Dagster daemon is running: start `kpipe ui`, or use kpipe run {name} --follow instead"
+        f"pipeline {name} started, but no service runs it: start `kpipe serve` or `kpipe ui`,"
+        f" or use kpipe run {name} --follow instead"
     )
 
 
@@ -139,7 +140,9 @@ def _end(home: Home, sensor_states: SensorStates, name: str, cancel: bool, repor
     while is_running(home, name) or sensor_states.starting(name):
         ask(home, name, "stop")
         for run_id, pid in runs(home, name) if cancel else ():
-            if run_id.isdigit():
+            if run_id.startswith(SERVED):
+                ask(home, name, "cancel")
+            elif run_id.isdigit():
                 stop_at_once(pid)
             else:
                 sensor_states.cancel(name, run_id)

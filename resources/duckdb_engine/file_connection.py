@@ -136,7 +136,7 @@ class Database:
         deadline, nap = time.monotonic() + self.lock_timeout_s, _FIRST_NAP_S
         while True:
             try:
-                connection = found.acquire(read_only, row_bytes, functions)
+                connection = found.acquire(read_only, row_bytes, functions, max(0.0, deadline - time.monotonic()))
                 if connection is not None:
                     return found, connection
                 holder: str | None = "this process, in another thread"

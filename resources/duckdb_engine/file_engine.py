@@ -23,6 +23,7 @@ from resources.duckdb_engine.memory_limit import engine_bytes
 from resources.duckdb_engine.mysql_functions import register
 from resources.duckdb_engine.row_groups import VECTOR_ROWS, RowSizes, choose
 from resources.duckdb_engine.sandbox import closed, literal, quote
+from resources.duckdb_engine.turns import Turn, Turns
 
 __all__ = ["Engine", "engine"]
 
@@ -59,26 +60,40 @@ class Engine:
         self._memory, self._sizes = engine_bytes(), RowSizes()
         self._measured: tuple[int, ...] = ()  # state of the file when nothing had to be measured again
         self._written = 0
+        self._turns, self._taken = Turns(), dict[int, Turn]()
 
     def _made(self, merging: bool) -> duckdb.DuckDBPyConnection:
         files = [f"{self._path}{end}" for end in ("", *_BESIDE)]
         folders = [*map(str, self._roots), str(self._temporary)]
         return closed(files, folders, str(self._temporary), () if merging else _LARGE_ROWS)
 
-    def acquire(self, read_only: bool, row_bytes: int = 0, functions: bool = False) -> duckdb.DuckDBPyConnection | None:
-        """Return a connection whose current database is the file; None if another thread's access conflicts.
+    def acquire(
+        self, read_only: bool, row_bytes: int = 0, functions: bool = False, timeout_s: float = 0.0
+    ) -> duckdb.DuckDBPyConnection | None:
+        """Return a connection whose current database is the file; None if other threads use it until the timeout.
 
         Args:
             read_only: whether nothing is written.
             row_bytes: mean size of the rows that will be inserted.
             functions: whether a statement may call the functions of `register`; only for writing.
+            timeout_s: maximum wait for other threads of this process, in seconds.
 
         Raises:
             duckdb.Error: the file cannot be attached.
         """
+        turn = self._turns.enter(read_only, timeout_s)
+        if turn is None:
+            return None
+        try:
+            connection = self._connection(read_only, row_bytes, functions)
+        except BaseException:
+            self._turns.leave(turn)
+            raise
+        self._taken[id(connection)] = turn
+        return connection
+
+    def _connection(self, read_only: bool, row_bytes: int, functions: bool) -> duckdb.DuckDBPyConnection:
         with self._lock:
-            if self._users and not (self._read_only and read_only):
-                return None
             if not self._users:
                 self._open(read_only, row_bytes, functions)
                 self._read_only = read_only
@@ -143,9 +158,13 @@ class Engine:
 
     def release(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Close a connection, which rolls back its transaction; the last one detaches the file."""
-        connection.close()
-        with self._lock:
-            self._leave()
+        turn = self._taken.pop(id(connection))
+        try:
+            connection.close()
+            with self._lock:
+                self._leave()
+        finally:
+            self._turns.leave(turn)
 
     def _leave(self) -> None:
         self._users -= 1
@@ -172,6 +191,7 @@ def engine(path: Path, roots: tuple[Path, ...]) -> Engine:
     return _engine(path, roots, os.getpid())  # a forked engine has lost its threads
 
 
-@lru_cache(maxsize=64)
+# An engine takes some 5 MB. A service may serve a hundred files; an engine that is made for each access takes 80 ms of CPU.
+@lru_cache(maxsize=512)
 def _engine(path: Path, roots: tuple[Path, ...], _process: int) -> Engine:
     return Engine(path, roots)

@@ -48,6 +48,7 @@ _SUMMARY = {
 STATUS = {
     "pipeline": "name of the pipeline",
     "state": "[state](statements.md#states)",
+    "run_by": "processes that run it now, such as `kpipe serve (pid 4242)`; empty if none does",
     "positions": "next offset by partition",
     "high": "high watermark by partition; empty if the brokers do not answer",
     "lag": "offsets up to the high watermarks that were not read; null if the brokers do not answer",
@@ -100,7 +101,7 @@ _EXAMPLES = {
 "dead_letters": 4, "filtered": 0, "gaps": 0, "inserted": 36, "updated": 0, "deleted": 0, "ignored": 0, "bytes": 2702, \
 "seconds": 5.543, "positions": {"0": 40, "1": 40}}""",
     "status": """\
-{"pipeline": "orders", "state": "stopped", "positions": {"0": 40, "1": 40}, "high": {"0": 40, "1": 40}, "lag": 0, \
+{"pipeline": "orders", "state": "stopped", "run_by": [], "positions": {"0": 40, "1": 40}, "high": {"0": 40, "1": 40}, "lag": 0, \
 "skipped": [], "lost": [], "last_batch": {"batch": "78aaccc4163a4b30924afbc97d2cca76", "seq": 3, \
 "committed": "2026-11-20T19:35:40Z"}, "last_error": null}""",
     "verify": """\
@@ -158,6 +159,8 @@ def json_output() -> str:
             "The last line is a summary, also after an error:\n",
             checked("_SUMMARY", _SUMMARY, Totals().line("p")),
             example("run"),
+            "## `kpipe serve`\n",
+            "One line for each committed batch of any pipeline: `pipeline`, and the fields of a batch of `kpipe run`.\n",
             "## `kpipe status`\n",
             "One line for each pipeline:\n",
             checked("STATUS", STATUS, STATUS),

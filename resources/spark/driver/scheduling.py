@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from heapq import heapreplace
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from kpipe.batch.batch import Batch, Piece, RangeReport
 from kpipe.errors import KpipeError, WorkerLost
-from resources.spark.driver import transport_security
+from resources.spark.driver import transport_security, worker_retirement
 from resources.spark.task.task_spec import Failure, JobSpec
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-__all__ = ["SMALLEST_PIECE", "Moved", "lost", "run_pieces", "share_out", "warm", "without_python"]
+__all__ = ["SMALLEST_PIECE", "Moved", "choose_pool", "lost", "run_pieces", "share_out", "warm", "without_python"]
 
 # A shorter piece is not split further: opening a consumer takes about as long as reading so many records (20 ms).
 SMALLEST_PIECE = 20_000
@@ -59,7 +60,7 @@ def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Pie
     transport_security.check_private(context, job)
     context.setJobGroup(job.batch, f"kpipe batch {job.batch}")
     try:
-        results = _slots(context, len(tasks)).mapPartitionsWithIndex(lambda at, none: _task(job, (*none, tasks[at]))).collect()
+        results = _slots(context, len(tasks)).mapPartitionsWithIndex(lambda at, none: _task(job, tasks[at], none)).collect()
     except Exception as error:  # failing tasks return a `Failure`: an exception means that a process of Spark's failed
         raise lost(f"batch {job.batch}", error) from error
     failures = [item for item in results if isinstance(item, Failure)]
@@ -67,6 +68,20 @@ def run_pieces(context: SparkContext, job: JobSpec, tasks: Sequence[Sequence[Pie
         # A retriable error must not hide an error that needs a fix.
         raise min((failure.error() for failure in failures), key=lambda error: error.retriable)
     return [item for item in results if isinstance(item, RangeReport)]
+
+
+def choose_pool(context: SparkContext, pool: str) -> None:
+    """Run this thread's next jobs in a pool, where the session schedules by pools (`kpipe serve`).
+
+    PySpark gives each Python thread a thread of the JVM ("pinned threads"), so that pool and job group are the thread's own.
+    """
+    if _is_fair(context):
+        context.setLocalProperty("spark.scheduler.pool", pool)
+
+
+@lru_cache(maxsize=8)
+def _is_fair(context: SparkContext) -> bool:
+    return context.getConf().get("spark.scheduler.mode", "FIFO") == "FAIR"
 
 
 @lru_cache(maxsize=8)
@@ -133,16 +148,24 @@ def _settle() -> None:
     gc.freeze()
 
 
-def _task(job: JobSpec, items: Iterable[Sequence[Piece]]) -> Iterator[RangeReport | Failure]:
+def _task(job: JobSpec, pieces: Sequence[Piece], none: Iterable[Any]) -> Iterator[RangeReport | Failure]:
+    """Run the pieces.
+
+    Args:
+        job: the batch's.
+        pieces: to read.
+        none: the partition's empty input. Spark does not reuse a worker that has not read it.
+    """
     from pyspark import TaskContext
 
     from resources.spark.task import range_task
 
     _settle()
+    if not worker_retirement.is_due():
+        deque(none, maxlen=0)
     context = TaskContext.get()
     attempt = context.attemptNumber() if context is not None else 0
-    for pieces in items:
-        for item in range_task.run(job, pieces, attempt):
-            if job.moves and attempt == 0 and isinstance(item, Failure) and item.worth_retrying_elsewhere:
-                raise Moved(item.what)
-            yield item
+    for item in range_task.run(job, pieces, attempt):
+        if job.moves and attempt == 0 and isinstance(item, Failure) and item.worth_retrying_elsewhere:
+            raise Moved(item.what)
+        yield item

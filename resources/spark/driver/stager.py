@@ -36,7 +36,7 @@ from resources.schema_registry.config import check_registry
 from resources.spark.cluster.master import is_local
 from resources.spark.driver.definition_version import resolved_program
 from resources.spark.driver.remote_workers import RemoteWorkers, stored
-from resources.spark.driver.scheduling import run_pieces, share_out
+from resources.spark.driver.scheduling import choose_pool, run_pieces, share_out
 from resources.spark.driver.ship_program import check_variables, ship
 from resources.spark.task import range_task
 from resources.spark.task.projection import Selector, selector
@@ -164,6 +164,7 @@ class SparkStager:
         context = self._context = self._context or self._spark()
         job = self._shaped(batch, tables, self._ship(context), closed)
         job = replace(job, lookups=self._lookups.shipped(context))
+        choose_pool(context, self._pipeline.name)
         self._group = batch.id
         try:
             if is_local(str(context.master)):

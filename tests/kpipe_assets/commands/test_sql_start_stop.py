@@ -22,11 +22,11 @@ from tests.kpipe_assets.commands.sql_client import SMALL, lines, sql, state, wro
 
 def test_start_and_stop_turn_the_switch(offline: Kpipe) -> None:
     sql(offline, SMALL)
-    waits = "started, but no Dagster daemon is running: start `kpipe ui`, or use kpipe run {} --follow instead"
+    waits = "started, but no service runs it: start `kpipe serve` or `kpipe ui`, or use kpipe run {} --follow instead"
     for statement in ("START PIPELINE orders", "START PIPELINE orders", "START PIPELINE IF NOT RUNNING orders"):
         assert waits.format("orders") in sql(offline, statement)
         assert state(offline) == "waiting", "it is not called running while nothing would run it"
-    assert "start `kpipe ui`" in offline("status").stdout
+    assert "start `kpipe serve` or `kpipe ui`" in offline("status").stdout
     with served(offline):
         assert state(offline) == "running"
         assert "is running already" in wrong(offline, "START PIPELINE orders")

@@ -8,9 +8,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from kpipe.errors import KpipeError
 from kpipe_assets.assets.table_asset import OP_TAG
 from kpipe_assets.publishing.metadata import rarer
+from kpipe_assets.runs import service_lock
 from kpipe_assets.runs.run_locks import at_work
+from kpipe_assets.runs.service_lock import Service, only_service
 from kpipe_assets.sensors import tick as tick_module
 from kpipe_assets.sensors.ingest_sensor import CONTINUOUS_TAG, Pace, ingest_sensor
 from tests.kpipe_assets.dagster_ui import sqlite_instance
@@ -75,6 +78,21 @@ def test_a_tick_rests_where_ledger_and_brokers_say_what_they_said(world: World, 
     assert rests(tick(world, shown.cursor).cursor)
     world.topics.recreate(3)
     assert said(tick(world, done)).startswith("needs an operator")
+
+
+def test_a_tick_leaves_the_pipeline_to_a_service_that_obeys_its_switch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    with only_service(world.home) as (_, record):
+        record(Service(4242, "", str(world.home.dagster)))
+        assert said(tick(world)) == "kpipe serve (pid 4242) runs this pipeline"
+        record(Service(4242, "", "/another/dagster"))
+        assert tick(world).run_requests, "it reads other switches"
+    assert tick(world).run_requests
+    monkeypatch.setattr(service_lock, "_ORPHAN_S", 0.0)
+    with only_service(world.home) as (_, record):
+        record(Service(4242, "", str(world.home.dagster)))
+        with pytest.raises(KpipeError, match="is running already: kpipe serve"), only_service(world.home):
+            pass
 
 
 def test_a_tick_tells_of_some_partitions_and_the_next_of_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""`kpipe serve`: one process that runs every started pipeline, each in a thread, on one SparkContext."""
