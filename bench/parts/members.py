@@ -1,8 +1,8 @@
 """Measure the CPU time to decode objects of many different members, against the same bytes with stable ones.
 
 Every record has 20 integers. With 20 names together they are stable; else each record has others of that many names. Names are
-columns, or new to the table. Names that are columns cost by cells: NULLs are written, too (bench/studies/cells.py). Each figure is the
-lesser of two runs, without Kafka and Spark.
+columns, or new to the table. Names that are columns cost by cells: NULLs are written, too (bench/studies/cells.py). Each figure
+is the lesser of two runs, without Kafka and Spark.
 """
 
 from __future__ import annotations

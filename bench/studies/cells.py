@@ -1,4 +1,4 @@
-"""CPU that DuckDB alone takes to store a cell of a wide table, by the share of cells with a value: `python -m bench.studies.cells`.
+"""Measure what DuckDB alone takes to store a cell of a wide table, by the share of NULL: `python -m bench.studies.cells`.
 
 The lower bound of what kpipe takes for sparse records with a column for each member: NULL cells count, too. One transaction, one
 thread, 10,000 rows of BIGINT from Arrow, in a temporary file.

@@ -270,12 +270,10 @@ class Ledger:
     def overlap(self, changes: Sequence[LaneChange]) -> Conflict | None:
         """Return the conflict of these changes, already applied, if lanes of their partitions overlap now."""
         made: dict[PartitionId, list[Lane]] = {change.key[0]: [] for change in changes}
-        for change in changes:
-            if change.become is not None and change.become.source in made:
-                made[change.become.source].append(change.become)
+        for become in (change.become for change in changes if change.become):
+            made.get(become.source, []).append(become)
         for source, lanes in made.items():
-            own = _overlap(lanes)
-            if pair := own or _overlap(self.of(source)):
+            if pair := (own := _overlap(lanes)) or _overlap(self.of(source)):
                 return Conflict(self.pipeline, LaneChange(None, pair[1]), pair[0], own=own is not None)
         return None
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from kpipe.errors import KpipeError
 from kpipe_assets.runs.run_locks import is_locked
 from resources.home import Home
@@ -56,6 +54,8 @@ def only_service(home: Home) -> Iterator[tuple[int, Callable[[Service], None]]]:
     Raises:
         KpipeError: another service runs; the message contains its process id.
     """
+    import psutil
+
     with _file(home).open("a+", encoding="utf-8") as file:
         deadline = time.monotonic() + _ORPHAN_S
         while not take(file):
