@@ -191,7 +191,7 @@ def engine(path: Path, roots: tuple[Path, ...]) -> Engine:
     return _engine(path, roots, os.getpid())  # a forked engine has lost its threads
 
 
-# An engine takes some 5 MB. A service may serve a hundred files; an engine that is made for each access takes 80 ms of CPU.
-@lru_cache(maxsize=512)
+# A service may serve a hundred files. An engine takes some 5 MB, and 80 ms of CPU to make.
+@lru_cache(maxsize=128)
 def _engine(path: Path, roots: tuple[Path, ...], _process: int) -> Engine:
     return Engine(path, roots)

@@ -115,6 +115,34 @@ def test_a_limit_that_is_over_raises_nothing_later() -> None:
     assert limited(60, lambda: sum(range(1_000))) == 499_500
 
 
+PROFILED = """
+import sys
+from resources.decode.resource_limits import Overrun, limited
+
+def endless():
+    try:
+        while True:
+            pass
+    except BaseException:  # decoding ends without the error: it is not raised a second time
+        return
+
+for _ in range(2):
+    try:
+        limited(0.1, endless)
+    except Overrun:
+        print("over")
+sys.setprofile(lambda *_: None)
+(lambda: None)()
+sys.setprofile(None)
+print("ended")
+"""
+
+
+def test_a_process_can_be_profiled_after_a_limit_that_is_over() -> None:
+    done = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["over", "over", "ended"]
+
+
 def test_errors_of_the_decoder_are_its_own() -> None:
     with pytest.raises(KeyError):
         limited(60, lambda: {}["x"])

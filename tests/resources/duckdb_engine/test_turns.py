@@ -13,15 +13,24 @@ from resources.duckdb_engine.file_connection import Database
 from resources.duckdb_engine.turns import Turn, Turns
 
 
-def enter(turns: Turns, read_only: bool) -> tuple[threading.Thread, list[Turn | None]]:
-    """Enter in another thread, and return when that thread waits or has entered."""
+def enter(turns: Turns, read_only: bool) -> tuple[threading.Event, list[Turn | None]]:
+    """Enter in another thread, and return when that thread waits or has entered. The event is set when it has entered.
+
+    The thread stays: its identifier would be that of the next thread otherwise.
+    """
     found: list[Turn | None] = []
-    thread = threading.Thread(target=lambda: found.append(turns.enter(read_only, 60)), daemon=True)
+    entered = threading.Event()
+
+    def work() -> None:
+        found.append(turns.enter(read_only, 60))
+        entered.set()
+        threading.Event().wait()
+
     before = len(turns._waiting)
-    thread.start()
+    threading.Thread(target=work, daemon=True).start()
     while not found and len(turns._waiting) == before:
-        thread.join(0.001)
-    return thread, found
+        entered.wait(0.001)
+    return entered, found
 
 
 def test_a_writer_waits_for_readers_and_later_readers_wait_for_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,11 +45,11 @@ def test_a_writer_waits_for_readers_and_later_readers_wait_for_the_writer(monkey
     turns.leave(first)
     assert not writer
     turns.leave(second)
-    writing.join(60)
+    writing.wait(60)
     assert writer and not reader, "one writer alone"
     assert writer[0] is not None
     turns.leave(writer[0])
-    reading.join(60)
+    reading.wait(60)
     assert reader and turns.enter(False, 0) is None and turns.enter(True, 0) is not None
 
 
@@ -50,8 +59,8 @@ def test_a_thread_reads_while_it_reads_and_a_stuck_reader_overtakes(monkeypatch:
     _, writer = enter(turns, False)
     assert turns.enter(True, 0) is not None, "this thread reads already: it would wait for itself"
     monkeypatch.setattr(module, "_OVERTAKE_S", 0.01)
-    thread, reader = enter(turns, True)
-    thread.join(60)
+    entered, reader = enter(turns, True)
+    entered.wait(60)
     assert reader and not writer, "the thread that reads may wait for this one"
 
 

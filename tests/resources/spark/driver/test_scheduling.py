@@ -77,10 +77,10 @@ def thawed() -> Iterator[None]:
 def test_a_task_that_reaches_nothing_from_its_worker_is_given_back_to_spark_once(tmp_path: Path) -> None:
     """What another worker may not have is raised, so that Spark runs the task elsewhere; other errors are answers."""
     job = JobSpec("b", {}, str(tmp_path / "not-shared"), Format(), (), remote=True)
-    (answer,) = _task(job, [[]])
+    (answer,) = _task(job, [], ())
     assert isinstance(answer, Failure) and answer.kind == "StagingFailed"
     with pytest.raises(Moved, match="is not shared with the driver"):
-        list(_task(replace(job, moves=True), [[]]))
+        list(_task(replace(job, moves=True), [], ()))
     kinds = [BrokerUnreachable, ReadStalled, StoreUnreachable, RecordRejected, TransformFailed, ReadFailed]
     assert [Failure.of(kind("x"), "").worth_retrying_elsewhere for kind in kinds] == [True, True, True, False, False, False]
 
