@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from types import TracebackType
 from typing import Any
@@ -11,12 +12,17 @@ import click
 
 from kpipe.terminal import as_json, plain_lines
 
-__all__ = ["echo", "emit", "unexpected"]
+__all__ = ["echo", "emit", "report", "unexpected"]
 
 
 def echo(text: str, err: bool = False) -> None:
     """Print text with control characters escaped."""
     click.echo(plain_lines(text), err=err)
+
+
+def report(text: str) -> None:
+    """Print a line with the current time (UTC) to stderr, for processes that run for long."""
+    echo(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}", err=True)
 
 
 def unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

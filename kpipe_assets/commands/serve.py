@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from importlib.util import find_spec
 
 import click
@@ -15,7 +14,7 @@ from kpipe_assets.dagster_server.instance import environment
 from kpipe_assets.dagster_server.listening import listen, url
 from kpipe_assets.runs.service_lock import Service, only_service
 from kpipe_assets.service.supervisor import Supervisor
-from kpipe_assets.terminal import echo
+from kpipe_assets.terminal import echo, report
 from resources.home import Home
 
 __all__ = ["serve"]
@@ -55,11 +54,7 @@ def serve(host: str, port: int, as_json: bool) -> int:
         record(Service(os.getpid(), address, environment(home)["DAGSTER_HOME"]))
         echo(f"serving the pipelines of {home.path}{f', health: {address}/health' if address else ''}\nCtrl-C stops it", as_json)
         try:
-            return Supervisor(home, lock, listening.fileno() if listening is not None else -1, _report, as_json).run()
+            return Supervisor(home, lock, listening.fileno() if listening is not None else -1, report, as_json).run()
         finally:
             if listening is not None:
                 listening.close()
-
-
-def _report(text: str) -> None:
-    echo(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}", err=True)

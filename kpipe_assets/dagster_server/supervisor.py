@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from kpipe_assets.dagster_server import LOCATION
+from kpipe_assets.dagster_server.session_processes import of_session
 
 __all__ = ["LOCATION", "READY", "RULES", "main"]
 
@@ -127,10 +128,10 @@ class Supervisor:
         """
         began = time.monotonic()
         servers = {child.pid for name, child in self._children.items() if name != "daemon"}
-        for process in _session():
+        for process in of_session(os.getsid(0)):
             if not _is_server(process, servers):
                 _send(process, signal.SIGTERM)
-        while left := _session():
+        while left := of_session(os.getsid(0)):
             for child in self._children.values():
                 child.poll()  # reaps it
             waited = time.monotonic() - began
@@ -140,18 +141,6 @@ class Supervisor:
             if waited > 2 * _PATIENCE_S:
                 break
             time.sleep(0.05)
-
-
-def _session() -> list[psutil.Process]:
-    """List the other processes of this session, without zombies."""
-    session, processes = os.getsid(0), []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                processes.append(process)
-        except (OSError, psutil.Error):
-            continue
-    return processes
 
 
 def _is_server(process: psutil.Process, servers: set[int]) -> bool:

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from types import FrameType
 
 from kpipe.batch.batch import Committed
@@ -20,7 +19,7 @@ from kpipe.process_isolation import deny_tracing
 from kpipe_assets.runs.foreground import batch_line
 from kpipe_assets.service.health import serve_health
 from kpipe_assets.service.service import PipelineService
-from kpipe_assets.terminal import echo, emit, unexpected
+from kpipe_assets.terminal import echo, emit, report, unexpected
 from resources.home import Home
 
 __all__ = ["main"]
@@ -34,7 +33,7 @@ def main() -> int:
     for handle in (lock, listening):
         if handle >= 0:
             os.set_inheritable(handle, False)  # not by Spark, which may outlive this process for a moment
-    service = PipelineService(Home.from_env(), _report, committed=_emit if "json" in sys.argv[3:] else _quiet)
+    service = PipelineService(Home.from_env(), report, committed=_emit if "json" in sys.argv[3:] else _quiet)
 
     def stop(_: int, __: FrameType | None) -> None:
         service.stop()
@@ -66,10 +65,6 @@ def _emit(name: str, committed: Committed) -> None:
 
 
 def _quiet(_: str, __: Committed) -> None: ...
-
-
-def _report(text: str) -> None:
-    echo(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}", err=True)
 
 
 def _end_with_supervisor() -> None:

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 
 import psutil
 
+from kpipe_assets.dagster_server.session_processes import of_session
 from kpipe_assets.runs.backoff import Backoff
 from resources.home import Home
 
@@ -101,21 +102,10 @@ class Supervisor:
 
 def _kill_session(session: int) -> None:
     """Kill all processes of a session, until there are none left."""
-    while processes := _of_session(session):
+    while processes := of_session(session):
         for process in processes:
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
         psutil.wait_procs(processes, timeout=5)
-
-
-def _of_session(session: int) -> Sequence[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (OSError, psutil.Error):
-            continue
-    return found
