@@ -15,10 +15,11 @@ from rich.text import Text
 from kpipe.definition.pipeline import BatchLimits, Into, Pipeline, Source, Transform
 from kpipe.errors import KpipeError, TopicUnknown
 from kpipe.interfaces import Topics
-from kpipe_assets.commands.verify import prove, show
+from kpipe_assets.commands.verify import show
 from kpipe_assets.console import listing, wide
 from kpipe_assets.example.tweets import PARTITIONS
 from kpipe_assets.runs.foreground import run_pipeline
+from kpipe_assets.runs.proof import prove
 from kpipe_assets.runs.signals import Stop
 from kpipe_assets.terminal import echo
 from resources.dev_broker.broker import BrokerStatus, LocalBroker

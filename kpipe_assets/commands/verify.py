@@ -11,7 +11,7 @@ from kpipe_assets.terminal import echo, emit
 from kpipe_assets.wording import count
 from resources.home import Home
 
-__all__ = ["prove", "show", "verify"]
+__all__ = ["show", "verify"]
 
 _BUT = " of the batches that were given up nothing is proven"
 _GUIDE = "When it is not proven"

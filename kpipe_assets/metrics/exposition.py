@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import BoundedSemaphore, Lock, Thread
 
@@ -103,9 +103,7 @@ class Exporter:
             asked = {name: self._start(name, name in on, served) for name in names}
         wait(asked.values(), max(0.0, deadline - time.monotonic()))
         late = Reading("", {"ledger": "Timeout"}, now=time.time(), seconds=self.settings.timeout_s)
-        return [
-            future.result() if future.done() else Reading(**{**vars(late), "pipeline": name}) for name, future in asked.items()
-        ]
+        return [future.result() if future.done() else replace(late, pipeline=name) for name, future in asked.items()]
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type: OpenMetrics if the client accepts it, else Prometheus' text.

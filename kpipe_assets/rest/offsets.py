@@ -54,14 +54,7 @@ def _partition(given: Any) -> tuple[str, int]:
         raise Problem(400, "Kafka topic names must be valid strings and may not be null")
     if given[_PARTITION] is None:
         raise Problem(400, "Kafka partitions must be valid numbers and may not be null")
-    number = _integer(given[_PARTITION], 1 << 31)
-    if number is None:
-        raise Problem(
-            400,
-            f"Failed to parse the following Kafka partition value in the provided offsets: '{given[_PARTITION]}'. "
-            "Partition values for sink connectors need to be integers.",
-        )
-    return given[_TOPIC], number
+    return given[_TOPIC], _integer(given[_PARTITION], 1 << 31, "partition")
 
 
 def _offset(given: Any) -> int | None:
@@ -69,20 +62,23 @@ def _offset(given: Any) -> int | None:
         return None
     if not isinstance(given, Mapping) or _OFFSET not in given:
         raise Problem(400, f"The offset for a sink connector should either be null or contain the key '{_OFFSET}'")
-    offset = _integer(given[_OFFSET], 1 << 63)
-    if offset is None:
+    return _integer(given[_OFFSET], 1 << 63, "offset")
+
+
+def _integer(value: Any, bound: int, kind: str) -> int:
+    """Return a whole number from 0 below the bound, written as a number or as a text.
+
+    Raises:
+        Problem: it is anything else, in the words of Connect.
+    """
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not _INTEGER.fullmatch(text) or not 0 <= int(text) < bound:
         raise Problem(
             400,
-            f"Failed to parse the following Kafka offset value in the provided offsets: '{given[_OFFSET]}'. "
-            "Offset values for sink connectors need to be integers.",
+            f"Failed to parse the following Kafka {kind} value in the provided offsets: '{value}'. "
+            f"{kind.capitalize()} values for sink connectors need to be integers.",
         )
-    return offset
-
-
-def _integer(value: Any, bound: int) -> int | None:
-    """Return a whole number from 0 below the bound, written as a number or as a text; None for anything else."""
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    return int(text) if _INTEGER.fullmatch(text) and 0 <= int(text) < bound else None
+    return int(text)
 
 
 def router(worker: Worker) -> APIRouter:

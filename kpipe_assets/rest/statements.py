@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -44,13 +45,8 @@ def router(worker: Worker) -> APIRouter:
             raise InvalidStatement(
                 "START PIPELINE ... FOREGROUND would run in the server", "leave out FOREGROUND, or use kpipe run"
             )
-        name = getattr(statement, "pipeline", None)
-        with worker.slow():
-            if isinstance(statement, s.Start | s.Stop | s.Alter | s.Drop) and isinstance(name, str):
-                with worker.changing(name):
-                    found = worker.using(statement, lambda result: rows_of(result, body.limit))
-            else:
-                found = worker.using(statement, lambda result: rows_of(result, body.limit))
-        return Safe(found)
+        name = statement.pipeline if isinstance(statement, s.Start | s.Stop | s.Alter | s.Drop) else None
+        with worker.slow(), nullcontext() if name is None else worker.changing(name):
+            return Safe(worker.using(statement, lambda result: rows_of(result, body.limit)))
 
     return routes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resources.home import Home
 from resources.spark.driver.session import start
@@ -46,24 +46,16 @@ class SharedSpark:
         context = self._context
         if context is None:
             return False
-        if (process := _jvm(context)) is not None and process.poll() is not None:
+        process = getattr(context._gateway, "proc", None)
+        if process is not None and process.poll() is not None:
             return True
         try:
             return bool(context._jsc is None or context._jsc.sc().isStopped())
         except Exception:  # Py4J raises errors of several types for a connection that was closed
             return True
 
-    def jvm_pid(self) -> int | None:
-        """Return the JVM's process id; None before Spark was started."""
-        process = _jvm(self._context) if self._context is not None else None
-        return None if process is None else int(process.pid)
-
     def stop(self) -> None:
         """Stop the SparkContext, if it was started."""
         if self._context is not None:
             with suppress(Exception):  # the JVM has already ended
                 self._context.stop()
-
-
-def _jvm(context: SparkContext) -> Any:
-    return getattr(context._gateway, "proc", None)

@@ -18,8 +18,8 @@ from kpipe.errors import InvalidPipeline, KpipeError, NotAvailable
 from kpipe.ledger.ledger import LOST, READ, SKIPPED
 from kpipe.run_events import Decisions
 from kpipe.sql.statements import Alter, Backfill, SetOffsets
-from kpipe_assets.commands.verify import prove
 from kpipe_assets.runs.dead_letter_retry import retry
+from kpipe_assets.runs.proof import prove
 from kpipe_assets.runs.runner import Run
 from kpipe_assets.statements.seek import alter, backfill
 from resources.destinations import open_destination

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import duckdb
 import pytest
 
-from kpipe_assets.commands.verify import prove
+from kpipe_assets.runs.proof import prove
 from resources.home import Home
 from tests.survival.oracle import ROW
 from tests.survival.site import Site

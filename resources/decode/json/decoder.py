@@ -72,10 +72,7 @@ class JsonDecoder:
         """See `Decoder`."""
         if not len(payloads):
             return Decoded(self._empty(), 0)
-        found = self._compiled(payloads) or self._try_block(payloads)
-        if found is None and not self._blockwise:
-            found = self._compiled(payloads, nested=True)
-        return found or self._take_apart(payloads)
+        return self._compiled(payloads) or self._try_block(payloads) or self._take_apart(payloads)
 
     def _compiled(self, payloads: Payloads, nested: bool = False) -> Decoded | None:
         """Decode the block with compiled code, and row by row the payloads that it leaves.

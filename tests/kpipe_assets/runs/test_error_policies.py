@@ -11,7 +11,7 @@ import pytest
 
 from kpipe.batch.batch import Counts, total
 from kpipe.errors import DeadLettersExceeded, KpipeError, RecordRejected, SchemaConflict, TransformFailed
-from kpipe_assets.commands.verify import prove
+from kpipe_assets.runs.proof import prove
 from resources.home import Home
 from tests.survival.small import run
 
