@@ -84,25 +84,25 @@ prepared: install
 test-fast: .venv/.installed ## unit tests only: no Java, Kafka, Spark, database, browser or network
 	$(PY) -m pytest --fast -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
-# Debian's packages, and only where nobody would be asked for a password. Without them that one test skips itself.
-browser: ## Chromium, with which a test walks through the UI (as root on Debian; else one line says why not)
-	@if chromium --version >/dev/null 2>&1 && chromedriver --version >/dev/null 2>&1; then exit 0; \
+# $(1): a test that it is there, $(2): Debian's packages, $(3): what it is, $(4): what is missing without it. A single shell, so the
+# line about it comes only where nothing was installed.
+define debian
+@if $(1); then exit 0; \
 	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
 	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
 	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
-	  chromium chromium-driver; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
+	  $(2); } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
 	else exit 0; fi; \
-	echo "WARNING: no browser ($$why): the walk through the UI is not tested -> install chromium and chromedriver" >&2
+	echo "WARNING: no $(3) ($$why): $(4)" >&2
+endef
+
+# Debian's packages, and only where nobody would be asked for a password. Without them that one test skips itself.
+browser: ## Chromium, with which a test walks through the UI (as root on Debian; else one line says why not)
+	$(call debian,chromium --version >/dev/null 2>&1 && chromedriver --version >/dev/null 2>&1,chromium chromium-driver,browser,the walk through the UI is not tested -> install chromium and chromedriver)
 
 # As for the browser. The packages also make a server of their own, which is left as Debian makes it; tests start others.
 postgres: ## PostgreSQL, which tests start in folders of their own (as root on Debian; else one line says why not)
-	@if ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then exit 0; \
-	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
-	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
-	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
-	  postgresql; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
-	else exit 0; fi; \
-	echo "WARNING: no PostgreSQL ($$why): that destination is not tested -> install postgresql" >&2
+	$(call debian,ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1,postgresql,PostgreSQL,that destination is not tested -> install postgresql)
 
 # Go's own proxy and checksum database see to what comes; the version is the one that the tests were written with.
 s3: install ## Versity's S3 gateway, an object store for the tests, into .venv (needs Go; else one line says why not)
@@ -129,22 +129,10 @@ registry: install ## Apicurio, a schema registry for the tests, into .venv (else
 	  && $(PY) -m tests.apicurio || echo "WARNING: no schema registry: formats are tested with a stand-in -> run 'make registry' again" >&2
 
 mariadb: ## MariaDB, which tests start in folders of their own (as root on Debian; else one line says why not)
-	@if PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null; then exit 0; \
-	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
-	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
-	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
-	  mariadb-server; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
-	else exit 0; fi; \
-	echo "WARNING: no MariaDB ($$why): that destination is not tested -> install mariadb-server" >&2
+	$(call debian,PATH="$$PATH:/usr/sbin" command -v mariadbd >/dev/null,mariadb-server,MariaDB,that destination is not tested -> install mariadb-server)
 
 prometheus: ## Prometheus and promtool, which check metrics, rules and dashboard (as root on Debian; else one line says why not)
-	@if command -v prometheus >/dev/null && command -v promtool >/dev/null; then exit 0; \
-	elif ! command -v apt-get >/dev/null; then why="there is no apt-get"; \
-	elif [ "$$(id -u)" != 0 ]; then why="only root can install packages"; \
-	elif ! { timeout 120 apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends \
-	  prometheus; } </dev/null >/dev/null 2>&1; then why="apt-get could not install it"; \
-	else exit 0; fi; \
-	echo "WARNING: no Prometheus ($$why): rules and dashboard are not tested -> install prometheus" >&2
+	$(call debian,command -v prometheus >/dev/null && command -v promtool >/dev/null,prometheus,Prometheus,rules and dashboard are not tested -> install prometheus)
 
 # All of it lies in one folder (KPIPE_CLUSTER, else kpipe-cluster among the temporary files); the machine's own network is not touched.
 cluster: install ## a cluster to try things on: 3 Kafka brokers, Spark with 3 workers, a client, each a host (as root, on Linux)
