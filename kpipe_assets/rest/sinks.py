@@ -1,7 +1,7 @@
 """Rules of Connect's usual sinks: JDBC, Iceberg, S3 with Parquet, HTTP.
 
-The names of keys, their defaults and their effect are those of the connectors' own documentation: Confluent, Aiven, Debezium,
-Apache Iceberg.
+The connectors are those of Confluent, Aiven, Debezium and Apache Iceberg. The defaults of their keys were not compared with the
+connectors' sources.
 """
 
 from __future__ import annotations
