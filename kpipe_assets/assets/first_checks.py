@@ -1,6 +1,7 @@
 """Evaluate a table's checks once, when its first commits are published: otherwise Dagster shows them as not evaluated.
 
-A sensor does it, without Spark and without a run. Later evaluations are those of runs and operators.
+A sensor does it, without Spark and without a run. Later evaluations are those of runs and operators. A check that a run will
+evaluate is left to the run: Dagster shows the record that was created last, and a run's record is created with the run.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of assets, sensors and checks as objects.
@@ -40,7 +41,7 @@ def first_results(
     if row is None or not destination.view("batches_summary", limit=1):
         return None  # nothing was loaded yet
     keys = table_keys(pipeline)
-    missing = [(name, key) for name, key in check_keys(keys) if not _is_evaluated(instance, dg.AssetCheckKey(key, name))]
+    missing = [(name, key) for name, key in check_keys(keys) if _is_unknown(instance, name, key)]
     uid, ledger = destination.ledger()
     if int(row["rows"]) + int(row["dead_letters"]) > _MOST_ROWS or ledger.seq > _MOST_COMMITS:
         missing = [(name, key) for name, key in missing if name in _CHEAP]
@@ -61,9 +62,11 @@ def first_results(
         )
     # A commit in between would make the table differ from the ledger that was read before it.
     now = destination.ledger()
-    return results if (now[0], now[1].seq) == (uid, ledger.seq) else None
+    if (now[0], now[1].seq) != (uid, ledger.seq):
+        return None
+    return [result for result in results if _is_unknown(instance, result.check_name, result.asset_key)]
 
 
-def _is_evaluated(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> bool:
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    return record is not None and isinstance(record.evaluation, dg.AssetCheckEvaluation)
+def _is_unknown(instance: dg.DagsterInstance, name: str, key: dg.AssetKey) -> bool:
+    """Return whether the check was never evaluated, and no run has planned to."""
+    return instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, name)) is None

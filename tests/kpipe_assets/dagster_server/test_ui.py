@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kpipe.errors import KpipeError
-from kpipe_assets.commands.ui import _listen
 from kpipe_assets.dagster_server import daemon
 from kpipe_assets.dagster_server.instance import open_instance, prepare
+from kpipe_assets.dagster_server.listening import listen
 from kpipe_assets.runs.run_locks import runs
 from resources.dev_broker.broker import LocalBroker
 from resources.home import Home
@@ -210,10 +210,10 @@ def test_the_next_free_port_is_taken(free_port: Callable[[], int]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        with _listen("127.0.0.1", port) as next_one:
+        with listen("127.0.0.1", port) as next_one:
             assert next_one.getsockname()[1] > port
     with pytest.raises(KpipeError, match="not an address"):
-        _listen("192.0.2.1", port)
+        listen("192.0.2.1", port)
 
 
 def test_nobody_who_has_bound_the_port_can_listen_on_it(free_port: Callable[[], int]) -> None:
@@ -225,7 +225,7 @@ def test_nobody_who_has_bound_the_port_can_listen_on_it(free_port: Callable[[], 
         with socket.socket() as thief:
             thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             thief.bind((address, port))
-            with _listen("127.0.0.1", port) as ours:
+            with listen("127.0.0.1", port) as ours:
                 assert ours.getsockname() == ("127.0.0.1", port)
                 with pytest.raises(OSError, match="in use"):
                     thief.listen()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationPlanned
+from dagster._core.utils import make_new_run_id
 
 from kpipe.errors import DestinationBusy, LedgerMismatch
 from kpipe_assets.assets import first_checks, table_checks
@@ -24,6 +26,17 @@ def results(world: World) -> dict[str, dg.AssetCheckEvaluation]:
 
 def evaluated(result: dg.SensorResult) -> set[str]:
     return {event.check_name for event in result.asset_events if isinstance(event, dg.AssetCheckEvaluation)}
+
+
+def planned(world: World, run_id: str, *names: str) -> None:
+    """What Dagster stores when a run that contains these checks is created."""
+    for name in names:
+        event = dg.DagsterEvent(
+            dg.DagsterEventType.ASSET_CHECK_EVALUATION_PLANNED.value,
+            "tweets",
+            event_specific_data=AssetCheckEvaluationPlanned(asset_key=KEY, check_name=name),
+        )
+        world.instance.report_dagster_event(event, run_id)
 
 
 @pytest.fixture
@@ -67,6 +80,25 @@ def test_results_of_a_run_are_kept(loaded: World) -> None:
     )
     assert evaluated(tick(loaded, metadata=True)) == NAMES - {"schema"}
     assert results(loaded)["schema"].description == "of a run"
+
+
+def test_checks_that_a_run_will_evaluate_are_left_to_it(loaded: World) -> None:
+    """Dagster shows the record that was stored last: a result of the sensor would hide that of a run that was created before."""
+    planned(loaded, make_new_run_id(), *NAMES - {"schema"})
+    assert evaluated(tick(loaded, metadata=True)) == {"schema"}
+
+
+def test_checks_of_a_run_that_is_created_during_the_evaluation_are_left_to_it(
+    loaded: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = table_checks._schema
+
+    def racing(*arguments: object) -> table_checks.Result:
+        planned(loaded, make_new_run_id(), "complete", "lag")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(table_checks, "_schema", racing)
+    assert evaluated(tick(loaded, metadata=True)) == NAMES - {"complete", "lag"}
 
 
 def test_while_a_run_is_at_work_a_tick_evaluates_nothing(loaded: World) -> None:
